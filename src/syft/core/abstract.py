@@ -1,0 +1,191 @@
+"""`AbstractTensor`: the base of every tensor type that can stand in a chain.
+
+A chain is `Wrapper > A > B > ... > torch tensor`. The `Wrapper` is what torch sees; A, B, ... are light
+Python objects, the interpreters. An interpreter is asked twice:
+
+- at the public level, for the names it overloads (`syft.core.overload`);
+- at the dispatcher, for every aten operation (`interpret`).
+
+The default of both is to pass the call on to the child and to put itself back on top of the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import torch
+
+from syft.core.descent import descend, rewrap, rewrap_response
+from syft.core.objects import AbstractObject
+from syft.core.ops import facts_of, written_argument
+from syft.core.overload import Overload, collect_overloads, run_public_command
+from syft.core.public_names import public_name
+from syft.exceptions import UnsupportedOperationError
+
+Command = tuple[str, Any, tuple[Any, ...], dict[str, Any]]
+
+
+class AbstractTensor(AbstractObject):
+    """One link of a chain. Subclass it, overload some names, register it: that is a new tensor type."""
+
+    #: name -> handler of the public names this type overloads, collected when the class is made.
+    public_overloads: ClassVar[dict[str, Overload]] = {}
+    #: resolved handlers by torch function, filled on first use.
+    public_routes: ClassVar[dict[Any, Any]] = {}
+    #: whether `on_function_call` wants to hear of every public call.
+    observes_calls: ClassVar[bool] = False
+    #: aten overload -> rule(cls, func, args, kwargs), for types that change what an operation means.
+    aten_rules: ClassVar[dict[Any, Callable[..., Any]]] = {}
+    #: False: an aten operation without a rule is refused instead of being passed on to the child.
+    passes_unknown_ops: ClassVar[bool] = True
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.public_overloads = {**cls.public_overloads, **collect_overloads(cls)}
+        cls.public_routes = {}
+        cls.aten_rules = dict(cls.aten_rules)
+        cls.observes_calls = (
+            cls.on_function_call.__func__ is not AbstractTensor.on_function_call.__func__  # type: ignore[attr-defined]
+        )
+
+    # -- building chains ---------------------------------------------------------------------------
+
+    def on(self, tensor: Any, wrap: bool = True) -> Any:
+        """Put this node on top of `tensor` (below its wrapper, if it has one); returns the new chain.
+
+        A leaf that requires grad gives a leaf that requires grad. A tensor with a history stays
+        connected to it.
+        """
+        from syft.core.chain import put_on_top
+
+        if isinstance(tensor, torch.Tensor):
+            return put_on_top(self, tensor, wrap)
+        self.child = tensor
+        return self.wrap() if wrap else self
+
+    def wrap(self, type: Any = None, **kwargs: Any) -> torch.Tensor:
+        """This node as something torch understands: `Wrapper > self > ...`."""
+        from syft.core.chain import wrap_node
+
+        return wrap_node(self)
+
+    def get_class_attributes(self) -> dict[str, Any]:
+        """Constructor arguments that a result of this tensor must share (e.g. its precision)."""
+        return {}
+
+    def like(self, child: Any) -> AbstractTensor:
+        """A node of this type and these attributes over another child."""
+        return rewrap(type(self), child, self.get_class_attributes())
+
+    # -- metadata ----------------------------------------------------------------------------------
+
+    @property
+    def spec(self) -> Any:
+        """Something with the shape, dtype and strides to present: a torch tensor or a TensorSpec."""
+        child = self.child
+        return child.spec if isinstance(child, AbstractTensor) else child
+
+    @property
+    def shape(self) -> torch.Size:
+        return self.spec.shape  # type: ignore[no-any-return]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.spec.dtype  # type: ignore[no-any-return]
+
+    @property
+    def is_wrapper(self) -> bool:
+        return False
+
+    @property
+    def location(self) -> Any:
+        """The worker that holds the value, or None when it is here."""
+        return getattr(self.child, "location", None)
+
+    @property
+    def id_at_location(self) -> Any:
+        return getattr(self.child, "id_at_location", None)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __str__(self) -> str:
+        return f"{type(self).__name__}>" + str(self.child)
+
+    __repr__ = __str__
+
+    # -- the dispatcher's question -----------------------------------------------------------------
+
+    @classmethod
+    def interpret(cls, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run one aten operation on nodes of this type; the default passes it on to the children."""
+        rule = cls.aten_rules.get(func)
+        if rule is not None:
+            return rule(cls, func, args, kwargs)
+        if not cls.passes_unknown_ops:
+            raise UnsupportedOperationError(str(func), cls)
+        return cls.pass_on(func, args, kwargs)
+
+    @classmethod
+    def pass_on(cls, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run the operation one level down and put this type back on top of what returns."""
+        inner_args, inner_kwargs, template, below = descend(cls, func, args, kwargs)
+        response = (
+            func(*inner_args, **inner_kwargs)
+            if below is None
+            else below.interpret(func, inner_args, inner_kwargs)
+        )
+        if facts_of(func).mutates:
+            return _own_written_arguments(func, response, args, kwargs, template)
+        return rewrap_response(cls, func, response, template)
+
+    # -- the public level's questions --------------------------------------------------------------
+
+    @classmethod
+    def on_function_call(cls, command: Command) -> None:
+        """Called with (name, None, args, kwargs) before a public function that is not overloaded."""
+
+    @classmethod
+    def on_public_call(cls, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Called before a public torch function that a type observes; tells it the name."""
+        cls.on_function_call((public_name(func), None, args, kwargs))
+
+    @classmethod
+    def handle_func_command(cls, command: Command) -> Any:
+        """Run the public torch function named in `command` on nodes or chains of this type."""
+        return run_public_command(cls, command)
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Any torch function takes a bare node: it is wrapped for the call and unwrapped after."""
+        from syft.core.chain import on_bare_nodes
+
+        return on_bare_nodes(func, args, kwargs or {})
+
+    # -- moving ------------------------------------------------------------------------------------
+
+    def get(self, *args: Any, **kwargs: Any) -> Any:
+        """Fetch what the chain points to; the types above the pointer stay on top."""
+        return self.like(_as_child(self.child.get(*args, **kwargs))).wrap()
+
+
+def _as_child(value: Any) -> Any:
+    return value.child if getattr(value, "is_wrapper", False) else value
+
+
+def _own_written_arguments(
+    func: Any, response: Any, args: tuple[Any, ...], kwargs: dict[str, Any], template: AbstractTensor
+) -> Any:
+    """The response of an operation that writes into its arguments: those arguments themselves."""
+    facts = facts_of(func)
+    several = isinstance(response, (tuple, list))
+    owned = []
+    for index, value in enumerate(response if several else (response,)):
+        target = written_argument(facts, index, args, kwargs)
+        if target is None:
+            target = template.like(value) if isinstance(value, (torch.Tensor, AbstractTensor)) else value
+        owned.append(target)
+    return type(response)(owned) if several else owned[0]

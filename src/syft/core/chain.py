@@ -1,0 +1,423 @@
+"""`Wrapper`, the only `torch.Tensor` subclass, and the two levels at which torch asks it what to do.
+
+    __torch_function__   public names: only types that overload or observe the name are asked
+    (autograd)           torch's own
+    __torch_dispatch__   aten operations: unwrap, let the head of the chain interpret, rewrap
+
+NOTE [Levels and autograd]
+At the dispatcher autograd is already above us, so stepping down a chain needs no gradient code. An
+overload of a public name runs above autograd and computes one level down, so the step down and the step
+up are nodes of the graph themselves: the gradient of one is the other. That is all there is to it, and
+since each is made of the other they can be differentiated any number of times.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import return_and_correct_aliasing
+
+from syft.core import hook_args
+from syft.core.abstract import AbstractTensor
+from syft.core.descent import descend, rewrap_response
+from syft.core.ops import EAGER_TWINS, facts_of, written_argument
+from syft.core.overload import BELOW, BELOW_WITH_SELF, CHAINS, OBSERVE, Overload, route
+from syft.core.spec import TensorSpec
+from syft.exceptions import ChainError, MixedChainsError, UnsupportedOperationError
+
+_make_wrapper = torch.Tensor._make_wrapper_subclass
+_disable_torch_function = torch._C.DisableTorchFunctionSubclass
+_SAME_CHILD = frozenset({torch.ops.aten.detach.default, torch.ops.aten.alias.default})
+
+
+class Wrapper(torch.Tensor):
+    """A tensor with no storage of its own whose behaviour is that of its `.child`."""
+
+    # NB: found before the `child` that the hook puts on torch.Tensor, and no data descriptor, so that
+    # the instance's own attribute wins. Slots would make `__class__` unswappable (see syft.core.swap).
+    child: Any = None
+
+    @staticmethod
+    def __new__(cls: Any, child: Any = None, *, requires_grad: bool = False) -> Wrapper:
+        if child is None:
+            return _make_wrapper(cls, (0,), requires_grad=requires_grad)  # type: ignore[no-any-return]
+        made = new_wrapper(child)
+        return made.requires_grad_() if requires_grad else made  # type: ignore[return-value]
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        node = first_node(args, kwargs)
+        depth = 0
+        while isinstance(node, AbstractTensor):
+            node_type = type(node)
+            routes = node_type.public_routes
+            answer = routes[func] if func in routes else route(node_type, func)
+            if answer is not None:
+                if answer is OBSERVE:
+                    if depth == 0:
+                        node_type.on_public_call(func, args, kwargs)
+                    elif node_type.passes_unknown_ops:
+                        return call_below(func, args, kwargs)
+                elif depth == 0:
+                    return call_on_chains(node_type, answer, args, kwargs)
+                else:
+                    return call_below(func, args, kwargs)
+            node = node.child
+            depth += 1
+        with _disable_torch_function():
+            return func(*args, **kwargs)
+
+    @classmethod
+    def __torch_dispatch__(
+        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func in _SAME_CHILD:
+            return alias(args[0])
+        kwargs = kwargs or {}
+        func = EAGER_TWINS.get(func, func)
+        facts = facts_of(func)
+        if facts.changes_shape and type(args[0]) is Wrapper and facts.functional is not None:
+            return _change_shape(func, facts.functional, args, kwargs)
+        child_args, child_kwargs, _, head = descend(Wrapper, func, args, kwargs)
+        if head is None:
+            raise ChainError(f"{func} was called on a Wrapper without a child. Make chains with X().on(tensor).")
+        response = head.interpret(func, child_args, child_kwargs)
+        if facts.mutates:
+            return _written_wrappers(facts, response, args, kwargs)
+        if isinstance(response, AbstractTensor):
+            return new_wrapper(response)
+        return rewrap_response(Wrapper, func, response, None)
+
+    def backward(self, *args: Any, **kwargs: Any) -> None:
+        # Not through __torch_function__: hooks and custom backward functions keep their public level.
+        torch.autograd.backward(self, *args, **kwargs)
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:
+        return f"(Wrapper)>{self.child}" + ("*" if isinstance(self, torch.nn.Parameter) else "")
+
+    __str__ = __repr__
+
+    def __format__(self, format_spec: str) -> str:
+        return format(str(self), format_spec)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Wrapper:
+        if id(self) in memo:
+            return memo[id(self)]  # type: ignore[no-any-return]
+        if not self.is_leaf:
+            raise RuntimeError(
+                "Only leaves of the autograd graph can be deep-copied. Call `.detach()` or `.clone()` on this one."
+            )
+        with torch.no_grad():
+            made = self.clone()
+        memo[id(self)] = made
+        made.requires_grad_(self.requires_grad)
+        if isinstance(self, torch.nn.Parameter):
+            made._is_param = True
+        if self.grad is not None:
+            made.grad = copy.deepcopy(self.grad, memo)
+        return made  # type: ignore[return-value]
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError(
+            f"A {type(self.child).__name__} chain cannot be pickled: it may stand for data on another "
+            "machine. Fetch the value with `.get()` and save that, or use syft.serde.serialize."
+        )
+
+
+# -- wrappers and nodes ------------------------------------------------------------------------------
+
+
+def new_wrapper(child: AbstractTensor) -> Wrapper:
+    """`Wrapper > child` with the metadata the child presents; no autograd history."""
+    spec = child.spec
+    if spec.__class__ is TensorSpec:
+        made = _make_wrapper(
+            Wrapper, spec.shape, strides=spec.strides, storage_offset=spec.offset, dtype=spec.dtype
+        )
+    elif spec.layout is torch.strided:
+        made = _make_wrapper(
+            Wrapper,
+            spec.shape,
+            strides=spec.stride(),
+            storage_offset=spec.storage_offset(),
+            dtype=spec.dtype,
+            device=spec.device,
+        )
+    else:
+        # NB: torch aborts the process when autograd meets a wrapper of another layout.
+        raise UnsupportedOperationError(
+            f"a result of layout {spec.layout}", type(child), "Chains hold dense tensors: call `.to_dense()` first."
+        )
+    made.child = child
+    return made  # type: ignore[no-any-return]
+
+
+def alias(wrapper: Wrapper) -> Wrapper:
+    """Another wrapper of the same child, as `detach` returns."""
+    made = _make_wrapper(
+        Wrapper,
+        wrapper.shape,
+        strides=wrapper.stride(),
+        storage_offset=wrapper.storage_offset(),
+        dtype=wrapper.dtype,
+        device=wrapper.device,
+    )
+    made.child = wrapper.child
+    return made  # type: ignore[no-any-return]
+
+
+def first_node(args: Any, kwargs: dict[str, Any] | None = None) -> Any:
+    """The child of the first Wrapper (or the first bare node) among arguments, or None."""
+    for value in args:
+        cls = type(value)
+        if cls is Wrapper:
+            return value.child
+        if cls is tuple or cls is list:
+            found = first_node(value)
+            if found is not None:
+                return found
+        elif isinstance(value, AbstractTensor):
+            return value
+    return first_node(kwargs.values()) if kwargs else None
+
+
+def map_tensors(step: Callable[[Any], Any], value: Any) -> Any:
+    """`value` with `step` applied to every tensor and node in it, containers kept."""
+    if isinstance(value, (torch.Tensor, AbstractTensor)):
+        return step(value)
+    cls = type(value)
+    if cls is tuple or cls is list:
+        return cls(map_tensors(step, v) for v in value)
+    if cls is dict:
+        return {k: map_tensors(step, v) for k, v in value.items()}
+    if isinstance(value, tuple) and cls is not torch.Size:
+        mapped = [map_tensors(step, v) for v in value]
+        return cls._make(mapped) if hasattr(cls, "_make") else cls(mapped)
+    return value
+
+
+def _change_shape(func: Any, functional: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`t_`, `squeeze_`, ...: this wrapper gets a new view as its child; other aliases keep theirs."""
+    target = args[0]
+    child_args, child_kwargs, _, head = descend(Wrapper, functional, args, kwargs)
+    viewed = head.interpret(functional, child_args, child_kwargs)
+    returned = return_and_correct_aliasing(func, args, kwargs, target)
+    target.child = viewed
+    return returned
+
+
+def _written_wrappers(facts: Any, response: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The response of an operation that writes into its arguments: those arguments themselves."""
+    several = isinstance(response, (tuple, list))
+    owned = []
+    for index, value in enumerate(response if several else (response,)):
+        target = written_argument(facts, index, args, kwargs)
+        if target is None:
+            target = new_wrapper(value) if isinstance(value, AbstractTensor) else value
+        owned.append(target)
+    return type(response)(owned) if several else owned[0]
+
+
+# -- levels (see NOTE [Levels and autograd]) -------------------------------------------------------
+
+
+def _tracks(tensor: torch.Tensor) -> bool:
+    return tensor.requires_grad and torch.is_grad_enabled()
+
+
+def _as_tensor(child: Any) -> torch.Tensor:
+    return child if isinstance(child, torch.Tensor) else new_wrapper(child)
+
+
+def _as_child(tensor: torch.Tensor) -> Any:
+    return tensor.child if type(tensor) is Wrapper else tensor
+
+
+class StepDown(torch.autograd.Function):
+    """From `Wrapper > A > child` to the child (in a Wrapper of its own if it is a node)."""
+
+    @staticmethod
+    def forward(ctx: Any, wrapper: Wrapper) -> torch.Tensor:  # type: ignore[override]
+        ctx.set_materialize_grads(False)
+        ctx.head = wrapper.child
+        below = _as_tensor(wrapper.child.child).detach()
+        if not (below.is_floating_point() or below.is_complex()):
+            ctx.mark_non_differentiable(below)
+        return below
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor | None) -> Any:  # type: ignore[override]
+        return None if grad is None else step_up(ctx.head, grad)
+
+
+class StepUp(torch.autograd.Function):
+    """From a tensor to `Wrapper > A > tensor`."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor, template: AbstractTensor) -> Wrapper:  # type: ignore[override]
+        ctx.set_materialize_grads(False)
+        return new_wrapper(template.like(_as_child(tensor.detach())))
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor | None) -> Any:  # type: ignore[override]
+        return (None if grad is None else step_down(grad)), None
+
+
+def step_down(tensor: torch.Tensor) -> torch.Tensor:
+    """One level down; a plain tensor is there already."""
+    if type(tensor) is not Wrapper:
+        return tensor
+    if _tracks(tensor):
+        return StepDown.apply(tensor)  # type: ignore[no-any-return, no-untyped-call]
+    return _as_tensor(tensor.child.child)
+
+
+def step_up(template: AbstractTensor, tensor: torch.Tensor) -> torch.Tensor:
+    """One level up, below a node like `template`."""
+    if _tracks(tensor):
+        return StepUp.apply(tensor, template)  # type: ignore[no-any-return, no-untyped-call]
+    return new_wrapper(template.like(_as_child(tensor)))
+
+
+def wrap_node(node: AbstractTensor) -> Wrapper:
+    """`Wrapper > node`, connected to the history of the node's child if it has one."""
+    child = node.child
+    if isinstance(child, torch.Tensor):
+        if _tracks(child):
+            return step_up(node, child)  # type: ignore[return-value]
+        if type(child) is Wrapper:
+            return new_wrapper(node.like(child.child))
+    return new_wrapper(node)
+
+
+def bare_node(wrapper: Wrapper) -> AbstractTensor:
+    """The head of a chain as a node; its child carries the history that the wrapper had."""
+    head: AbstractTensor = wrapper.child
+    return head.like(step_down(wrapper)) if _tracks(wrapper) else head
+
+
+def put_on_top(node: AbstractTensor, tensor: torch.Tensor, wrap: bool) -> Any:
+    """`AbstractTensor.on`: `node` between a tensor's wrapper (if any) and the rest."""
+    if not wrap:
+        node.child = _as_child(tensor)
+        return node
+    if _tracks(tensor) and not tensor.is_leaf:
+        return StepUp.apply(tensor, _BranchTemplate(node))  # type: ignore[no-untyped-call]
+    node.child = _as_child(tensor.detach() if tensor.requires_grad else tensor)
+    return new_wrapper(node).requires_grad_(tensor.requires_grad)
+
+
+class _BranchTemplate:
+    """Lets `StepUp` use the very node the user made instead of a new one like it."""
+
+    def __init__(self, node: AbstractTensor) -> None:
+        self.node = node
+
+    def like(self, child: Any) -> AbstractTensor:
+        self.node.child = child
+        return self.node
+
+
+# -- calling overloads ------------------------------------------------------------------------------
+
+
+def call_below(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A public call that a type further down overloads: the same call, one level down."""
+    template = first_node(args, kwargs)
+    down = _stepping_down(type(template), func)
+    response = func(*map_tensors(down, args), **map_tensors(down, kwargs))
+    return map_tensors(lambda t: step_up(template, t), response)
+
+
+def call_on_chains(cls: Any, overload: Overload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call an overload with what it takes, made from the chains that the user passed."""
+    if overload.takes == CHAINS:
+        return overload.function(*args, **kwargs)
+    template = first_node(args, kwargs)
+    try:
+        response = _call(cls, overload, template, args, kwargs)
+    except Exception as error:
+        error.add_note(f"This happened while {cls.__name__} ran its overload of {overload.name}.")
+        raise
+    target = args[0] if args else None
+    if type(target) is Wrapper and overload.name.endswith("_") and not overload.name.endswith("__"):
+        if _tracks(target) or target.child.child is not _as_child(step_down(response)):
+            target.copy_(response)
+        return target
+    return response
+
+
+def _call(
+    cls: Any, overload: Overload, template: AbstractTensor, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    if overload.takes in (BELOW, BELOW_WITH_SELF):
+        down = _stepping_down(cls, overload.name)
+        inner_args, inner_kwargs = map_tensors(down, args), map_tensors(down, kwargs)
+        if overload.takes == BELOW_WITH_SELF:
+            me = args[0].child if type(args[0]) is Wrapper else template.like(args[0])
+            response = overload.function(me, *inner_args, **inner_kwargs)
+        else:
+            response = overload.function(*inner_args, **inner_kwargs)
+        return map_tensors(lambda t: step_up(template, t), response)
+
+    def as_node(tensor: Any) -> Any:
+        if type(tensor) is Wrapper:
+            _same_type(cls, tensor.child, overload.name)
+            return bare_node(tensor)
+        return template.like(tensor)
+
+    response = overload.function(*map_tensors(as_node, args), **map_tensors(as_node, kwargs))
+    return map_tensors(lambda t: wrap_node(t) if isinstance(t, AbstractTensor) else t, response)
+
+
+def _stepping_down(cls: Any, operation: Any) -> Callable[[Any], Any]:
+    def down(tensor: Any) -> Any:
+        if type(tensor) is Wrapper:
+            _same_type(cls, tensor.child, operation)
+        return step_down(tensor)
+
+    return down
+
+
+def _same_type(cls: Any, node: Any, operation: Any) -> None:
+    if type(node) is not cls:
+        from syft.core.public_names import public_name
+
+        name = operation if isinstance(operation, str) else public_name(operation)
+        raise MixedChainsError(name, cls, type(node))
+
+
+def on_bare_nodes(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A torch function on bare nodes: wrapped for the call, bare again after. Chains stay chains."""
+    found_bare = False
+
+    def as_chain(tensor: Any) -> Any:
+        nonlocal found_bare
+        if isinstance(tensor, AbstractTensor):
+            found_bare = True
+            return wrap_node(tensor)
+        return tensor
+
+    chain_args, chain_kwargs = map_tensors(as_chain, args), map_tensors(as_chain, kwargs)
+    response = func(*chain_args, **chain_kwargs)
+    if not found_bare:
+        return response
+    return map_tensors(lambda t: bare_node(t) if type(t) is Wrapper else t, response)
+
+
+def call_on_nodes(cls: Any, overload: Overload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call an overload directly on bare nodes, as `node.add(other)` does."""
+    return on_bare_nodes(lambda *a, **k: call_on_chains(cls, overload, a, k), args, kwargs)
+
+
+hook_args.register_type_rule({Wrapper: hook_args.one})
+hook_args.register_forward_func({Wrapper: hook_args.get_child})
+hook_args.register_backward_func(
+    {Wrapper: lambda node, **_kwargs: new_wrapper(node) if isinstance(node, AbstractTensor) else node}
+)

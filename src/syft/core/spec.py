@@ -1,0 +1,61 @@
+"""`TensorSpec`: all that can be known about a tensor without its values.
+
+Specs are interned: two tensors of the same metadata share one spec object, so that a spec hashes and
+compares by identity and the cache of result metadata (see `syft.core.shapes`) is one dict lookup.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+_interned: dict[tuple[Any, ...], TensorSpec] = {}
+_INTERNED_LIMIT = 65536
+
+
+class TensorSpec:
+    """Shape, strides, offset and dtype of a tensor. Make one with `spec_of` or `make_spec`."""
+
+    __slots__ = ("dtype", "offset", "shape", "strides")
+
+    def __init__(
+        self, shape: torch.Size, strides: tuple[int, ...], offset: int, dtype: torch.dtype
+    ) -> None:
+        self.shape, self.strides, self.offset, self.dtype = shape, strides, offset, dtype
+
+    @property
+    def nbytes(self) -> int:
+        return self.shape.numel() * self.dtype.itemsize
+
+    def meta(self) -> torch.Tensor:
+        """A tensor of this spec with no values, for asking torch what an operation would return."""
+        made = torch.empty_strided(self.shape, self.strides, dtype=self.dtype, device="meta")
+        if self.offset:
+            # The offset can only be had on a larger storage.
+            extent = self.offset + 1 + sum((n - 1) * s for n, s in zip(self.shape, self.strides, strict=True))
+            made = torch.empty(max(extent, self.offset), dtype=self.dtype, device="meta").as_strided(
+                self.shape, self.strides, self.offset
+            )
+        return made
+
+    def __repr__(self) -> str:
+        return f"TensorSpec({tuple(self.shape)}, {self.dtype}, strides={self.strides})"
+
+
+def make_spec(
+    shape: torch.Size, strides: tuple[int, ...], offset: int, dtype: torch.dtype
+) -> TensorSpec:
+    key = (shape, strides, offset, dtype)
+    spec = _interned.get(key)
+    if spec is None:
+        if len(_interned) >= _INTERNED_LIMIT:
+            # Specs still in use stay valid: identity only matters as a cache key.
+            _interned.clear()
+        spec = _interned[key] = TensorSpec(shape, strides, offset, dtype)
+    return spec
+
+
+def spec_of(tensor: torch.Tensor) -> TensorSpec:
+    """The spec of a strided torch tensor."""
+    return make_spec(tensor.shape, tensor.stride(), tensor.storage_offset(), tensor.dtype)

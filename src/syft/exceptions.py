@@ -1,0 +1,250 @@
+"""Every error this library raises on purpose.
+
+    SyftError
+    ├── DependencyError (ImportError)              an optional package is missing
+    ├── ChainError (TypeError)                     a chain of tensor types cannot do this
+    │   ├── PureFrameworkTensorFoundError          a plain torch tensor where a chain was expected
+    │   ├── RemoteObjectFoundError                 a pointer where a local chain was expected
+    │   ├── MixedChainsError                       two chains of different types met
+    │   ├── UnregisteredTypeError                  a tensor type hook_args has never heard of
+    │   └── InvalidTensorForRemoteGet              not a pointer to a pointer
+    ├── UnsupportedOperationError (NotImplementedError)  a type has no rule for this operation
+    ├── UnknownCommandError (RuntimeError)         not a torch operation a worker will run
+    ├── LocalTensorError (RuntimeError)            the tensor is already here
+    ├── ValueNotHereError (RuntimeError)           the value is on another machine
+    ├── TensorsNotCollocatedException (ValueError) two tensors of one call live in two places
+    ├── ResponseSignatureError (ValueError)        more results than ids to store them under
+    ├── PermissionDeniedError (PermissionError)
+    │   ├── GetNotPermittedError
+    │   └── SendNotPermittedError
+    ├── RemoteError (RuntimeError)                 a worker failed while serving a request
+    ├── WorkerNotFoundException (LookupError)
+    ├── ObjectNotFoundError (RuntimeError)
+    ├── IdNotUniqueError (ValueError)
+    ├── CannotRequestObjectAttribute (AttributeError)
+    ├── CompressionNotFoundException (LookupError)
+    └── PlanCommandUnknownError (ValueError)
+
+Each also derives from the builtin exception a torch user would catch. Imports nothing of ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+
+class SyftError(Exception):
+    """Base of all errors of this library."""
+
+
+class DependencyError(SyftError, ImportError):
+    """An optional package is needed and not installed."""
+
+    def __init__(self, package: str, pypi_alias: str | None = None) -> None:
+        self.package = package
+        self.pypi_alias = pypi_alias or package
+        super().__init__(
+            f"The package {package!r} is needed for this and is not installed. "
+            f"Install it with: pip install {self.pypi_alias}"
+        )
+
+
+class ChainError(SyftError, TypeError):
+    """A chain of tensor types cannot do what was asked of it."""
+
+
+class PureFrameworkTensorFoundError(ChainError):
+    """A plain torch tensor was found where a tensor with a `.child` was expected."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(
+            message
+            or "A plain torch tensor was found where a chain of tensor types was expected. "
+            "It has no `.child` to unwrap: wrap it first, e.g. LoggingTensor().on(tensor)."
+        )
+
+
+class RemoteObjectFoundError(ChainError):
+    """A pointer was found while unwrapping arguments; `.pointer` says which."""
+
+    def __init__(self, pointer: Any) -> None:
+        self.pointer = pointer
+        super().__init__(
+            f"The argument {pointer!r} is a pointer and has no local `.child`. "
+            "Send the command to its `.location`, or fetch the value with `.get()` first."
+        )
+
+
+class MixedChainsError(ChainError):
+    """Two chains of different types met in one operation."""
+
+    def __init__(self, operation: str, one: type, other: type) -> None:
+        self.operation, self.types = operation, (one, other)
+        super().__init__(
+            f"{operation} was called with a {one.__name__} and a {other.__name__}, and neither "
+            f"knows how to take the other in. Bring both to the same type first, e.g. with "
+            f"{one.__name__}().on(tensor) on the plain value, or strip one with `.child`."
+        )
+
+
+class UnregisteredTypeError(ChainError):
+    """A tensor type was used that hook_args does not know."""
+
+    def __init__(self, tensor_type: type) -> None:
+        self.tensor_type = tensor_type
+        name = tensor_type.__name__
+        super().__init__(
+            f"The tensor type {name} is not registered, so nobody knows how to unwrap and rewrap "
+            f"it. Call syft.generic.frameworks.hook.hook_args.default_register_tensor({name}) once, "
+            f"right after the class is defined."
+        )
+
+
+class InvalidTensorForRemoteGet(ChainError):
+    """`remote_get`/`mid_get`/`remote_send` need a pointer to a pointer."""
+
+    def __init__(self, tensor: Any) -> None:
+        super().__init__(
+            f"{tensor!r} is not a pointer to a pointer, so there is nothing to fetch on the other "
+            "side. remote_get(), mid_get() and remote_send() work on x.send(bob).send(alice); "
+            "for an ordinary pointer call `.get()` or `.move(worker)`."
+        )
+
+
+class UnsupportedOperationError(SyftError, NotImplementedError):
+    """A tensor type has no rule for an operation."""
+
+    def __init__(self, operation: str, tensor_type: type, cure: str = "") -> None:
+        self.operation, self.tensor_type = operation, tensor_type
+        super().__init__(
+            f"{tensor_type.__name__} has no rule for {operation}. "
+            + (cure or f"Overload it on {tensor_type.__name__}, or write it with operations it has.")
+        )
+
+
+class UnknownCommandError(SyftError, RuntimeError):
+    """A worker was asked for something that is not a torch operation it will run."""
+
+    def __init__(self, command: str) -> None:
+        self.command = command
+        super().__init__(
+            f"The command {str(command)[:200]!r} is not a known torch operation, so the worker does not "
+            "run it. Use an aten overload such as 'aten.add.Tensor', a torch function such as "
+            "'torch.add', or a tensor method such as 'add'."
+        )
+
+
+class LocalTensorError(SyftError, RuntimeError):
+    """A remote-only request was made on a tensor that is here already."""
+
+    def __init__(self, method: str) -> None:
+        super().__init__(
+            f".{method}() was called on a tensor that is on this machine already. "
+            "Use it as it is; only what `.send(worker)` returned has to be fetched."
+        )
+
+
+class ValueNotHereError(SyftError, RuntimeError):
+    """The value of a tensor that lives elsewhere was read as if it were here."""
+
+    def __init__(self, request: str, where: str) -> None:
+        super().__init__(
+            f"{request} needs the value, and the value is {where}, not here. "
+            "Fetch it with `.get()` (or `.copy().get()` to leave it there) if you are permitted to."
+        )
+
+
+class TensorsNotCollocatedException(SyftError, ValueError):
+    """Two tensors of one operation live in two places; nothing is sent silently."""
+
+    def __init__(self, tensor_a: Any, tensor_b: Any, attr: str = "an operation") -> None:
+        self.tensor_a, self.tensor_b, self.attr = tensor_a, tensor_b, attr
+        place_a, place_b = _place(tensor_a), _place(tensor_b)
+        super().__init__(
+            f"{attr} was called with a tensor {place_a} and a tensor {place_b}. "
+            f"{_cure(tensor_a, tensor_b)}"
+        )
+
+
+def _location(tensor: Any) -> Any:
+    return getattr(tensor, "location", None)
+
+
+def _place(tensor: Any) -> str:
+    location = _location(tensor)
+    return "on this machine" if location is None else f"on worker {location.id!r}"
+
+
+def _cure(a: Any, b: Any) -> str:
+    at_a, at_b = _location(a), _location(b)
+    if at_a is None or at_b is None:
+        remote = at_b if at_a is None else at_a
+        name = getattr(remote, "id", "the worker")
+        return f"Send the local one with `.send({name})`, or fetch the remote one with `.get()`."
+    return (
+        f"Bring one of them over with `.move({at_b.id})` or `.move({at_a.id})`, "
+        "or fetch both with `.get()`."
+    )
+
+
+class ResponseSignatureError(SyftError, ValueError):
+    """A response holds more tensors than ids were given for; `.ids_generated` are theirs."""
+
+    def __init__(self, ids_generated: Iterable[Any] | None = None) -> None:
+        self.ids_generated = list(ids_generated or [])
+        super().__init__(
+            "The response holds another number of tensors than there were ids to store them under; "
+            f"they are stored under {self.ids_generated}."
+        )
+
+    def get_attributes(self) -> dict[str, Any]:
+        return {"ids_generated": self.ids_generated}
+
+
+class PermissionDeniedError(SyftError, PermissionError):
+    """A user asked for what they are not allowed to have."""
+
+
+class GetNotPermittedError(PermissionDeniedError):
+    """A user who is not allowed to asked for a value."""
+
+
+class SendNotPermittedError(PermissionDeniedError):
+    """A tensor was sent to a worker by a user who is not allowed to."""
+
+
+class RemoteError(SyftError, RuntimeError):
+    """A worker failed while serving a request; the cause is chained."""
+
+
+class WorkerNotFoundException(SyftError, LookupError):
+    """No worker of that name is known."""
+
+
+class ObjectNotFoundError(SyftError, RuntimeError):
+    """A worker does not hold an object of that id."""
+
+    def __init__(self, obj_id: Any, worker: Any) -> None:
+        self.obj_id, self.worker_id = obj_id, getattr(worker, "id", worker)
+        super().__init__(
+            f"Object {str(obj_id)[:60]!r} was not found on worker {self.worker_id!r}. It was fetched with "
+            "`.get()`, its last pointer was dropped, or it was never there. Keep a pointer to what you "
+            "still need, use `.copy().get()` to fetch without removing, or send the data again."
+        )
+
+
+class IdNotUniqueError(SyftError, ValueError):
+    """An object of that id exists already."""
+
+
+class CannotRequestObjectAttribute(SyftError, AttributeError):
+    """An attribute of a remote object may not be read or set."""
+
+
+class CompressionNotFoundException(SyftError, LookupError):
+    """A compression scheme nobody registered."""
+
+
+class PlanCommandUnknownError(SyftError, ValueError):
+    """A command that plans do not have."""

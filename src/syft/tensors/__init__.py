@@ -1,0 +1,1 @@
+"""Tensor types, one file each. Imports `messaging`, `core` and below."""
