@@ -108,9 +108,7 @@ def compare(
                 raise AssertionError(f"{len(got_leaves)} results instead of {len(want_leaves)}")
             for w, g in zip(want_leaves, got_leaves, strict=True):
                 if isinstance(w, torch.Tensor):
-                    torch.testing.assert_close(
-                        g.detach(), w.detach(), equal_nan=True, check_stride=False
-                    )
+                    torch.testing.assert_close(g.detach(), w.detach(), equal_nan=True, check_stride=False)
                 elif w is None or isinstance(w, (int, float, bool, str)):
                     if w != g:
                         raise AssertionError(f"{g!r} instead of {w!r}")

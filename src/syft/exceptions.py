@@ -2,7 +2,7 @@
 
     SyftError
     ├── DependencyError (ImportError)              an optional package is missing
-    ├── ChainError (TypeError)                     a chain of tensor types cannot do this
+    ├── ChainError (ValueError)                    a chain of tensor types cannot do this
     │   ├── PureFrameworkTensorFoundError          a plain torch tensor where a chain was expected
     │   ├── RemoteObjectFoundError                 a pointer where a local chain was expected
     │   ├── MixedChainsError                       two chains of different types met
@@ -50,8 +50,11 @@ class DependencyError(SyftError, ImportError):
         )
 
 
-class ChainError(SyftError, TypeError):
-    """A chain of tensor types cannot do what was asked of it."""
+class ChainError(SyftError, ValueError):
+    """A chain of tensor types cannot do what was asked of it.
+
+    Not a TypeError: torch's operators turn one into `NotImplemented`, and `a == b` would be False.
+    """
 
 
 class PureFrameworkTensorFoundError(ChainError):
@@ -162,8 +165,7 @@ class TensorsNotCollocatedException(SyftError, ValueError):
         self.tensor_a, self.tensor_b, self.attr = tensor_a, tensor_b, attr
         place_a, place_b = _place(tensor_a), _place(tensor_b)
         super().__init__(
-            f"{attr} was called with a tensor {place_a} and a tensor {place_b}. "
-            f"{_cure(tensor_a, tensor_b)}"
+            f"{attr} was called with a tensor {place_a} and a tensor {place_b}. {_cure(tensor_a, tensor_b)}"
         )
 
 
@@ -183,8 +185,7 @@ def _cure(a: Any, b: Any) -> str:
         name = getattr(remote, "id", "the worker")
         return f"Send the local one with `.send({name})`, or fetch the remote one with `.get()`."
     return (
-        f"Bring one of them over with `.move({at_b.id})` or `.move({at_a.id})`, "
-        "or fetch both with `.get()`."
+        f"Bring one of them over with `.move({at_b.id})` or `.move({at_a.id})`, or fetch both with `.get()`."
     )
 
 

@@ -45,8 +45,9 @@ class AbstractTensor(AbstractObject):
         cls.public_overloads = {**cls.public_overloads, **collect_overloads(cls)}
         cls.public_routes = {}
         cls.aten_rules = dict(cls.aten_rules)
-        cls.observes_calls = (
-            cls.on_function_call.__func__ is not AbstractTensor.on_function_call.__func__  # type: ignore[attr-defined]
+        cls.observes_calls = any(
+            getattr(cls, name).__func__ is not getattr(AbstractTensor, name).__func__
+            for name in ("on_function_call", "on_public_call")
         )
 
     # -- building chains ---------------------------------------------------------------------------

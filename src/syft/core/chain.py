@@ -23,14 +23,13 @@ from torch.utils._python_dispatch import return_and_correct_aliasing
 from syft.core import hook_args
 from syft.core.abstract import AbstractTensor
 from syft.core.descent import descend, rewrap_response
-from syft.core.ops import EAGER_TWINS, facts_of, written_argument
+from syft.core.ops import facts_of, written_argument
 from syft.core.overload import BELOW, BELOW_WITH_SELF, CHAINS, OBSERVE, Overload, route
 from syft.core.spec import TensorSpec
 from syft.exceptions import ChainError, MixedChainsError, UnsupportedOperationError
 
 _make_wrapper = torch.Tensor._make_wrapper_subclass
 _disable_torch_function = torch._C.DisableTorchFunctionSubclass
-_SAME_CHILD = frozenset({torch.ops.aten.detach.default, torch.ops.aten.alias.default})
 
 
 class Wrapper(torch.Tensor):
@@ -52,6 +51,8 @@ class Wrapper(torch.Tensor):
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
+        if len(types) > 1 and any(issubclass(t, AbstractTensor) for t in types):
+            return on_bare_nodes(func, args, kwargs)
         node = first_node(args, kwargs)
         depth = 0
         while isinstance(node, AbstractTensor):
@@ -77,16 +78,21 @@ class Wrapper(torch.Tensor):
     def __torch_dispatch__(
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if func in _SAME_CHILD:
-            return alias(args[0])
-        kwargs = kwargs or {}
-        func = EAGER_TWINS.get(func, func)
         facts = facts_of(func)
+        if facts.same_child:
+            return alias(args[0])
+        if facts.eager_twin is not None:
+            func = facts.eager_twin
+            facts = facts_of(func)
+        kwargs = kwargs or {}
         if facts.changes_shape and type(args[0]) is Wrapper and facts.functional is not None:
             return _change_shape(func, facts.functional, args, kwargs)
         child_args, child_kwargs, _, head = descend(Wrapper, func, args, kwargs)
-        if head is None:
-            raise ChainError(f"{func} was called on a Wrapper without a child. Make chains with X().on(tensor).")
+        if head is None or head is type(None):
+            raise ChainError(
+                f"{func} was called on an empty wrapper: its value was fetched with `.get()` or moved away, or "
+                "it never had one. Use what `.get()` returned, or `.copy().get()` to keep the original."
+            )
         response = head.interpret(func, child_args, child_kwargs)
         if facts.mutates:
             return _written_wrappers(facts, response, args, kwargs)
@@ -152,7 +158,9 @@ def new_wrapper(child: AbstractTensor) -> Wrapper:
     else:
         # NB: torch aborts the process when autograd meets a wrapper of another layout.
         raise UnsupportedOperationError(
-            f"a result of layout {spec.layout}", type(child), "Chains hold dense tensors: call `.to_dense()` first."
+            f"a result of layout {spec.layout}",
+            type(child),
+            "Chains hold dense tensors: call `.to_dense()` first.",
         )
     made.child = child
     return made  # type: ignore[no-any-return]
@@ -235,6 +243,11 @@ def _as_tensor(child: Any) -> torch.Tensor:
     return child if isinstance(child, torch.Tensor) else new_wrapper(child)
 
 
+def _below(node: AbstractTensor) -> torch.Tensor:
+    """One level below a node, by the way its type registered, as something torch understands."""
+    return _as_tensor(hook_args._forward_of(node)(node))
+
+
 def _as_child(tensor: torch.Tensor) -> Any:
     return tensor.child if type(tensor) is Wrapper else tensor
 
@@ -246,7 +259,7 @@ class StepDown(torch.autograd.Function):
     def forward(ctx: Any, wrapper: Wrapper) -> torch.Tensor:  # type: ignore[override]
         ctx.set_materialize_grads(False)
         ctx.head = wrapper.child
-        below = _as_tensor(wrapper.child.child).detach()
+        below = _below(wrapper.child).detach()
         if not (below.is_floating_point() or below.is_complex()):
             ctx.mark_non_differentiable(below)
         return below
@@ -275,7 +288,7 @@ def step_down(tensor: torch.Tensor) -> torch.Tensor:
         return tensor
     if _tracks(tensor):
         return StepDown.apply(tensor)  # type: ignore[no-any-return, no-untyped-call]
-    return _as_tensor(tensor.child.child)
+    return _below(tensor.child)
 
 
 def step_up(template: AbstractTensor, tensor: torch.Tensor) -> torch.Tensor:

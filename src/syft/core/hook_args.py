@@ -226,7 +226,10 @@ def signature(values: Any) -> tuple[Any, ...]:
             opened = _opened_types[cls] = issubclass(cls, (tuple, list, dict)) and cls not in base_types
         if opened:
             return tuple(
-                [_open(t, v) if issubclass(t, (tuple, list, dict)) else t for t, v in zip(types, values, strict=True)]
+                [
+                    _open(t, v) if issubclass(t, (tuple, list, dict)) else t
+                    for t, v in zip(types, values, strict=True)
+                ]
             )
     return types
 
@@ -432,9 +435,7 @@ def build_unwrap_args_from_function(
     return build_unwrap_args_with_rules(args, rules, return_tuple), build_get_tensor_type(rules)
 
 
-def build_unwrap_args_with_rules(
-    args: Any, rules: Any, return_tuple: bool = False
-) -> Callable[[Any], Any]:
+def build_unwrap_args_with_rules(args: Any, rules: Any, return_tuple: bool = False) -> Callable[[Any], Any]:
     """A function that replaces, in arguments of this structure, every tensor by its child."""
     return _build_walk(args, rules, _forward_of, return_tuple)
 
@@ -467,9 +468,7 @@ def _build_walk(
     return lambda value, **kw: fold(parts, value, **kw)
 
 
-def _build_part(
-    example: Any, rule: Any, leaf: Callable[[Any], Callable[..., Any]]
-) -> Callable[..., Any]:
+def _build_part(example: Any, rule: Any, leaf: Callable[[Any], Callable[..., Any]]) -> Callable[..., Any]:
     if isinstance(rule, (list, tuple, dict)):
         if not _mentions_tensor(rule):
             return _identity

@@ -7,6 +7,14 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
+SAME_CHILD = frozenset({torch.ops.aten.detach.default, torch.ops.aten.alias.default})
+
+#: Lazy conjugation and negation are bits on the tensor that a wrapper cannot carry: they are done at once.
+EAGER_TWINS = {
+    torch.ops.aten._conj.default: torch.ops.aten._conj_physical.default,
+    torch.ops.aten._neg_view.default: torch.ops.aten.neg.default,
+}
+
 
 class OpFacts:
     """Facts of one aten overload that the dispatcher needs at every call.
@@ -14,10 +22,22 @@ class OpFacts:
     mutates        it writes into an argument
     changes_shape  it changes the metadata of its first argument in place (`t_`, `resize_`)
     aliases        per returned value: (position, name) of the argument that is returned itself, or None
+    returns_tensors  it hands out tensors only through the store, not a Python number read from data
+    same_child     its result is another wrapper of the same child
+    eager_twin     the overload to run instead, because a wrapper cannot carry a lazy bit
     functional     for `changes_shape`: the overload of the same name without the underscore
     """
 
-    __slots__ = ("aliases", "changes_shape", "functional", "mutates", "name")
+    __slots__ = (
+        "aliases",
+        "changes_shape",
+        "eager_twin",
+        "functional",
+        "mutates",
+        "name",
+        "returns_tensors",
+        "same_child",
+    )
 
     def __init__(self, func: OpOverload) -> None:
         schema = func._schema
@@ -27,6 +47,10 @@ class OpFacts:
         self.aliases: tuple[tuple[int, str] | None, ...] = tuple(
             _written_argument(schema, returned) for returned in schema.returns
         )
+        # An operation that returns nothing at all (`_foreach_add_`) hands out no value either.
+        self.returns_tensors = not schema.returns or any("Tensor" in str(r.type) for r in schema.returns)
+        self.same_child = func in SAME_CHILD
+        self.eager_twin = EAGER_TWINS.get(func)
         self.functional = _functional_twin(func) if self.changes_shape else None
 
 
@@ -54,13 +78,6 @@ def _functional_twin(func: OpOverload) -> OpOverload | None:
     return None
 
 
-#: Lazy conjugation and negation are bits on the tensor that a wrapper cannot carry: they are done at once.
-EAGER_TWINS = {
-    torch.ops.aten._conj.default: torch.ops.aten._conj_physical.default,
-    torch.ops.aten._neg_view.default: torch.ops.aten.neg.default,
-}
-
-
 _facts: dict[OpOverload, OpFacts] = {}
 
 
@@ -71,9 +88,7 @@ def facts_of(func: OpOverload) -> OpFacts:
     return facts
 
 
-def written_argument(
-    facts: OpFacts, index: int, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def written_argument(facts: OpFacts, index: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The argument that an operation returns as its `index`-th value, or None for a new value."""
     if index >= len(facts.aliases):
         return None

@@ -19,9 +19,7 @@ class TensorSpec:
 
     __slots__ = ("dtype", "offset", "shape", "strides")
 
-    def __init__(
-        self, shape: torch.Size, strides: tuple[int, ...], offset: int, dtype: torch.dtype
-    ) -> None:
+    def __init__(self, shape: torch.Size, strides: tuple[int, ...], offset: int, dtype: torch.dtype) -> None:
         self.shape, self.strides, self.offset, self.dtype = shape, strides, offset, dtype
 
     @property
@@ -43,9 +41,7 @@ class TensorSpec:
         return f"TensorSpec({tuple(self.shape)}, {self.dtype}, strides={self.strides})"
 
 
-def make_spec(
-    shape: torch.Size, strides: tuple[int, ...], offset: int, dtype: torch.dtype
-) -> TensorSpec:
+def make_spec(shape: torch.Size, strides: tuple[int, ...], offset: int, dtype: torch.dtype) -> TensorSpec:
     key = (shape, strides, offset, dtype)
     spec = _interned.get(key)
     if spec is None:

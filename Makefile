@@ -1,0 +1,67 @@
+# Everything a person or CI runs. Each target sets up what it needs, on a machine with nothing but Python.
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3.13 || command -v python3)
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+JOBS ?= 2
+CODE := src tests $(wildcard bench)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint types unit slow bench docs format clean
+.DELETE_ON_ERROR:
+
+help:  ## this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+demo: .venv/.core  ## see it work, in under a minute
+	$(BIN)/python -m syft.demo
+
+test: lint types unit  ## all that must be green: lint, types, unit
+
+lint: .venv/.dev  ## ruff (rules and format) and the order of the rooms
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/ruff format --check $(CODE)
+	$(BIN)/lint-imports
+
+types: .venv/.dev  ## mypy
+	$(BIN)/mypy
+
+unit: .venv/.dev  ## the tests; ARGS='-k pointer' passes arguments on
+	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
+
+slow: .venv/.dev  ## the tests that take too long for every change
+	$(BIN)/python -m pytest -n $(JOBS) -m slow $(ARGS)
+
+bench: .venv/.dev  ## measure; results go to bench/results
+	$(BIN)/python -m bench $(ARGS)
+
+docs: .venv/.docs  ## build the documentation to site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --site-dir site
+
+format: .venv/.dev  ## rewrite the code in the house's format
+	$(BIN)/ruff check --fix $(CODE)
+	$(BIN)/ruff format $(CODE)
+
+clean:  ## remove what the other targets made
+	rm -rf .venv site build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+# -- set-up: one .venv, with more in it the more is asked for ------------------------------------------
+
+.venv/bin/python:
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed and was not found. Name it: make PYTHON=/path/to/python"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "$(PYTHON) is older than Python 3.11. Name a newer one: make PYTHON=/path/to/python"; exit 1; }
+	$(PYTHON) -m venv .venv
+
+.venv/.core: pyproject.toml constraints.txt | .venv/bin/python
+	$(PIP) --editable .
+	@touch $@
+
+.venv/.dev: .venv/.core
+	$(PIP) --editable '.[dev]'
+	@touch $@
+
+.venv/.docs: .venv/.core
+	$(PIP) --editable '.[docs]'
+	@touch $@

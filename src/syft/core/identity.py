@@ -1,0 +1,50 @@
+"""Id, owner, tags and description of plain torch tensors.
+
+NOTE [Nothing until somebody asks]
+A tensor's `__dict__` travels with it through `torch.save`, pickling and `copy.deepcopy`. So nothing is
+stored on a tensor until its id, owner or tags are asked for, and what is stored then disappears when it
+is pickled and becomes a new identity when it is copied.
+"""
+
+from __future__ import annotations
+
+import collections
+from typing import Any
+
+import torch
+
+from syft.core.objects import AbstractObject
+
+_KEY = "_syft_identity"
+
+
+class TensorIdentity(AbstractObject):
+    """What this library knows about one plain tensor."""
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        # NB: a type that torch.load(weights_only=True) accepts; `identity_of` ignores it.
+        return collections.OrderedDict, ()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> TensorIdentity:
+        return TensorIdentity(owner=self._owner, tags=self.tags, description=self.description)
+
+
+def known_identity(tensor: torch.Tensor) -> TensorIdentity | None:
+    """The identity of a tensor if anybody has asked for it yet."""
+    found = tensor.__dict__.get(_KEY)
+    return found if isinstance(found, TensorIdentity) else None
+
+
+def identity_of(tensor: torch.Tensor) -> Any:
+    """The identity of a tensor: its own, or that of the head of its chain."""
+    child = tensor.__dict__.get("child")
+    if child is not None:
+        return child
+    found = known_identity(tensor)
+    if found is None:
+        found = tensor.__dict__[_KEY] = TensorIdentity()
+    return found
+
+
+def forget_identity(tensor: torch.Tensor) -> None:
+    tensor.__dict__.pop(_KEY, None)

@@ -1,0 +1,1 @@
+"""What workers say to each other. Imports only `core` and below."""

@@ -1,0 +1,159 @@
+"""Every message there is: one typed record each.
+
+A tensor argument of a command is a `Ref` to an object that the receiver holds. The sender picks the ids
+under which results are stored, so it never has to wait for them. A transport only moves these records.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+Id = Any
+
+
+class Ref(Struct, frozen=True, gc=False):
+    """Stands for the object that the receiver holds under this id."""
+
+    id: Id
+
+
+class Message(Struct, frozen=True):
+    """Base of all messages."""
+
+    @property
+    def contents(self) -> Any:
+        """The fields of the message; a message of one field is that field."""
+        values = tuple(getattr(self, name) for name in self.__struct_fields__)
+        return values[0] if len(values) == 1 else values
+
+
+class Operation(Message, frozen=True):
+    """Run a torch operation; store its results under `return_ids`, taken from the end.
+
+    `wants_specs` asks for the metadata of the results in reply; otherwise nothing is replied.
+    """
+
+    cmd_name: str
+    cmd_owner: Any
+    cmd_args: Any
+    cmd_kwargs: dict[str, Any]
+    return_ids: tuple[Id, ...]
+    wants_specs: bool = False
+    user: str | None = None
+
+    @property
+    def contents(self) -> Any:
+        return (self.cmd_name, self.cmd_owner, self.cmd_args, self.cmd_kwargs), self.return_ids
+
+
+class CallMessage(Message, frozen=True):
+    """Run a whole function as one node of the caller's autograd graph (see syft.tensors.remote_call)."""
+
+    name: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    differentiable: tuple[int, ...]
+    handle: Id
+    return_ids: tuple[Id, ...]
+
+
+class CallBackwardMessage(Message, frozen=True):
+    """Differentiate a call that `CallMessage` made; the gradients are stored under `return_ids`."""
+
+    handle: Id
+    gradients: tuple[Any, ...]
+    return_ids: tuple[Id, ...]
+
+
+class ObjectMessage(Message, frozen=True):
+    """Here is an object: keep it. `allowed` names the users who may fetch it (None: everybody)."""
+
+    object: Any
+    id: Id = None
+    allowed: frozenset[str] | None = None
+    user: str | None = None
+
+
+class ObjectRequestMessage(Message, frozen=True):
+    """Give me the object `(id, user, reason)`; unless `keep` it is removed where it was."""
+
+    request: tuple[Id, str | None, str]
+    keep: bool = False
+
+
+class ForwardMessage(Message, frozen=True):
+    """Send the object on to another worker, which keeps it under `new_id`."""
+
+    id: Id
+    destination: Id
+    new_id: Id
+    user: str | None = None
+
+
+class RemoteGetMessage(Message, frozen=True):
+    """The object is a pointer: replace it by what it points to."""
+
+    id: Id
+    user: str | None = None
+
+
+class IsNoneMessage(Message, frozen=True):
+    """Is the object None (or gone)?"""
+
+    id: Id
+
+
+class GetShapeMessage(Message, frozen=True):
+    """The shape of a tensor."""
+
+    id: Id
+
+
+class AttributeMessage(Message, frozen=True):
+    """Store an attribute of an object under `return_id`, or set it to `value`."""
+
+    id: Id
+    name: str
+    return_id: Id = None
+    value: Any = None
+    is_write: bool = False
+
+
+class CallObjectMessage(Message, frozen=True):
+    """Call a callable that the owner of the data put there; the result is stored under `return_id`."""
+
+    id: Id
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    return_id: Id
+
+
+class ForceObjectDeleteMessage(Message, frozen=True):
+    """Remove the object, or all objects of a tuple of ids."""
+
+    id: Any
+
+
+class SearchMessage(Message, frozen=True):
+    """Which objects match all terms? The reply is a list of `Found`."""
+
+    query: tuple[Any, ...]
+
+
+class PlanCommandMessage(Message, frozen=True):
+    """A command about plans: (name, arguments)."""
+
+    command: str
+    args: tuple[Any, ...] = ()
+
+
+class Found(Struct, frozen=True):
+    """One search result: what is needed to make a pointer."""
+
+    id: Id
+    kind: str
+    spec: Any
+    tags: tuple[str, ...]
+    description: str | None

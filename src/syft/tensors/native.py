@@ -1,0 +1,314 @@
+"""`TorchTensor`: the methods and properties that the hook adds to every `torch.Tensor`.
+
+`self` is a plain tensor or a Wrapper throughout. Nothing here is called by plain torch code.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from syft.core.chain import Wrapper, new_wrapper
+from syft.core.identity import identity_of
+from syft.core.session import session
+from syft.core.swap import become
+from syft.exceptions import ChainError, InvalidTensorForRemoteGet, LocalTensorError
+from syft.messaging.message import RemoteGetMessage
+from syft.tensors import remote_call, transfer
+from syft.tensors.multi_pointer import MultiPointerTensor
+from syft.tensors.pointer import PointerTensor
+from syft.tensors.private import PrivateTensor
+
+assert remote_call  # imported for what it registers
+
+
+class TorchTensor:
+    """A collection of methods for `torch.Tensor`; never instantiated."""
+
+    # -- identity ----------------------------------------------------------------------------------
+
+    @property
+    def id(self: Any) -> Any:
+        return identity_of(self).id
+
+    @id.setter
+    def id(self: Any, value: Any) -> None:
+        identity_of(self).id = value
+
+    @property
+    def owner(self: Any) -> Any:
+        return identity_of(self).owner
+
+    @owner.setter
+    def owner(self: Any, value: Any) -> None:
+        identity_of(self).owner = value
+
+    @property
+    def tags(self: Any) -> set[str]:
+        return identity_of(self).tags  # type: ignore[no-any-return]
+
+    @tags.setter
+    def tags(self: Any, value: Any) -> None:
+        identity_of(self).tags = set(value or ())
+
+    @property
+    def description(self: Any) -> str | None:
+        return identity_of(self).description  # type: ignore[no-any-return]
+
+    @description.setter
+    def description(self: Any, value: str | None) -> None:
+        identity_of(self).description = value
+
+    def tag(self: Any, *tags: str) -> Any:
+        """Add tags to search by; returns self."""
+        identity_of(self).tags.update(tags)
+        return self
+
+    def describe(self: Any, description: str) -> Any:
+        """Describe the tensor for whoever searches; returns self."""
+        identity_of(self).description = description
+        return self
+
+    @property
+    def is_wrapper(self: Any) -> bool:
+        return type(self) is Wrapper
+
+    @property
+    def child(self: Any) -> Any:
+        # A Wrapper has a `child` of its own, which is found before this one.
+        raise AttributeError("A plain tensor has no child: it is the end of every chain.")
+
+    @property
+    def location(self: Any) -> Any:
+        """The worker that holds the value; None when it is here."""
+        return None if type(self) is not Wrapper or self.child is None else self.child.location
+
+    @property
+    def id_at_location(self: Any) -> Any:
+        return None if type(self) is not Wrapper or self.child is None else self.child.id_at_location
+
+    @property
+    def gc(self: Any) -> bool:
+        """Whether the remote value goes when the last reference to this pointer goes."""
+        return bool(_pointer(self, "gc").garbage_collect_data)
+
+    @gc.setter
+    def gc(self: Any, value: bool) -> None:
+        _pointer(self, "gc").garbage_collect_data = value
+
+    @property
+    def garbage_collect_data(self: Any) -> bool:
+        return bool(_pointer(self, "garbage_collect_data").garbage_collect_data)
+
+    @garbage_collect_data.setter
+    def garbage_collect_data(self: Any, value: bool) -> None:
+        _pointer(self, "garbage_collect_data").garbage_collect_data = value
+
+    # -- chains ------------------------------------------------------------------------------------
+
+    def wrap(self: Any) -> Any:
+        """A chain as it is; a plain tensor has nothing to be wrapped in but itself."""
+        return self
+
+    def private_tensor(self: Any, allowed_users: Any) -> Any:
+        """`Wrapper > PrivateTensor > ...`: only these users may fetch it or what is computed from it."""
+        if isinstance(allowed_users, str) or not isinstance(allowed_users, (list, tuple, set, frozenset)):
+            raise TypeError(
+                f"allowed_users is a {type(allowed_users).__name__}; pass a list or tuple of user names, "
+                "e.g. private_tensor(allowed_users=('alice',))."
+            )
+        return PrivateTensor(allowed_users=tuple(allowed_users)).on(self)
+
+    def allow(self: Any, user: Any) -> bool:
+        """Whether a user may fetch the tensor: everybody, unless it is private."""
+        node = self.child if type(self) is Wrapper else None
+        return node.allow(user) if isinstance(node, PrivateTensor) else True
+
+    # -- moving ------------------------------------------------------------------------------------
+
+    def send(
+        self: Any,
+        *location: Any,
+        inplace: bool = False,
+        user: str | None = None,
+        local_autograd: bool = False,
+        requires_grad: bool | None = None,
+        preinitialize_grad: bool = False,
+        no_wrap: bool = False,
+        garbage_collect_data: bool = True,
+    ) -> Any:
+        """Copy the tensor to a worker; returns a pointer. Several workers: one MultiPointerTensor.
+
+        `local_autograd` is accepted and needs nothing: the graph is always kept here.
+        """
+        workers = [session.require_local_worker().get_worker(w, fail_hard=True) for w in _flat(location)]
+        if not workers:
+            raise TypeError("send() needs the worker to send to, e.g. x.send(bob).")
+        if len(workers) > 1:
+            sent = MultiPointerTensor.of(
+                [transfer.send(self, w, user, preinitialize_grad, garbage_collect_data) for w in workers]
+            )
+        else:
+            sent = transfer.send(self, workers[0], user, preinitialize_grad, garbage_collect_data)
+        if requires_grad is not None and sent.is_leaf:
+            sent.requires_grad_(requires_grad)
+        if no_wrap:
+            return sent.child
+        return become(self, sent) if inplace else sent
+
+    def send_(self: Any, *location: Any, **kwargs: Any) -> Any:
+        """`send` in place: whoever holds this tensor holds the pointer."""
+        return self.send(*location, inplace=True, **kwargs)
+
+    def get(
+        self: Any, *args: Any, inplace: bool = False, user: str | None = None, reason: str = "", **kwargs: Any
+    ) -> Any:
+        """Fetch the value and remove it there. One level of a pointer to a pointer at a time."""
+        if type(self) is not Wrapper:
+            raise LocalTensorError("get")
+        if self.child is None:
+            raise AttributeError(
+                "This pointer was fetched already. Use what the first `.get()` returned, or `.copy().get()` to "
+                "leave the value where it is."
+            )
+        if isinstance(self.child, PointerTensor):
+            value = transfer.fetch(self, user, reason)
+        else:
+            if self.location is None and not isinstance(self.child, MultiPointerTensor):
+                raise LocalTensorError("get")
+            value = self.child.get(*args, user=user, reason=reason, **kwargs)
+        return become(self, value) if inplace else value
+
+    def get_(self: Any, *args: Any, **kwargs: Any) -> Any:
+        """`get` in place."""
+        return self.get(*args, inplace=True, **kwargs)
+
+    def move(self: Any, location: Any, user: str | None = None, requires_grad: bool | None = None) -> Any:
+        """A pointer to the value on another worker, sent there directly; gradients flow back."""
+        target = session.require_local_worker().get_worker(location, fail_hard=True)
+        if target is session.local_worker:
+            return self.get(user=user)
+        if type(self) is not Wrapper or not isinstance(self.child, PointerTensor):
+            return self.send(target, user=user)
+        return transfer.move(self, target, user)
+
+    def move_(self: Any, location: Any, user: str | None = None) -> Any:
+        """`move` in place; a parameter stays a leaf."""
+        target = session.require_local_worker().get_worker(location, fail_hard=True)
+        if type(self) is not Wrapper or not isinstance(self.child, PointerTensor):
+            return self.send(target, user=user, inplace=True)
+        if self.child.location is target:
+            return self
+        return become(
+            self, transfer.move_leaf(self, target, user) if self.is_leaf else self.move(target, user)
+        )
+
+    def copy(self: Any) -> Any:
+        """A copy where the tensor is."""
+        return self.clone()
+
+    def remote_get(self: Any, user: str | None = None) -> Any:
+        """me -> alice -> bob becomes me -> alice: alice fetches the value from bob."""
+        pointer = _pointer(self, "remote_get")
+        spec = pointer.ask(RemoteGetMessage(pointer.id_at_location, user))
+        return new_wrapper(_like(pointer, spec))
+
+    def mid_get(self: Any, user: str | None = None) -> Any:
+        """`remote_get` in place."""
+        return become(self, _as_leaf_like(self, TorchTensor.remote_get(self, user)))
+
+    end_get = mid_get
+
+    def remote_send(self: Any, destination: Any, **_options: Any) -> Any:
+        """me -> bob becomes me -> bob -> alice: bob sends the value on and keeps a pointer to it."""
+        pointer = _pointer(self, "remote_send")
+        target = session.require_local_worker().get_worker(destination, fail_hard=True)
+        moved = transfer.move(self.detach(), target)
+        return moved.send(pointer.location)  # type: ignore[attr-defined]
+
+    # -- asking about remote tensors ---------------------------------------------------------------
+
+    def attr(self: Any, attr_name: str) -> Any:
+        """A pointer to an attribute of the remote tensor."""
+        if attr_name == "grad":
+            return self.grad
+        found = _pointer(self, "attr").attr(attr_name)
+        found.child.garbage_collect_data = True
+        return found
+
+    def setattr(self: Any, name: str, value: Any) -> None:
+        """Set `grad` or `data` of a remote tensor."""
+        if name == "grad":
+            self.grad = value
+        elif name == "data":
+            with torch.no_grad():
+                self.copy_(value)
+        else:
+            _pointer(self, "setattr").setattr(name, value)
+
+    def is_none(self: Any) -> bool:
+        """Whether the remote value is gone."""
+        return self.child is None or _pointer(self, "is_none").is_none()
+
+    def create_pointer(
+        self: Any,
+        owner: Any = None,
+        location: Any = None,
+        id_at_location: Any = None,
+        garbage_collect_data: bool = True,
+        **_options: Any,
+    ) -> Any:
+        """A pointer to this tensor at a worker that holds it already."""
+        holder = location if location is not None else self.owner
+        pointer = PointerTensor(
+            holder,
+            self.id if id_at_location is None else id_at_location,
+            owner,
+            garbage_collect_data=garbage_collect_data,
+            spec=transfer.spec_when_sent(self),
+            tags=self.tags,
+            description=self.description,
+        )
+        return new_wrapper(pointer)
+
+
+def _flat(locations: Any) -> list[Any]:
+    flat: list[Any] = []
+    for location in locations:
+        flat.extend(location) if isinstance(location, (list, tuple)) else flat.append(location)
+    return flat
+
+
+def _pointer(tensor: Any, method: str) -> PointerTensor:
+    if type(tensor) is Wrapper and isinstance(tensor.child, PointerTensor):
+        return tensor.child
+    if type(tensor) is not Wrapper:
+        raise LocalTensorError(method)
+    if method in ("remote_get", "remote_send"):
+        raise InvalidTensorForRemoteGet(tensor)
+    raise ChainError(
+        f".{method} needs a pointer and was asked of {tensor}. Send the tensor to a worker first."
+    )
+
+
+def _like(pointer: PointerTensor, spec: Any) -> PointerTensor:
+    """Another pointer to the same remote object, which takes over the duty to delete it."""
+    made = PointerTensor(
+        pointer.location,
+        pointer.id_at_location,
+        garbage_collect_data=pointer.garbage_collect_data,
+        spec=spec,
+        tags=pointer.tags,
+        description=pointer.description,
+    )
+    pointer.garbage_collect_data = False
+    return made
+
+
+def _as_leaf_like(tensor: Any, made: Any) -> Any:
+    if tensor.requires_grad and tensor.is_leaf:
+        made.requires_grad_()
+        if tensor.grad is not None:
+            made.grad = tensor.grad
+    return made

@@ -1,0 +1,132 @@
+"""`ObjectPointer`: a local stand-in for an object that a worker holds.
+
+NOTE [Who deletes]
+A pointer with `garbage_collect_data` owns what it points to: when the last Python reference to the pointer
+goes, a delete is queued at the worker. Everything that shares the value locally (aliases, saved tensors of
+the autograd graph) shares the pointer object, so Python's reference count is the only count there is.
+Sending a pointer hands the duty over; search results never have it. Finalizers sit on the pointer, never
+on the wrapper, because `syft.core.swap` moves wrappers around.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from syft.core.objects import AbstractObject
+from syft.core.session import session
+from syft.messaging.message import (
+    AttributeMessage,
+    ForceObjectDeleteMessage,
+    IsNoneMessage,
+    ObjectRequestMessage,
+    Ref,
+)
+
+
+class ObjectPointer(AbstractObject):
+    """Points to any object at a worker."""
+
+    def __init__(
+        self,
+        location: Any = None,
+        id_at_location: Any = None,
+        owner: Any = None,
+        id: Any = None,
+        garbage_collect_data: bool = True,
+        point_to_attr: str | None = None,
+        tags: Any = None,
+        description: str | None = None,
+    ) -> None:
+        super().__init__(id=id, owner=owner, tags=tags, description=description)
+        self._location = location
+        self._id_at_location = id_at_location
+        self.garbage_collect_data = garbage_collect_data
+        self.point_to_attr = point_to_attr
+
+    @property
+    def location(self) -> Any:
+        return self._location
+
+    @property
+    def id_at_location(self) -> Any:
+        return self._id_at_location
+
+    @property
+    def gc(self) -> bool:
+        """Whether the remote object goes when this pointer goes."""
+        return self.garbage_collect_data
+
+    @gc.setter
+    def gc(self, value: bool) -> None:
+        self.garbage_collect_data = value
+
+    def __del__(self) -> None:
+        # NB: may run at any point, in any thread, and on an object whose __init__ failed.
+        try:
+            if self.garbage_collect_data and self._location is not None:
+                self._location.queue_delete(self._id_at_location)
+        except AttributeError:
+            pass
+
+    # -- talking to the worker ---------------------------------------------------------------------
+
+    def ask(self, message: Any) -> Any:
+        return self._speaker().send_msg(message, self._location)
+
+    def _speaker(self) -> Any:
+        return self._owner if self._owner is not None else session.require_local_worker()
+
+    def ref(self) -> Ref:
+        return Ref(self._id_at_location)
+
+    def get(self, user: str | None = None, reason: str = "", deregister_ptr: bool = True) -> Any:
+        """Fetch the object and remove it there."""
+        value = self.ask(ObjectRequestMessage((self._id_at_location, user, reason)))
+        self.garbage_collect_data = False
+        return value
+
+    def delete(self) -> None:
+        """Remove the object at the worker now."""
+        self.garbage_collect_data = False
+        self.ask(ForceObjectDeleteMessage((self._id_at_location,)))
+
+    def is_none(self) -> bool:
+        """Whether the remote object is None or gone."""
+        return bool(self.ask(IsNoneMessage(self._id_at_location)))
+
+    def attr(self, attr_name: str) -> ObjectPointer:
+        """A pointer to an attribute of the remote object."""
+        from syft.core.ids import ID_PROVIDER
+
+        new_id = ID_PROVIDER.pop()
+        found = self.ask(AttributeMessage(self._id_at_location, attr_name, return_id=new_id))
+        return self._speaker().pointer_from(found, self._location)  # type: ignore[no-any-return]
+
+    def setattr(self, name: str, value: Any) -> None:
+        """Set an attribute of the remote object to a value or to another object of the same worker."""
+        value = getattr(value, "child", None) or value
+        sent = value.ref() if isinstance(value, ObjectPointer) else value
+        self.ask(AttributeMessage(self._id_at_location, name, value=sent, is_write=True))
+
+    def __str__(self) -> str:
+        return describe_pointer(self)
+
+    __repr__ = __str__
+
+
+def describe_pointer(pointer: Any) -> str:
+    """`[PointerTensor | me:1 -> bob:2]` and what is known of the object, never its content."""
+    owner, location = pointer.owner, pointer.location
+    attribute = f"::{pointer.point_to_attr}" if getattr(pointer, "point_to_attr", None) else ""
+    text = (
+        f"[{type(pointer).__name__} | {getattr(owner, 'id', owner)}:{pointer.id} -> "
+        f"{getattr(location, 'id', location)}:{pointer.id_at_location}{attribute}]"
+    )
+    if pointer.tags or pointer.description:
+        if pointer.tags:
+            text += "\n\tTags: " + " ".join(sorted(str(tag) for tag in pointer.tags))
+        if getattr(pointer, "spec", None) is not None:
+            text += f"\n\tShape: {pointer.shape}"
+        if pointer.description:
+            text += "\n\tDescription: " + str(pointer.description).split("\n")[0]
+    return text

@@ -1,0 +1,349 @@
+"""`PointerTensor`: a tensor that lives on a worker, as metadata and an id.
+
+Every aten operation on it becomes one `Operation` message to where the data is. The shape of the result is
+known without asking (`syft.core.shapes`) and its id is picked here, so nothing is waited for.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import torch
+
+from syft.core import shapes
+from syft.core.abstract import AbstractTensor
+from syft.core.chain import Wrapper, new_wrapper
+from syft.core.hook_args import (
+    base_types,
+    one,
+    register_backward_func,
+    register_forward_func,
+    register_type_rule,
+    signature,
+)
+from syft.core.ids import ID_PROVIDER
+from syft.core.ops import facts_of, written_argument
+from syft.core.public_names import public_name
+from syft.core.session import session
+from syft.core.spec import TensorSpec, spec_of
+from syft.exceptions import (
+    RemoteObjectFoundError,
+    TensorsNotCollocatedException,
+    UnsupportedOperationError,
+    ValueNotHereError,
+)
+from syft.messaging.message import ForwardMessage, ObjectMessage, ObjectRequestMessage, Operation, Ref
+from syft.tensors.object_pointer import ObjectPointer
+
+_pop_id = ID_PROVIDER.pop
+
+
+class PointerTensor(ObjectPointer, AbstractTensor):
+    """Points to a tensor at a worker and behaves like it."""
+
+    def __init__(
+        self,
+        location: Any = None,
+        id_at_location: Any = None,
+        owner: Any = None,
+        id: Any = None,
+        garbage_collect_data: bool = True,
+        shape: Any = None,
+        point_to_attr: str | None = None,
+        tags: Any = None,
+        description: str | None = None,
+        spec: TensorSpec | None = None,
+    ) -> None:
+        super().__init__(
+            location, id_at_location, owner, id, garbage_collect_data, point_to_attr, tags, description
+        )
+        if spec is None:
+            spec = shapes.contiguous_spec(tuple(shape or ()), torch.get_default_dtype())
+        self._spec = spec
+
+    @property
+    def spec(self) -> TensorSpec:
+        return self._spec
+
+    # -- operations --------------------------------------------------------------------------------
+
+    @classmethod
+    def on_public_call(cls, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Nothing is sent silently: a local tensor in a call on pointers is refused by name."""
+        if signature(args) in _harmless and not kwargs:
+            return
+        _refuse_local_tensors(func, args, kwargs)
+        if not kwargs:
+            if len(_harmless) > 10_000:
+                _harmless.clear()
+            _harmless.add(signature(args))
+
+    @classmethod
+    def interpret(cls, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        call = _Call(func)
+        refs = call.scan(args)
+        ref_kwargs = (
+            {name: call.scan_one(name, value) for name, value in kwargs.items()} if kwargs else kwargs
+        )
+        return call.send(refs, ref_kwargs, args, kwargs)
+
+    # -- moving data -------------------------------------------------------------------------------
+
+    def get(self, user: str | None = None, reason: str = "", deregister_ptr: bool = True) -> Any:
+        """Fetch the value. The remote object goes with the last pointer to it; see NOTE [Who deletes]."""
+        value = self.ask(
+            ObjectRequestMessage((self._id_at_location, user, reason), keep=self.garbage_collect_data)
+        )
+        return take_over(value, self._speaker())
+
+    def forward_to(self, destination: Any, user: str | None = None) -> PointerTensor:
+        """The worker sends the value on to another worker, not through here."""
+        new_id = _pop_id()
+        self.ask(ForwardMessage(self._id_at_location, destination.id, new_id, user))
+        return PointerTensor(
+            destination, new_id, self._owner, spec=self._spec, tags=self.tags, description=self.description
+        )
+
+
+#: Signatures of positional arguments that hold no local tensor.
+_harmless: set[Any] = set()
+
+
+def _refuse_local_tensors(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    tensors = list(_tensors_in((args, kwargs)))
+    local = next((t for t in tensors if type(t) is not Wrapper), None)
+    if local is not None and not _is_constant_of_torch(tensors):
+        remote = next(t for t in tensors if type(t) is Wrapper)
+        name = public_name(func)
+        if local is tensors[0]:
+            raise TensorsNotCollocatedException(local, remote.child, name)
+        raise TensorsNotCollocatedException(remote.child, local, name)
+
+
+def _is_constant_of_torch(tensors: list[Any]) -> bool:
+    """Whether the local tensors are single numbers and the call was written in torch, not by the user.
+
+    Some functions of torch (`torch.masked.sum`) are Python code that makes such constants on the way.
+    """
+    if any(t.ndim or t.requires_grad for t in tensors if type(t) is not Wrapper):
+        return False
+    frame = sys._getframe(4)  # this, _refuse_local_tensors, on_public_call, __torch_function__, the caller
+    return str(frame.f_globals.get("__name__", "")).startswith("torch.")
+
+
+def _tensors_in(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, dict):
+        yield from _tensors_in(tuple(value.values()))
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            yield from _tensors_in(item)
+
+
+def new_pointer(location: Any, obj_id: Any, spec: TensorSpec) -> PointerTensor:
+    """A pointer to a fresh result; the constructor without its questions."""
+    made: PointerTensor = PointerTensor.__new__(PointerTensor)
+    made._location = location
+    made._id_at_location = obj_id
+    made._spec = spec
+    made.garbage_collect_data = True
+    made._id = made._owner = made.description = made.point_to_attr = made.child = None
+    made.tags = set()
+    return made
+
+
+class _Call:
+    """One operation on pointers while it is being turned into a message."""
+
+    __slots__ = ("facts", "first", "func", "key", "lifted", "location")
+
+    def __init__(self, func: Any) -> None:
+        self.func = func
+        self.facts = facts_of(func)
+        self.key: list[Any] = [self.facts]
+        self.location: Any = None
+        self.first: PointerTensor | None = None
+        self.lifted: list[PointerTensor] = []
+
+    def scan(self, values: Any) -> list[Any]:
+        """The values as the message carries them; notes where they live and what they look like."""
+        refs = []
+        key = self.key
+        for value in values:
+            cls = type(value)
+            if cls is PointerTensor:
+                location = value._location
+                if self.location is None:
+                    self.location = location
+                    self.first = value
+                elif location is not self.location:
+                    raise TensorsNotCollocatedException(self.first, value, str(self.func))
+                key.append(value._spec)
+                refs.append(Ref(value._id_at_location))
+            else:
+                refs.append(self._scan_other(cls, value))
+        return refs
+
+    def scan_one(self, name: str, value: Any) -> Any:
+        self.key.append(name)
+        return self.scan((value,))[0]
+
+    def _scan_other(self, cls: type, value: Any) -> Any:
+        key = self.key
+        if cls is list or cls is tuple:
+            key.append((cls, len(value)))
+            scanned = self.scan(value)
+            return scanned if cls is list else tuple(scanned)
+        if isinstance(value, torch.Generator):
+            raise UnsupportedOperationError(
+                str(self.func), PointerTensor, "A random generator cannot be sent; seed the worker's instead."
+            )
+        if isinstance(value, torch.Tensor):
+            # The public level has refused tensors of the user; this one torch made itself, e.g. from the
+            # list in ptr[[0, 2]] or inside a backward formula.
+            return self._lift(value)
+        if cls not in base_types:
+            raise UnsupportedOperationError(
+                str(self.func),
+                PointerTensor,
+                f"An argument of type {cls.__name__} cannot be sent to a worker.",
+            )
+        key.append(cls)
+        key.append(value)
+        return value
+
+    def _lift(self, value: torch.Tensor) -> Any:
+        # NB: where to send it is only known once the pointers have been seen.
+        holder = new_pointer(None, _pop_id(), spec_of(value))
+        self.key.append(holder._spec)
+        self.lifted.append(holder)
+        holder.child = value
+        return Ref(holder._id_at_location)
+
+    def send(self, refs: list[Any], ref_kwargs: dict[str, Any], args: Any, kwargs: dict[str, Any]) -> Any:
+        func, location, facts = self.func, self.location, self.facts
+        speaker = self.first._owner or session.local_worker  # type: ignore[union-attr]
+        if not facts.returns_tensors:
+            raise ValueNotHereError(_asking(facts.name), f"on worker {location.id!r}")
+        answer = shapes.remembered(self.key)
+        if answer is None:
+            answer = shapes.infer(self.key, func, _specs(args), _specs(kwargs))
+        for holder in self.lifted:
+            value, holder.child = holder.child, None
+            speaker.send_msg(ObjectMessage(value, holder._id_at_location), location)
+            holder._location = location
+        spec = answer.spec
+        if spec is not None:
+            new_id = _pop_id()
+            speaker.send_msg(Operation(facts.name, None, refs, ref_kwargs, (new_id,)), location)
+            return new_pointer(location, new_id, spec)
+        if answer.asks:
+            return self._send_and_ask(facts, refs, ref_kwargs, args, kwargs, speaker)
+        return self._send_several(facts, answer, refs, ref_kwargs, args, kwargs, speaker)
+
+    def _send_several(
+        self, facts: Any, answer: Any, refs: Any, ref_kwargs: Any, args: Any, kwargs: Any, speaker: Any
+    ) -> Any:
+        pointers: list[PointerTensor] = []
+        result = _build_results(answer, facts, self.location, args, kwargs, pointers)
+        ids = tuple(p._id_at_location for p in reversed(pointers))
+        speaker.send_msg(Operation(facts.name, None, refs, ref_kwargs, ids), self.location)
+        return result
+
+    def _send_and_ask(
+        self, facts: Any, refs: Any, ref_kwargs: Any, args: Any, kwargs: Any, speaker: Any
+    ) -> Any:
+        reply = speaker.send_msg(
+            Operation(facts.name, None, refs, ref_kwargs, (), wants_specs=True), self.location
+        )
+        return results_from_reply(reply, self.location, facts, args, kwargs)
+
+
+def _specs(values: Any) -> Any:
+    """Arguments with specs in place of pointers and tensors."""
+    if isinstance(values, PointerTensor):
+        return values._spec
+    if isinstance(values, torch.Tensor):
+        return spec_of(values)
+    if isinstance(values, (tuple, list)) and not isinstance(values, torch.Size):
+        return (
+            tuple([_specs(v) for v in values]) if isinstance(values, tuple) else [_specs(v) for v in values]
+        )
+    if isinstance(values, dict):
+        return {k: _specs(v) for k, v in values.items()}
+    return values
+
+
+def _build_results(
+    answer: Any, facts: Any, location: Any, args: Any, kwargs: Any, made: list[PointerTensor]
+) -> Any:
+    if answer.spec is not None:
+        pointer = new_pointer(location, _pop_id(), answer.spec)
+        made.append(pointer)
+        return pointer
+    built = []
+    for index, part in enumerate(answer.parts):
+        if isinstance(part, shapes.Answer):
+            built.append(_build_results(part, None, location, args, kwargs, made))
+        elif part is shapes.ALIAS:
+            built.append(written_argument(facts, index, args, kwargs))
+        elif isinstance(part, TensorSpec):
+            pointer = new_pointer(location, _pop_id(), part)
+            made.append(pointer)
+            built.append(pointer)
+        else:
+            built.append(part)
+    return answer.kind(built) if answer.kind is not None else built[0]
+
+
+def results_from_reply(
+    reply: Any, location: Any, facts: Any = None, args: Any = (), kwargs: dict[str, Any] | None = None
+) -> Any:
+    """Pointers to results that a worker has stored under ids of its own choice."""
+    ids, answer = reply
+    remaining = list(ids)
+    made: list[PointerTensor] = []
+    result = _build_results(answer, facts, location, args, kwargs or {}, made)
+    for pointer in made:
+        pointer._id_at_location = remaining.pop(0)
+    return result
+
+
+def _asking(name: str) -> str:
+    if "_local_scalar_dense" in name or ".item" in name:
+        return "`.item()` (also bool(), float(), int(), `if tensor:`)"
+    return f"{name}, which returns a Python value,"
+
+
+def take_over(value: Any, owner: Any) -> Any:
+    """What a worker handed out, as a thing of ours: a pointer it held is now our pointer."""
+    if type(value) is Wrapper and isinstance(value.child, PointerTensor):
+        value.child._owner = owner
+        value.child._id = None
+    return value
+
+
+def pointer_from_found(found: Any, location: Any, owner: Any = None) -> Any:
+    """A wrapped pointer to a tensor that was searched for; it does not delete what it points to."""
+    return new_wrapper(
+        PointerTensor(
+            location,
+            found.id,
+            owner,
+            garbage_collect_data=False,
+            tags=found.tags,
+            description=found.description,
+            spec=found.spec,
+        )
+    )
+
+
+def _refuse_unwrap(pointer: PointerTensor) -> Any:
+    raise RemoteObjectFoundError(pointer)
+
+
+register_type_rule({PointerTensor: one})
+register_forward_func({PointerTensor: _refuse_unwrap})
+register_backward_func({PointerTensor: lambda pointer, **_kwargs: pointer})

@@ -1,0 +1,66 @@
+"""`PrivateTensor`: names the users who may have a tensor; results of operations inherit the list."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from syft.core.abstract import AbstractTensor
+from syft.core.hook_args import default_register_tensor
+
+
+class PrivateTensor(AbstractTensor):
+    """Sent to a worker, its value leaves there only for the allowed users."""
+
+    def __init__(self, allowed_users: Iterable[Any] = (), parents: Iterable[Any] = (), **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.allowed_users: tuple[Any, ...] = tuple(allowed_users)
+        self.parents = tuple(parents)
+
+    def get_class_attributes(self) -> dict[str, Any]:
+        return {"allowed_users": self.allowed_users}
+
+    def allow(self, user: Any) -> bool:
+        """Whether a user may have it."""
+        return user in self.allowed_users
+
+    def register_credentials(self, users: Iterable[Any]) -> PrivateTensor:
+        """Replace the list of allowed users; returns self."""
+        self.allowed_users = tuple(users)
+        return self
+
+    def __str__(self) -> str:
+        return f"PrivateTensor[{', '.join(map(str, self.allowed_users))}]>{tuple(self.shape)}"
+
+    __repr__ = __str__
+
+    @classmethod
+    def pass_on(cls, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result may be had only by those allowed on all inputs."""
+        result = super().pass_on(func, args, kwargs)
+        allowed = _common_users((args, kwargs))
+        _restrict(result, allowed)
+        return result
+
+
+def _nodes(value: Any) -> Iterable[PrivateTensor]:
+    if isinstance(value, PrivateTensor):
+        yield value
+    elif isinstance(value, dict):
+        yield from _nodes(tuple(value.values()))
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _nodes(item)
+
+
+def _common_users(inputs: Any) -> tuple[Any, ...]:
+    nodes = list(_nodes(inputs))
+    return tuple(u for u in nodes[0].allowed_users if all(u in n.allowed_users for n in nodes))
+
+
+def _restrict(result: Any, allowed: tuple[Any, ...]) -> None:
+    for node in _nodes(result):
+        node.allowed_users = allowed
+
+
+default_register_tensor(PrivateTensor)

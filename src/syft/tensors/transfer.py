@@ -1,0 +1,218 @@
+"""Sending, fetching and moving tensors, with their place in the autograd graph.
+
+A leaf stays a leaf: a parameter that is sent collects its gradient where it is. A tensor with a history
+stays connected to it: the gradient of a send is a fetch, of a fetch a send, of a move a move back.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+
+from syft.core.chain import Wrapper, alias, new_wrapper
+from syft.core.identity import identity_of, known_identity
+from syft.core.ids import ID_PROVIDER
+from syft.core.session import session
+from syft.core.spec import TensorSpec, make_spec, spec_of
+from syft.exceptions import SendNotPermittedError
+from syft.messaging.message import ForceObjectDeleteMessage, ObjectMessage
+from syft.tensors.pointer import PointerTensor
+from syft.tensors.private import PrivateTensor
+
+
+def private_copy(obj: Any) -> Any:
+    """An object as if it had travelled: nothing of it is shared with the original."""
+    if type(obj) is Wrapper and obj.location is not None:  # type: ignore[attr-defined]
+        return obj  # a pointer travels as itself
+    if isinstance(obj, torch.Tensor):
+        made = obj.detach().clone()
+        known = known_identity(obj) if type(obj) is not Wrapper else None
+        if known is not None and (known.tags or known.description):
+            identity = identity_of(made)
+            identity.tags, identity.description = set(known.tags), known.description
+        return made
+    return copy.deepcopy(obj)
+
+
+def spec_when_sent(tensor: torch.Tensor) -> TensorSpec:
+    """The metadata a tensor has after it has been copied to a worker."""
+    if tensor.is_contiguous():
+        return make_spec(tensor.shape, tensor.stride(), 0, tensor.dtype)
+    return spec_of(torch.empty_like(spec_of(tensor).meta()))
+
+
+def send_value(
+    tensor: torch.Tensor, location: Any, user: str | None, garbage_collect_data: bool, obj_id: Any = None
+) -> PointerTensor:
+    """Copy a tensor (or hand over a pointer) to a worker; returns the pointer to it."""
+    identity = identity_of(tensor)
+    head = tensor.child if type(tensor) is Wrapper else None
+    allowed = None
+    if isinstance(head, PrivateTensor):
+        if not head.allow(user):
+            raise SendNotPermittedError(
+                f"The tensor is private to {head.allowed_users} and {user!r} is not among them. Name an allowed "
+                "user with send(worker, user=...)."
+            )
+        allowed = frozenset(head.allowed_users)
+    sent = tensor.detach()
+    if isinstance(head, PointerTensor):
+        sent = new_wrapper(
+            PointerTensor(
+                head.location,
+                head.id_at_location,
+                location,
+                id=head.id,
+                garbage_collect_data=head.garbage_collect_data,
+                spec=head.spec,
+                tags=head.tags,
+                description=head.description,
+            )
+        )
+        head.garbage_collect_data = False
+    elif identity.tags or identity.description:
+        sent_identity = identity_of(sent)
+        sent_identity.tags, sent_identity.description = set(identity.tags), identity.description
+    remote_id = identity.id if obj_id is None else obj_id
+    me = session.require_local_worker()
+    me.send_msg(ObjectMessage(sent, remote_id, allowed, user), location)
+    return PointerTensor(
+        location,
+        remote_id,
+        garbage_collect_data=garbage_collect_data,
+        spec=spec_when_sent(tensor),
+        tags=identity.tags,
+        description=identity.description,
+    )
+
+
+class Send(torch.autograd.Function):
+    """Local tensor with a history -> pointer; the gradient comes back here."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor, location: Any, user: Any, collect: bool) -> Any:  # type: ignore[override]
+        return new_wrapper(send_value(tensor, location, user, collect))
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:  # type: ignore[override]
+        return fetch(grad) if _is_remote(grad) else grad, None, None, None
+
+
+class Get(torch.autograd.Function):
+    """Pointer with a history -> its value; the gradient is sent there."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Any, user: Any, reason: str) -> Any:  # type: ignore[override]
+        ctx.location = tensor.child.location
+        return tensor.child.get(user=user, reason=reason)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:  # type: ignore[override]
+        return _send_gradient(grad, ctx.location), None, None
+
+
+class Move(torch.autograd.Function):
+    """Pointer on one worker -> pointer on another; the gradient moves back."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Any, location: Any, user: Any) -> Any:  # type: ignore[override]
+        ctx.origin = tensor.child.location
+        return new_wrapper(tensor.child.forward_to(location, user))
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:  # type: ignore[override]
+        if not _is_remote(grad):
+            return _send_gradient(grad, ctx.origin), None, None
+        return move(grad, ctx.origin), None, None
+
+
+def _is_remote(tensor: Any) -> bool:
+    return type(tensor) is Wrapper and isinstance(tensor.child, PointerTensor)
+
+
+def _send_gradient(grad: Any, location: Any) -> Any:
+    if _is_remote(grad):
+        return grad if grad.child.location is location else move(grad, location)
+    if grad.requires_grad and torch.is_grad_enabled():
+        return Send.apply(grad, location, None, True)  # type: ignore[no-untyped-call]
+    return new_wrapper(send_value(grad.detach(), location, None, True, obj_id=ID_PROVIDER.pop()))
+
+
+def send(
+    tensor: torch.Tensor,
+    location: Any,
+    user: str | None = None,
+    preinitialize_grad: bool = False,
+    garbage_collect_data: bool = True,
+) -> torch.Tensor:
+    """`Wrapper > PointerTensor` to a copy of `tensor` on a worker."""
+    if tensor.requires_grad and not tensor.is_leaf and torch.is_grad_enabled():
+        return Send.apply(tensor, location, user, garbage_collect_data)  # type: ignore[no-any-return, no-untyped-call]
+    pointer = new_wrapper(send_value(tensor, location, user, garbage_collect_data))
+    if not tensor.requires_grad:
+        return pointer
+    pointer.requires_grad_()
+    if isinstance(tensor, torch.nn.Parameter):
+        pointer._is_param = True
+    if tensor.is_leaf and tensor.grad is not None:
+        pointer.grad = send(tensor.grad, location, user)
+    elif preinitialize_grad:
+        pointer.grad = torch.zeros_like(pointer)
+    return pointer
+
+
+def fetch(tensor: Any, user: str | None = None, reason: str = "") -> torch.Tensor:
+    """The value of a remote tensor, with its gradient; the wrapper is empty afterwards."""
+    pointer: PointerTensor = tensor.child
+    tracked = tensor.requires_grad and torch.is_grad_enabled()
+    if tracked and not tensor.is_leaf:
+        value = Get.apply(tensor, user, reason)  # type: ignore[no-untyped-call]
+    else:
+        value = pointer.get(user=user, reason=reason)
+        if tensor.requires_grad:
+            value.requires_grad_()
+            if tensor.is_leaf and tensor.grad is not None:
+                value.grad = fetch(tensor.grad, user, reason) if _is_remote(tensor.grad) else tensor.grad
+        if isinstance(tensor, torch.nn.Parameter) and type(value) is torch.Tensor:
+            value = _as_parameter(value)
+    if not pointer.garbage_collect_data:
+        pointer.ask(ForceObjectDeleteMessage((pointer.id_at_location,)))
+    elif type(value) is not Wrapper:
+        _keep_identity(value, pointer)
+    tensor.child = None
+    return value  # type: ignore[no-any-return]
+
+
+def _as_parameter(value: torch.Tensor) -> torch.nn.Parameter:
+    made = torch.nn.Parameter(value.detach(), requires_grad=value.requires_grad)
+    made.grad = value.grad
+    return made
+
+
+def _keep_identity(value: torch.Tensor, pointer: PointerTensor) -> None:
+    if pointer.tags or pointer.description:
+        identity = identity_of(value)
+        identity.tags, identity.description = set(pointer.tags), pointer.description
+
+
+def move(tensor: Any, location: Any, user: str | None = None) -> torch.Tensor:
+    """A pointer to the same value on another worker; the value does not pass through here."""
+    if tensor.child.location is location:
+        return tensor  # type: ignore[no-any-return]
+    if tensor.requires_grad and torch.is_grad_enabled():
+        return Move.apply(tensor, location, user)  # type: ignore[no-any-return, no-untyped-call]
+    return new_wrapper(tensor.child.forward_to(location, user))
+
+
+def move_leaf(tensor: Any, location: Any, user: str | None = None) -> torch.Tensor:
+    """A parameter on another worker: a leaf there, its gradient with it."""
+    with torch.no_grad():
+        moved = alias(move(tensor, location, user))  # type: ignore[arg-type]
+        moved.requires_grad_(tensor.requires_grad)
+        if tensor.grad is not None:
+            moved.grad = move(tensor.grad, location, user)
+    if isinstance(tensor, torch.nn.Parameter):
+        moved._is_param = True
+    return moved

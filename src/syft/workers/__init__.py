@@ -1,0 +1,1 @@
+"""Places where tensors live. Imports `serde`, `tensors`, `messaging`, `core` and below."""

@@ -1,0 +1,20 @@
+"""`AbstractWorker`: the name by which everything that is a worker can be recognised."""
+
+from __future__ import annotations
+
+import abc
+from typing import Any
+
+
+class AbstractWorker(abc.ABC):
+    """A place where objects live."""
+
+    id: Any
+
+    @abc.abstractmethod
+    def _send_msg(self, message: Any, location: Any) -> Any:
+        """Carry a message to another worker and return its reply."""
+
+    @abc.abstractmethod
+    def _recv_msg(self, message: Any) -> Any:
+        """Take a message that was carried here."""

@@ -1,0 +1,333 @@
+"""`BaseWorker`: a store, a policy, an address book, and a handler per message.
+
+It decides nothing about how messages travel: `_send_msg` and `_recv_msg` are the transport's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+
+from syft.core.chain import Wrapper
+from syft.core.session import session
+from syft.exceptions import WorkerNotFoundException
+from syft.messaging.message import (
+    ForceObjectDeleteMessage,
+    GetShapeMessage,
+    IsNoneMessage,
+    ObjectMessage,
+    ObjectRequestMessage,
+    Operation,
+    Ref,
+    SearchMessage,
+)
+from syft.tensors.pointer import PointerTensor, pointer_from_found, results_from_reply
+from syft.workers import handlers
+from syft.workers.abstract import AbstractWorker
+from syft.workers.permissions import Policy
+from syft.workers.remote import RemoteNamespace
+from syft.workers.store import ObjectStorage
+
+
+class BaseWorker(ObjectStorage, AbstractWorker):
+    """A place where objects live and commands run."""
+
+    def __init__(
+        self,
+        hook: Any = None,
+        id: Any = 0,
+        data: Iterable[Any] | None = None,
+        is_client_worker: bool = False,
+        log_msgs: bool = False,
+        verbose: bool = False,
+        auto_add: bool = True,
+        policy: Policy | None = None,
+    ) -> None:
+        super().__init__()
+        self.hook = hook
+        self.id = id
+        self.is_client_worker = is_client_worker
+        self.log_msgs = log_msgs
+        self.verbose = verbose
+        self.auto_add = auto_add
+        self.policy = policy or Policy()
+        self.msg_history: list[Any] = []
+        self._known_workers: dict[Any, Any] = {}
+        self._calls: dict[Any, Any] = {}
+        if auto_add:
+            self._introduce()
+        self.load_data(data or ())
+
+    # -- the address book --------------------------------------------------------------------------
+
+    def _introduce(self) -> None:
+        """Become known to the local worker and to everybody it knows."""
+        me = session.local_worker
+        if me is None or me is self:
+            self._known_workers[self.id] = self
+            return
+        known = me._known_workers.get(self.id)
+        if known is not None and known is not self:
+            if type(known) is not type(self):
+                raise RuntimeError(
+                    f"A {type(known).__name__} with the id {self.id!r} exists already, so there cannot be a "
+                    f"{type(self).__name__} of that id. Choose another id, or remove the first with "
+                    "worker.remove_worker_from_local_worker_registry()."
+                )
+            self._share_state_of(known)
+            return
+        for worker in list(me._known_workers.values()):
+            if isinstance(worker, BaseWorker):
+                worker._known_workers[self.id] = self
+            self._known_workers[worker.id] = worker
+        me._known_workers[self.id] = self
+        self._known_workers[self.id] = self
+
+    def _share_state_of(self, other: BaseWorker) -> None:
+        """Two workers of one id and type are one worker under two names."""
+        for name in (
+            "_stored",
+            "_allowed",
+            "_extra_references",
+            "_waiting_deletes",
+            "_deleting",
+            "_known_workers",
+            "_calls",
+            "msg_history",
+            "policy",
+        ):
+            setattr(self, name, getattr(other, name))
+
+    def add_worker(self, worker: Any) -> BaseWorker:
+        """Know another worker; returns self."""
+        self._known_workers[worker.id] = worker
+        return self
+
+    def add_workers(self, workers: Iterable[Any]) -> BaseWorker:
+        for worker in workers:
+            self.add_worker(worker)
+        return self
+
+    def get_worker(self, id_or_worker: Any, fail_hard: bool = False) -> Any:
+        """The worker of that id. Unknown: the id itself, or !! WorkerNotFoundException if `fail_hard`."""
+        if isinstance(id_or_worker, AbstractWorker):
+            if id_or_worker.id not in self._known_workers:
+                self.add_worker(id_or_worker)
+            return id_or_worker
+        found = self._known_workers.get(id_or_worker)
+        if found is None and fail_hard:
+            known = ", ".join(repr(name) for name in sorted(self._known_workers, key=str)) or "nobody"
+            raise WorkerNotFoundException(
+                f"Worker {self.id!r} knows no worker {id_or_worker!r} (it knows {known}). Create it, or "
+                "introduce it with add_worker(worker)."
+            )
+        return id_or_worker if found is None else found
+
+    def remove_worker_from_registry(self, worker_id: Any) -> None:
+        """Forget a worker of that id."""
+        self._known_workers.pop(worker_id, None)
+
+    def remove_worker_from_local_worker_registry(self) -> None:
+        """Make the local worker forget this one."""
+        if session.local_worker is not None:
+            session.local_worker.remove_worker_from_registry(self.id)
+
+    # -- registration on clients -------------------------------------------------------------------
+
+    def register_obj(self, obj: Any, obj_id: Any = None, allowed: Iterable[str] | None = None) -> None:
+        """Keep an object. A client's worker keeps nothing unless inside `registration_enabled()`."""
+        if self.is_client_worker:
+            return
+        if isinstance(obj, torch.Tensor) and obj.requires_grad and type(obj) is not Wrapper:
+            obj = obj.detach()
+        super().register_obj(obj, obj_id, allowed)
+
+    @contextlib.contextmanager
+    def registration_enabled(self) -> Iterator[BaseWorker]:
+        """Inside, a client's worker registers objects like any other."""
+        before, self.is_client_worker = self.is_client_worker, False
+        try:
+            yield self
+        finally:
+            self.is_client_worker = before
+
+    def load_data(self, data: Iterable[Any]) -> None:
+        """Put data of the owner's here; tensors keep their tags, PrivateTensors their allowed users."""
+        for obj in data:
+            value, allowed = handlers.without_privacy(obj)
+            self.register_obj(value, obj.id, allowed)
+            if isinstance(value, torch.Tensor) and value is not obj:
+                value.tag(*obj.tags).describe(obj.description)
+
+    # -- messages ----------------------------------------------------------------------------------
+
+    def send_msg(self, message: Any, location: Any) -> Any:
+        """Send a message to a worker and return its reply."""
+        if self.verbose:
+            print(f"worker {self.id} sending {_shown(message)} to {location.id}")
+        return self._send_msg(message, location)
+
+    def recv_msg(self, message: Any) -> Any:
+        """Handle a message and return the reply."""
+        if self.log_msgs:
+            self.msg_history.append(message)
+        if self.verbose:
+            print(f"worker {self.id} received {_shown(message)}")
+        if self._waiting_deletes:
+            self.run_deletes()
+        handler = handlers.HANDLERS.get(type(message))
+        if handler is None:
+            raise TypeError(
+                f"Worker {self.id!r} got a {type(message).__name__}, for which it has no handler. The messages "
+                "it understands are in syft.messaging.message."
+            )
+        return handler(self, message)
+
+    def _send_msg(self, message: Any, location: Any) -> Any:
+        raise NotImplementedError(
+            "A worker that sends needs a transport: use VirtualWorker or a network worker."
+        )
+
+    def _recv_msg(self, message: Any) -> Any:
+        return self.recv_msg(message)
+
+    # -- asking other workers ----------------------------------------------------------------------
+
+    def send(
+        self, obj: Any, workers: Any, ptr_id: Any = None, garbage_collect_data: bool = True, **kwargs: Any
+    ) -> Any:
+        """Send an object to a worker (or several); returns the pointer."""
+        locations = workers if isinstance(workers, (list, tuple)) else [workers]
+        if isinstance(obj, torch.Tensor):
+            return obj.send(*locations, garbage_collect_data=garbage_collect_data, **kwargs)  # type: ignore[attr-defined]
+        if len(locations) != 1:
+            raise ValueError(
+                f"A {type(obj).__name__} can be sent to one worker at a time; {len(locations)} were given."
+            )
+        return obj.send(locations[0], **kwargs)
+
+    def send_obj(self, obj: Any, location: Any, obj_id: Any = None) -> None:
+        """Send an object without making a pointer to it."""
+        self.send_msg(
+            ObjectMessage(obj, obj.id if obj_id is None else obj_id), self.get_worker(location, True)
+        )
+
+    def request_obj(self, obj_id: Any, location: Any, user: str | None = None, reason: str = "") -> Any:
+        """Fetch an object from a worker and remove it there."""
+        return self.send_msg(ObjectRequestMessage((obj_id, user, reason)), self.get_worker(location, True))
+
+    def send_command(self, recipient: Any, message: Any, return_ids: Any = None, **_options: Any) -> Any:
+        """Run `(name, self, args, kwargs)` on a worker; returns pointers to the results."""
+        name, method_self, args, kwargs = message
+        recipient = self.get_worker(recipient, True)
+        return recipient.run_command(
+            name, args if method_self is None else (method_self, *args), kwargs, self
+        )
+
+    def run_command(
+        self, name: str, args: Any, kwargs: dict[str, Any] | None = None, sender: Any = None
+    ) -> Any:
+        """Run a torch function here on pointers to here and numbers; returns pointers to the results."""
+        message = Operation(
+            name,
+            None,
+            tuple(_as_refs(a, self) for a in args),
+            _as_refs(dict(kwargs or {}), self),
+            (),
+            wants_specs=True,
+        )
+        speaker = sender or session.require_local_worker()
+        return handlers.wrapped(results_from_reply(speaker.send_msg(message, self), self))
+
+    @property
+    def remote(self) -> RemoteNamespace:
+        """`worker.remote.torch.zeros(2, 3)` makes a tensor there."""
+        return RemoteNamespace(self, "")
+
+    def get_tensor_shape(self, pointer: Any) -> torch.Size:
+        """Ask the worker for the shape of what a pointer points to."""
+        node = pointer.child if isinstance(pointer, torch.Tensor) else pointer
+        return torch.Size(self.send_msg(GetShapeMessage(node.id_at_location), node.location))
+
+    def request_is_remote_tensor_none(self, pointer: Any) -> bool:
+        node = pointer.child if isinstance(pointer, torch.Tensor) else pointer
+        return bool(self.send_msg(IsNoneMessage(node.id_at_location), node.location))
+
+    def delete_remote(self, obj_ids: Iterable[Any], location: Any) -> None:
+        self.send_msg(ForceObjectDeleteMessage(tuple(obj_ids)), location)
+
+    # -- search ------------------------------------------------------------------------------------
+
+    def search(self, query: Any) -> list[Any]:
+        """Pointers to the objects here that match all terms; they do not delete what they point to."""
+        speaker = session.local_worker or self
+        return self._pointers_to_found(handlers.find(self, _terms(query)), self, speaker)
+
+    def request_search(self, query: Any, location: Any) -> list[Any]:
+        """Search on another worker."""
+        location = self.get_worker(location, True)
+        return self._pointers_to_found(self.send_msg(SearchMessage(_terms(query)), location), location, self)
+
+    def _pointers_to_found(self, found: list[Any], location: Any, owner: Any) -> list[Any]:
+        return [self.pointer_from(f, location, owner) for f in found]
+
+    def pointer_from(self, found: Any, location: Any, owner: Any = None) -> Any:
+        """A pointer to what a worker described; of the kind that fits the object."""
+        maker = handlers.POINTER_KINDS.get(found.kind)
+        return pointer_from_found(found, location, owner) if maker is None else maker(found, location, owner)
+
+    def pointer_to(self, obj_id: Any) -> Any:
+        """A wrapped pointer to a tensor held here, which does not delete it."""
+        return self.pointer_from(handlers.found_of(self, obj_id), self)
+
+    # ----------------------------------------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} id:{self.id} #objects:{len(self._objects)}>"
+
+    __str__ = __repr__
+
+    def __len__(self) -> int:
+        return len(self._objects)
+
+    def __bool__(self) -> bool:
+        return True
+
+
+def _terms(query: Any) -> tuple[Any, ...]:
+    return tuple(query) if isinstance(query, (list, tuple, set)) else (query,)
+
+
+def _shown(message: Any) -> str:
+    """A message without content of tensors."""
+    fields = {n: getattr(message, n) for n in message.__struct_fields__}
+    shown = ", ".join(f"{k}={'<object>' if k == 'object' else v!r}" for k, v in fields.items())
+    return f"{type(message).__name__}({shown})"
+
+
+def _as_refs(value: Any, location: Any) -> Any:
+    """Arguments of a command as a message carries them."""
+    from syft.exceptions import TensorsNotCollocatedException
+
+    node = value.child if type(value) is Wrapper else value
+    if isinstance(node, PointerTensor):
+        if node.location is not location and node.location.id != location.id:
+            raise TensorsNotCollocatedException(node, _At(location), "a remote command")
+        return Ref(node.id_at_location)
+    if isinstance(value, torch.Tensor):
+        raise TensorsNotCollocatedException(value, _At(location), "a remote command")
+    if isinstance(value, (list, tuple)) and not isinstance(value, torch.Size):
+        return type(value)(_as_refs(v, location) for v in value)
+    if isinstance(value, dict):
+        return {k: _as_refs(v, location) for k, v in value.items()}
+    return value
+
+
+class _At:
+    """A tensor that would be at a worker, for error messages."""
+
+    def __init__(self, location: Any) -> None:
+        self.location = location

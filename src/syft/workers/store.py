@@ -1,0 +1,148 @@
+"""`ObjectStorage`: what a worker holds, who may fetch it, and what is waiting to be deleted."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from syft.core.chain import Wrapper
+from syft.core.identity import identity_of, known_identity
+from syft.exceptions import ObjectNotFoundError
+from syft.workers.permissions import Allowed, intersect
+
+
+class ObjectStorage:
+    """Objects by id. `_objects` is an ordinary dict; restrictions stand beside it, for the few that have one."""
+
+    id: Any = None
+
+    def __init__(self) -> None:
+        self._stored: dict[Any, Any] = {}
+        self._allowed: dict[Any, frozenset[str]] = {}
+        self._extra_references: dict[Any, int] = {}
+        self._waiting_deletes: deque[Any] = deque()
+        self._deleting = threading.Lock()
+
+    @property
+    def _objects(self) -> dict[Any, Any]:
+        self.run_deletes()
+        return self._stored
+
+    # -- the documented store ----------------------------------------------------------------------
+
+    def register_obj(self, obj: Any, obj_id: Any = None, allowed: Iterable[str] | None = None) -> None:
+        """Keep an object under `obj_id`, or under its own id; `allowed` restricts who may fetch it."""
+        if obj_id is None:
+            obj_id = obj.id
+        elif hasattr(obj, "id") and not (isinstance(obj, torch.Tensor) and known_identity(obj) is None):
+            obj.id = obj_id
+        self.set_obj(obj_id, obj)
+        self.restrict(obj_id, None if allowed is None else frozenset(allowed))
+
+    def de_register_obj(self, obj: Any, _recurse_torch_objs: bool = True) -> None:
+        """Forget an object if it is held here."""
+        if hasattr(obj, "id"):
+            self.rm_obj(obj.id)
+
+    def get_obj(self, obj_id: Any) -> Any:
+        """The object of that id; !! ObjectNotFoundError with advice."""
+        try:
+            obj = self._stored[obj_id]
+        except (KeyError, TypeError):
+            raise ObjectNotFoundError(obj_id, self) from None
+        if type(obj) is torch.Tensor and known_identity(obj) is None:
+            identity_of(obj).id = obj_id
+        return obj
+
+    def set_obj(self, obj_id: Any, obj: Any) -> None:
+        self._stored[obj_id] = obj
+
+    def rm_obj(self, obj_id: Any) -> None:
+        """Remove an object, or one reference to an object that was sent several times."""
+        extra = self._extra_references.get(obj_id)
+        if extra:
+            if extra == 1:
+                del self._extra_references[obj_id]
+            else:
+                self._extra_references[obj_id] = extra - 1
+            return
+        self._stored.pop(obj_id, None)
+        if self._allowed:
+            self._allowed.pop(obj_id, None)
+
+    def force_rm_obj(self, obj_id: Any) -> None:
+        """Remove an object however many pointers there are to it."""
+        self._extra_references.pop(obj_id, None)
+        self.rm_obj(obj_id)
+
+    def clear_objects(self, return_self: bool = True) -> Any:
+        """Remove everything."""
+        self.run_deletes()
+        self._stored.clear()
+        self._allowed.clear()
+        self._extra_references.clear()
+        return self if return_self else None
+
+    def current_objects(self) -> dict[Any, Any]:
+        """A copy of the table of objects."""
+        return dict(self._objects)
+
+    def __getitem__(self, obj_id: Any) -> Any:
+        return self._objects.get(obj_id)
+
+    def objects_count(self) -> int:
+        return len(self._objects)
+
+    def add_reference(self, obj_id: Any) -> None:
+        """One more pointer that will ask for the deletion of an object that is here already."""
+        self._extra_references[obj_id] = self._extra_references.get(obj_id, 0) + 1
+
+    # -- deletes -----------------------------------------------------------------------------------
+
+    def queue_delete(self, obj_id: Any) -> None:
+        """Called by a dying pointer, at any point and from any thread."""
+        self._waiting_deletes.append(obj_id)
+        self.run_deletes()
+
+    def run_deletes(self) -> None:
+        """Carry out what pointers asked for. A call from inside itself leaves the rest to the outer one."""
+        if not self._waiting_deletes or not self._deleting.acquire(blocking=False):
+            return
+        try:
+            while self._waiting_deletes:
+                self.rm_obj(self._waiting_deletes.popleft())
+        finally:
+            self._deleting.release()
+
+    # -- restrictions ------------------------------------------------------------------------------
+
+    def allowed_users(self, obj_id: Any) -> Allowed:
+        """The users who may fetch an object; None when it is not restricted."""
+        return self._allowed.get(obj_id)
+
+    def restrict(self, obj_id: Any, allowed: Allowed) -> None:
+        """Allow only these users (None: lift the restriction)."""
+        if allowed is None:
+            self._allowed.pop(obj_id, None)
+        else:
+            self._allowed[obj_id] = allowed
+
+    def taint(self, tensors: Iterable[Any], allowed: Allowed) -> None:
+        """Restrict everything that shares memory with `tensors`, which restricted data was written into."""
+        storages = {address for t in tensors for address in _storages(t)}
+        for obj_id, obj in list(self._stored.items()):
+            if not storages.isdisjoint(_storages(obj)):
+                self.restrict(obj_id, intersect(self.allowed_users(obj_id), allowed))
+
+
+def _storages(obj: Any) -> Iterable[Any]:
+    """Identities of the memory behind a stored object."""
+    while type(obj) is Wrapper or (not isinstance(obj, torch.Tensor) and hasattr(obj, "child")):
+        if getattr(obj, "location", None) is not None:
+            return ((obj.location.id, obj.id_at_location),)
+        obj = obj.child
+    return (obj.untyped_storage()._cdata,) if isinstance(obj, torch.Tensor) else ()
