@@ -7,7 +7,7 @@ x = torch.tensor([1.0, 2.0]).send(bob)
 (x + x).get()
 """
 
-from typing import Any
+from typing import Any as _Any
 
 from torch import Tensor as Variable
 
@@ -18,16 +18,24 @@ from syft.core.chain import Wrapper
 from syft.core.ids import ID_PROVIDER
 from syft.core.overload import overloaded
 from syft.core.session import session as _session
+from syft.grid import PrivateGridNetwork
 from syft.hook.attributes import TorchAttributes
 from syft.hook.framework_hook import FrameworkHook
 from syft.hook.torch_hook import TorchHook
+from syft.sandbox import create_sandbox
+from syft.tensors.autograd import AutogradTensor
+from syft.tensors.local import LocalTensor
 from syft.tensors.logging import LoggingTensor
 from syft.tensors.multi_pointer import MultiPointerTensor, combine_pointers
 from syft.tensors.native import TorchTensor
+from syft.tensors.numpy_array import NumpyTensor
 from syft.tensors.object_pointer import ObjectPointer
+from syft.tensors.object_wrapper import CallablePointer, ObjectWrapper
 from syft.tensors.plusisminus import PlusIsMinusTensor
 from syft.tensors.pointer import PointerTensor
+from syft.tensors.polynomial import PolynomialTensor
 from syft.tensors.private import PrivateTensor
+from syft.tensors.string import String, StringPointer
 from syft.workers.base import BaseWorker
 from syft.workers.virtual import VirtualWorker
 
@@ -41,7 +49,7 @@ _FROM_SESSION = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> _Any:
     """`sy.local_worker`, `sy.hook`, `sy.torch` and `sy.framework`: set by TorchHook."""
     try:
         return getattr(_session, _FROM_SESSION[name])
@@ -52,14 +60,23 @@ def __getattr__(name: str) -> Any:
 __all__ = [
     "ID_PROVIDER",
     "AbstractTensor",
+    "AutogradTensor",
     "BaseWorker",
+    "CallablePointer",
     "FrameworkHook",
+    "LocalTensor",
     "LoggingTensor",
     "MultiPointerTensor",
+    "NumpyTensor",
     "ObjectPointer",
+    "ObjectWrapper",
     "PlusIsMinusTensor",
     "PointerTensor",
+    "PolynomialTensor",
+    "PrivateGridNetwork",
     "PrivateTensor",
+    "String",
+    "StringPointer",
     "TorchAttributes",
     "TorchHook",
     "TorchTensor",
@@ -67,6 +84,7 @@ __all__ = [
     "VirtualWorker",
     "Wrapper",
     "combine_pointers",
+    "create_sandbox",
     "exceptions",
     "hook_args",
     "overloaded",

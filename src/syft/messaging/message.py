@@ -130,6 +130,16 @@ class CallObjectMessage(Message, frozen=True):
     return_id: Id
 
 
+class CallMethodMessage(Message, frozen=True):
+    """Call a method that the class of the object allows remotely; the result is stored under `return_id`."""
+
+    id: Id
+    method: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    return_id: Id
+
+
 class ForceObjectDeleteMessage(Message, frozen=True):
     """Remove the object, or all objects of a tuple of ids."""
 

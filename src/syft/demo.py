@@ -1,0 +1,119 @@
+"""`make demo`: a tour of what works, each step a few lines of ordinary torch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+import syft as sy
+
+STEPS: list[Callable[[Any], None]] = []
+
+
+def step(function: Callable[[Any], None]) -> Callable[[Any], None]:
+    STEPS.append(function)
+    return function
+
+
+@step
+def chain(hook: Any) -> None:
+    """A tensor can carry a chain of types that interpret what is done to it"""
+    x = sy.LoggingTensor().on(sy.PlusIsMinusTensor().on(torch.tensor([1.0, 2.0, 3.0])))
+    print(f"  {x}")
+    print(f"  x + 1 = {x + 1}")
+    print(f"  relu  = {F.relu(x - 5)}")
+
+
+@step
+def extend(hook: Any) -> None:
+    """A tensor type of your own is a class, one overload, one registration"""
+
+    class Cautious(sy.AbstractTensor):
+        @sy.overloaded.method
+        def log(self: Any, _self: Any) -> Any:
+            return _self.clamp(min=1e-6).log()
+
+    sy.hook_args.default_register_tensor(Cautious)
+    x = Cautious().on(torch.tensor([0.0, 1.0])).requires_grad_()
+    x.log().sum().backward()
+    print(f"  log  = {x.log().detach()}")
+    print(f"  grad = {x.grad}")
+
+
+@step
+def pointers(hook: Any) -> None:
+    """A tensor can live on somebody else's machine; you hold a pointer and write plain torch"""
+    bob = sy.VirtualWorker(hook, id="demo-bob")
+    x = torch.tensor([[1.0, 2.0], [3.0, 4.0]]).tag("#x").describe("four numbers").send(bob)  # type: ignore[attr-defined]
+    w = torch.eye(2, requires_grad=True).send(bob)  # type: ignore[attr-defined]
+    print(f"  {x}")
+    (x @ w).relu().sum().backward()
+    print(f"  gradient of w, fetched: {w.grad.get().tolist()}")
+    try:
+        x + torch.ones(2, 2)
+    except sy.exceptions.TensorsNotCollocatedException as error:
+        print(f"  x + a local tensor: {error}")
+
+
+@step
+def training(hook: Any) -> None:
+    """A model is trained where the data is, and equals local training to the last bit"""
+    bob = sy.VirtualWorker(hook, id="demo-bob")
+    torch.manual_seed(0)
+    data, target = torch.randn(64, 20), torch.randint(3, (64,))
+
+    def train(where: Any) -> tuple[list[float], Any]:
+        torch.manual_seed(1)
+        model: Any = torch.nn.Sequential(torch.nn.Linear(20, 32), torch.nn.ReLU(), torch.nn.Linear(32, 3))
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+        x: Any = data
+        y: Any = target
+        if where is not None:
+            model.send(where)
+            x, y = x.send(where), y.send(where)
+        losses = []
+        for _ in range(30):
+            optimizer.zero_grad()
+            loss: Any = F.cross_entropy(model(x), y)
+            loss.backward()
+            optimizer.step()
+            losses.append((loss.get() if where is not None else loss).item())
+        return losses, model.get() if where is not None else model
+
+    there, remote = train(bob)
+    here, local = train(None)
+    same = all(torch.equal(a, b) for a, b in zip(remote.parameters(), local.parameters(), strict=True))
+    print(f"  loss {there[0]:.3f} -> {there[-1]:.3f}; weights equal local training: {same and there == here}")
+    print(f"  left behind on the worker: {len(bob._objects)} objects")
+
+
+@step
+def permissions(hook: Any) -> None:
+    """The owner of data says who may have it; what is computed from it inherits that"""
+    hospital = sy.VirtualWorker(hook, id="demo-hospital")
+    hospital.load_data([torch.tensor([61.0, 70.0, 58.0]).private_tensor(allowed_users=("dr_ada",)).tag("#ages")])  # type: ignore[attr-defined]
+    (ages,) = hospital.search("#ages")
+    mean = ages.mean()
+    try:
+        mean.copy().get(user="mallory")
+    except sy.exceptions.GetNotPermittedError as error:
+        print(f"  mallory: {error}")
+    print(f"  dr_ada: {mean.get(user='dr_ada').item():.1f}")
+
+
+def main() -> None:
+    """Run all steps."""
+    started = time.perf_counter()
+    hook = sy.TorchHook(torch)
+    for number, run in enumerate(STEPS, start=1):
+        print(f"\n{number}. {run.__doc__}")
+        run(hook)
+    print(f"\nDone in {time.perf_counter() - started:.1f} s. Next: README.md, docs/, CONTRIBUTING.md.")
+
+
+if __name__ == "__main__":
+    main()

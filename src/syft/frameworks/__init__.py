@@ -1,0 +1,1 @@
+"""Historical paths; aliases only, imported by nobody inside."""

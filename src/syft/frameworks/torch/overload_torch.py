@@ -1,0 +1,8 @@
+"""The historical path of `syft.core.overload`: the same module under an older name."""
+
+import sys
+
+from syft.core import overload
+from syft.core.overload import *  # noqa: F403  (for editors and type checkers)
+
+sys.modules[__name__] = overload

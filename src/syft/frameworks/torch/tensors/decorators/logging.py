@@ -1,0 +1,8 @@
+"""The historical path of `syft.tensors.logging`: the same module under an older name."""
+
+import sys
+
+from syft.tensors import logging
+from syft.tensors.logging import *  # noqa: F403  (for editors and type checkers)
+
+sys.modules[__name__] = logging

@@ -1,0 +1,11 @@
+"""Historical path of the tensor types.
+
+`Polynomial` (2019) and `polynomial` (2020) cannot both be files on every file system, so the older name is
+entered here.
+"""
+
+import sys
+
+from syft.tensors import polynomial as Polynomial
+
+sys.modules[__name__ + ".Polynomial"] = Polynomial

@@ -1,0 +1,8 @@
+"""The historical path of `syft.tensors.plusisminus`: the same module under an older name."""
+
+import sys
+
+from syft.tensors import plusisminus
+from syft.tensors.plusisminus import *  # noqa: F403  (for editors and type checkers)
+
+sys.modules[__name__] = plusisminus

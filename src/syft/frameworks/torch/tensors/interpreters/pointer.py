@@ -1,0 +1,8 @@
+"""The historical path of `syft.tensors.pointer`: the same module under an older name."""
+
+import sys
+
+from syft.tensors import pointer
+from syft.tensors.pointer import *  # noqa: F403  (for editors and type checkers)
+
+sys.modules[__name__] = pointer

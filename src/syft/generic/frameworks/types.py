@@ -1,0 +1,8 @@
+"""The historical path of `syft.core.types`: the same module under an older name."""
+
+import sys
+
+from syft.core import types
+from syft.core.types import *  # noqa: F403  (for editors and type checkers)
+
+sys.modules[__name__] = types

@@ -1,0 +1,8 @@
+"""The historical path of `syft.core.ids`: the same module under an older name."""
+
+import sys
+
+from syft.core import ids
+from syft.core.ids import *  # noqa: F403  (for editors and type checkers)
+
+sys.modules[__name__] = ids

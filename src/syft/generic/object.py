@@ -1,0 +1,8 @@
+"""The historical path of `syft.core.objects`: the same module under an older name."""
+
+import sys
+
+from syft.core import objects
+from syft.core.objects import *  # noqa: F403  (for editors and type checkers)
+
+sys.modules[__name__] = objects

@@ -1,0 +1,8 @@
+"""The historical path of `syft.workers.store`: the same module under an older name."""
+
+import sys
+
+from syft.workers import store
+from syft.workers.store import *  # noqa: F403  (for editors and type checkers)
+
+sys.modules[__name__] = store

@@ -1,0 +1,5 @@
+"""Historical path of `CallablePointer`."""
+
+from syft.tensors.object_wrapper import CallablePointer
+
+__all__ = ["CallablePointer"]

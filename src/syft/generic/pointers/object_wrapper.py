@@ -1,0 +1,8 @@
+"""The historical path of `syft.tensors.object_wrapper`: the same module under an older name."""
+
+import sys
+
+from syft.tensors import object_wrapper
+from syft.tensors.object_wrapper import *  # noqa: F403  (for editors and type checkers)
+
+sys.modules[__name__] = object_wrapper

@@ -1,0 +1,5 @@
+"""Historical path of `StringPointer`."""
+
+from syft.tensors.string import StringPointer
+
+__all__ = ["StringPointer"]

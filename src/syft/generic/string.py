@@ -1,0 +1,8 @@
+"""The historical path of `syft.tensors.string`: the same module under an older name."""
+
+import sys
+
+from syft.tensors import string
+from syft.tensors.string import *  # noqa: F403  (for editors and type checkers)
+
+sys.modules[__name__] = string

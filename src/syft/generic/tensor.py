@@ -1,0 +1,8 @@
+"""The historical path of `syft.core.abstract`: the same module under an older name."""
+
+import sys
+
+from syft.core import abstract
+from syft.core.abstract import *  # noqa: F403  (for editors and type checkers)
+
+sys.modules[__name__] = abstract

@@ -1,0 +1,53 @@
+"""Messages about objects that are not tensors; adds itself to the table in `handlers`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from syft.exceptions import CannotRequestObjectAttribute
+from syft.messaging.message import CallMethodMessage
+from syft.tensors import string  # registers the pointer of strings
+from syft.tensors.object_wrapper import POINTERS, ObjectWrapper
+from syft.workers import executor, handlers
+
+
+def call_method(worker: Any, message: CallMethodMessage) -> Any:
+    """Call a method that the class of the object lists in `remote_methods`."""
+    obj = worker.get_obj(message.id)
+    allowed_methods: frozenset[str] = getattr(type(obj), "remote_methods", frozenset())
+    if message.method not in allowed_methods:
+        raise CannotRequestObjectAttribute(
+            f"A {type(obj).__name__} has no method {str(message.method)[:60]!r} that can be called remotely. "
+            f"It has: {', '.join(sorted(allowed_methods)) or 'none'}."
+        )
+    args = executor.resolve(worker, message.args)
+    kwargs = dict(zip(message.kwargs, executor.resolve(worker, message.kwargs.values()), strict=True))
+    allowed = executor.allowed_on_all(
+        worker, [message.id, *executor.referenced_ids((message.args, message.kwargs))]
+    )
+    # The name is one of a fixed list of the class, checked above.
+    bound = getattr(obj, message.method)
+    result = executor.run_discreetly(lambda: bound(*args, **kwargs), message.method, allowed is None)
+    kept = result if hasattr(result, "id") else ObjectWrapper(result)
+    worker.set_obj(message.return_id, kept)
+    worker.restrict(message.return_id, allowed)
+    return handlers.found_of(worker, message.return_id)
+
+
+def _pointer_maker(kind: str) -> Any:
+    def make(found: Any, location: Any, owner: Any) -> Any:
+        return POINTERS[kind](
+            location,
+            found.id,
+            owner,
+            garbage_collect_data=False,
+            tags=found.tags,
+            description=found.description,
+        )
+
+    return make
+
+
+handlers.HANDLERS[CallMethodMessage] = call_method
+for _kind in ("object", "callable", string.String.pointer_kind):
+    handlers.POINTER_KINDS[_kind] = _pointer_maker(_kind)

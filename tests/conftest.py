@@ -1,0 +1,91 @@
+"""Fixtures that every room's tests share: one hook per session, fresh workers per test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import hypothesis
+import pytest
+import torch
+
+import syft as sy
+from syft.core.session import session
+from syft.tensors.logging import LoggingTensor
+
+# Times of single examples depend on what else the machine does.
+hypothesis.settings.register_profile("syft", deadline=None, derandomize=True)
+hypothesis.settings.load_profile("syft")
+
+# NB: at import, not in a fixture, so that tests may use the added names while they are collected.
+_HOOK = sy.TorchHook(torch)
+
+
+@pytest.fixture(scope="session")
+def hook() -> Any:
+    """The hook of this process."""
+    return _HOOK
+
+
+@pytest.fixture
+def me(hook: Any) -> Iterator[Any]:
+    """The local worker; it forgets at the end whom a test introduced and what it registered."""
+    local = session.local_worker
+    known_before, is_client = dict(local._known_workers), local.is_client_worker
+    yield local
+    local.is_client_worker = is_client
+    local.clear_objects()
+    local._known_workers.clear()
+    local._known_workers.update(known_before)
+
+
+@pytest.fixture
+def make_worker(hook: Any, me: Any) -> Iterator[Any]:
+    """`make_worker("dan")`: a VirtualWorker that is emptied and forgotten after the test."""
+    made: list[Any] = []
+
+    def make(id: Any, **options: Any) -> Any:
+        worker = sy.VirtualWorker(hook, id=id, **options)
+        made.append(worker)
+        return worker
+
+    yield make
+    for worker in made:
+        worker.clear_objects()
+        worker.remove_worker_from_local_worker_registry()
+
+
+@pytest.fixture
+def alice(make_worker: Any) -> Any:
+    return make_worker("alice")
+
+
+@pytest.fixture
+def bob(make_worker: Any) -> Any:
+    return make_worker("bob")
+
+
+@pytest.fixture
+def charlie(make_worker: Any) -> Any:
+    return make_worker("charlie")
+
+
+@pytest.fixture
+def workers(alice: Any, bob: Any, charlie: Any) -> SimpleNamespace:
+    """All three by name."""
+    return SimpleNamespace(alice=alice, bob=bob, charlie=charlie)
+
+
+@pytest.fixture
+def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """LoggingTensors say nothing."""
+    monkeypatch.setattr(LoggingTensor, "sink", None)
+
+
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What LoggingTensors say, as a list instead of on the screen."""
+    lines: list[str] = []
+    monkeypatch.setattr(LoggingTensor, "sink", lines.append)
+    return lines
