@@ -35,6 +35,7 @@ class AbstractTensor(AbstractObject):
     public_routes: ClassVar[dict[Any, Any]] = {}
     #: whether `on_function_call` wants to hear of every public call.
     observes_calls: ClassVar[bool] = False
+    _passes_everything_on: ClassVar[bool] = True
     #: aten overload -> rule(cls, func, args, kwargs), for types that change what an operation means.
     aten_rules: ClassVar[dict[Any, Callable[..., Any]]] = {}
     #: False: an aten operation without a rule is refused instead of being passed on to the child.
@@ -42,13 +43,13 @@ class AbstractTensor(AbstractObject):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        cls.public_overloads = {**cls.public_overloads, **collect_overloads(cls)}
+        parents = [base for base in reversed(cls.__bases__) if issubclass(base, AbstractTensor)]
+        inherited = {name: value for base in parents for name, value in base.public_overloads.items()}
+        cls.public_overloads = {**inherited, **collect_overloads(cls)}
         cls.public_routes = {}
-        cls.aten_rules = dict(cls.aten_rules)
-        cls.observes_calls = any(
-            getattr(cls, name).__func__ is not getattr(AbstractTensor, name).__func__
-            for name in ("on_function_call", "on_public_call")
-        )
+        cls.aten_rules = {op: rule for base in parents for op, rule in base.aten_rules.items()}
+        cls.observes_calls = _overrides(cls, "on_function_call", "on_public_call")
+        cls._passes_everything_on = not _overrides(cls, "interpret", "pass_on")
 
     # -- building chains ---------------------------------------------------------------------------
 
@@ -77,7 +78,8 @@ class AbstractTensor(AbstractObject):
 
     def like(self, child: Any) -> AbstractTensor:
         """A node of this type and these attributes over another child."""
-        return rewrap(type(self), child, self.get_class_attributes())
+        made: AbstractTensor = rewrap(type(self), child, self.get_class_attributes())
+        return made
 
     # -- metadata ----------------------------------------------------------------------------------
 
@@ -109,12 +111,26 @@ class AbstractTensor(AbstractObject):
         return getattr(self.child, "id_at_location", None)
 
     def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError(
+                f"len() was asked of a {type(self).__name__} with no dimensions. Use `.shape`, or `.numel()`."
+            )
         return self.shape[0]
+
+    def __bool__(self) -> bool:
+        # NB: Python would ask for the length. A node is a thing, so `node or default` asks whether it is
+        # there; the truth of the value is asked of the chain: bool(node.wrap()).
+        return True
 
     def __str__(self) -> str:
         return f"{type(self).__name__}>" + str(self.child)
 
     __repr__ = __str__
+
+    @classmethod
+    def is_transparent(cls) -> bool:
+        """Whether aten operations pass through this type unchanged."""
+        return cls._passes_everything_on and cls.passes_unknown_ops and not cls.aten_rules
 
     # -- the dispatcher's question -----------------------------------------------------------------
 
@@ -171,6 +187,10 @@ class AbstractTensor(AbstractObject):
     def get(self, *args: Any, **kwargs: Any) -> Any:
         """Fetch what the chain points to; the types above the pointer stay on top."""
         return self.like(_as_child(self.child.get(*args, **kwargs))).wrap()
+
+
+def _overrides(cls: type, *names: str) -> bool:
+    return any(getattr(cls, n).__func__ is not getattr(AbstractTensor, n).__func__ for n in names)
 
 
 def _as_child(value: Any) -> Any:

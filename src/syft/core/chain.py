@@ -15,21 +15,25 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
+import numpy as np
 import torch
 from torch.utils._python_dispatch import return_and_correct_aliasing
 
 from syft.core import hook_args
 from syft.core.abstract import AbstractTensor
-from syft.core.descent import descend, rewrap_response
+from syft.core.descent import descend, empty_wrapper, rewrap_response
 from syft.core.ops import facts_of, written_argument
 from syft.core.overload import BELOW, BELOW_WITH_SELF, CHAINS, OBSERVE, Overload, route
+from syft.core.public_names import IN_PLACE_OPERATORS, public_name
 from syft.core.spec import TensorSpec
-from syft.exceptions import ChainError, MixedChainsError, UnsupportedOperationError
+from syft.exceptions import ChainError, MixedChainsError, UnsupportedOperationError, ValueNotHereError
 
 _make_wrapper = torch.Tensor._make_wrapper_subclass
 _disable_torch_function = torch._C.DisableTorchFunctionSubclass
+_plain_data: Any = torch.Tensor.data
 
 
 class Wrapper(torch.Tensor):
@@ -53,29 +57,32 @@ class Wrapper(torch.Tensor):
         kwargs = kwargs or {}
         if len(types) > 1 and any(issubclass(t, AbstractTensor) for t in types):
             return on_bare_nodes(func, args, kwargs)
+        if func in _READS_INDICES:
+            args, kwargs = _read_indices(args, kwargs)
         node = first_node(args, kwargs)
-        depth = 0
+        is_head = is_clear_above = True
         while isinstance(node, AbstractTensor):
             node_type = type(node)
             routes = node_type.public_routes
             answer = routes[func] if func in routes else route(node_type, func)
             if answer is not None:
-                if answer is OBSERVE:
-                    if depth == 0:
-                        node_type.on_public_call(func, args, kwargs)
-                    elif node_type.passes_unknown_ops:
-                        return call_below(func, args, kwargs)
-                elif depth == 0:
+                if is_head and answer is not OBSERVE:
                     return call_on_chains(node_type, answer, args, kwargs)
-                else:
+                if not is_head and is_clear_above:
                     return call_below(func, args, kwargs)
+                if answer is OBSERVE:
+                    node_type.on_public_call(func, args, kwargs)
             node = node.child
-            depth += 1
+            if isinstance(node, AbstractTensor):
+                # What is below a type that changes operations is reached through that type only.
+                is_head, is_clear_above = False, is_clear_above and node_type.is_transparent()
+        if kwargs and kwargs.get("out") is not None:
+            return _call_with_out(func, args, kwargs)
         with _disable_torch_function():
             return func(*args, **kwargs)
 
     @classmethod
-    def __torch_dispatch__(
+    def __torch_dispatch__(  # type: ignore[override]
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         facts = facts_of(func)
@@ -89,10 +96,7 @@ class Wrapper(torch.Tensor):
             return _change_shape(func, facts.functional, args, kwargs)
         child_args, child_kwargs, _, head = descend(Wrapper, func, args, kwargs)
         if head is None or head is type(None):
-            raise ChainError(
-                f"{func} was called on an empty wrapper: its value was fetched with `.get()` or moved away, or "
-                "it never had one. Use what `.get()` returned, or `.copy().get()` to keep the original."
-            )
+            raise empty_wrapper(str(func))
         response = head.interpret(func, child_args, child_kwargs)
         if facts.mutates:
             return _written_wrappers(facts, response, args, kwargs)
@@ -104,35 +108,84 @@ class Wrapper(torch.Tensor):
         # Not through __torch_function__: hooks and custom backward functions keep their public level.
         torch.autograd.backward(self, *args, **kwargs)
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:
+    # -- what torch answers from memory that a wrapper does not have ----------------------------------
+
+    @property
+    def data(self) -> Any:
+        """The same value without its history."""
+        with _disable_torch_function():
+            return _plain_data.__get__(self)
+
+    @data.setter
+    def data(self, value: torch.Tensor) -> None:
+        if self.child is None:
+            raise empty_wrapper("`.data = ...`")
+        made = value if type(value) is Wrapper else new_wrapper(self.child.like(value.detach()))
+        _set_metadata(self, made)
+        self.child = made.child
+
+    def tolist(self) -> Any:
+        plain = _plain_value(self, "`.tolist()`")
+        if plain is not None:
+            return plain.tolist()
+        return [part.tolist() for part in self] if self.dim() else self.item()
+
+    def numpy(self, *, force: bool = False) -> Any:
+        if self.requires_grad and not force:
+            raise RuntimeError(
+                "numpy() was called on a chain that requires grad, and numpy keeps no gradients. "
+                "Call `.detach().numpy()` instead."
+            )
+        plain = _plain_value(self, "`.numpy()`")
+        return plain.numpy(force=force) if plain is not None else np.asarray(self.tolist())
+
+    def share_memory_(self) -> Any:
+        # NB: torch would end the process here: there is no memory behind a wrapper.
+        raise ChainError(
+            f"share_memory_() was called on a {type(self.child).__name__} chain, which has no memory of its "
+            "own to share. Share the tensor at its end, or fetch the value with `.get()` first."
+        )
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         return f"(Wrapper)>{self.child}" + ("*" if isinstance(self, torch.nn.Parameter) else "")
 
     __str__ = __repr__
 
     def __format__(self, format_spec: str) -> str:
+        # As torch does: a single number can be formatted as one, e.g. f"{loss:.3f}".
+        if format_spec and self.dim() == 0 and self.child is not None:
+            return format(self.item(), format_spec)
         return format(str(self), format_spec)
+
+    def __copy__(self) -> Wrapper:
+        made = alias(self)
+        made.requires_grad_(self.requires_grad)
+        return _with_attributes(made, self, lambda value: value)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Wrapper:
         if id(self) in memo:
             return memo[id(self)]  # type: ignore[no-any-return]
         if not self.is_leaf:
             raise RuntimeError(
-                "Only leaves of the autograd graph can be deep-copied. Call `.detach()` or `.clone()` on this one."
+                "Only leaves of the autograd graph can be deep-copied. Call `.detach()` or `.clone()` on it."
             )
-        with torch.no_grad():
-            made = self.clone()
+        if self.child is None:
+            made = type(self)()
+        else:
+            with torch.no_grad():
+                made = self.clone()  # type: ignore[assignment]
+            made.child.tags, made.child.description = set(self.child.tags), self.child.description
         memo[id(self)] = made
         made.requires_grad_(self.requires_grad)
-        if isinstance(self, torch.nn.Parameter):
-            made._is_param = True
         if self.grad is not None:
             made.grad = copy.deepcopy(self.grad, memo)
-        return made  # type: ignore[return-value]
+        return _with_attributes(made, self, lambda value: copy.deepcopy(value, memo))
 
     def __reduce_ex__(self, protocol: Any) -> Any:
+        kind = "An empty wrapper" if self.child is None else f"A {type(self.child).__name__} chain"
         raise TypeError(
-            f"A {type(self.child).__name__} chain cannot be pickled: it may stand for data on another "
-            "machine. Fetch the value with `.get()` and save that, or use syft.serde.serialize."
+            f"{kind} cannot be pickled: it may stand for data on another machine. Fetch the value with "
+            "`.get()` and save that, or use syft.serde.serialize."
         )
 
 
@@ -163,7 +216,7 @@ def new_wrapper(child: AbstractTensor) -> Wrapper:
             "Chains hold dense tensors: call `.to_dense()` first.",
         )
     made.child = child
-    return made  # type: ignore[no-any-return]
+    return made
 
 
 def alias(wrapper: Wrapper) -> Wrapper:
@@ -177,7 +230,46 @@ def alias(wrapper: Wrapper) -> Wrapper:
         device=wrapper.device,
     )
     made.child = wrapper.child
-    return made  # type: ignore[no-any-return]
+    return made
+
+
+def _with_attributes(made: Wrapper, original: Any, copied: Callable[[Any], Any]) -> Wrapper:
+    """`made` with the other Python attributes of `original` (among them the mark of a Parameter)."""
+    for name, value in original.__dict__.items():
+        if name != "child":
+            made.__dict__[name] = copied(value)
+    return made
+
+
+def _plain_value(wrapper: Any, request: str) -> torch.Tensor | None:
+    """The torch tensor at the end of a chain that changes nothing about it; None if a type does.
+
+    !! ValueNotHereError for a chain that ends on another machine.
+    """
+    node = wrapper.child
+    if node is None:
+        raise empty_wrapper(request)
+    if node.location is not None:
+        raise ValueNotHereError(request, f"on worker {node.location.id!r}")
+    while isinstance(node, AbstractTensor):
+        if not type(node).is_transparent():
+            return None
+        node = node.child
+    return node if isinstance(node, torch.Tensor) else None
+
+
+#: Functions that read the values of an argument before the dispatcher is asked.
+_READS_INDICES = frozenset({torch.tensor_split, torch.Tensor.tensor_split})
+
+
+def _read_indices(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of `tensor_split` with the places to split at as numbers."""
+
+    def read(value: Any) -> Any:
+        return value.tolist() if isinstance(value, torch.Tensor) else value
+
+    kwargs = {name: value if name in ("input", "self") else read(value) for name, value in kwargs.items()}
+    return (*args[:1], *map(read, args[1:])), kwargs
 
 
 def first_node(args: Any, kwargs: dict[str, Any] | None = None) -> Any:
@@ -215,9 +307,37 @@ def _change_shape(func: Any, functional: Any, args: tuple[Any, ...], kwargs: dic
     target = args[0]
     child_args, child_kwargs, _, head = descend(Wrapper, functional, args, kwargs)
     viewed = head.interpret(functional, child_args, child_kwargs)
-    returned = return_and_correct_aliasing(func, args, kwargs, target)
+    returned = return_and_correct_aliasing(func, args, kwargs, target)  # type: ignore[no-untyped-call]
     target.child = viewed
     return returned
+
+
+def _set_metadata(wrapper: Any, like: torch.Tensor) -> None:
+    """Give a wrapper the shape, strides and dtype of another; its history and its gradient stay."""
+    with _disable_torch_function():
+        _plain_data.__set__(wrapper, like.detach())
+
+
+def _settle_resized(wrapper: Any) -> Any:
+    """After `out=`: torch resizes what it writes into, and the wrapper has to present the new shape."""
+    if type(wrapper) is Wrapper and wrapper.child is not None and wrapper.shape != wrapper.child.shape:
+        _set_metadata(wrapper, new_wrapper(wrapper.child))
+    return wrapper
+
+
+#: Functions that, given a tensor subclass as `out`, return it without having written into it (torch 2.13).
+_FORGETS_OUT = frozenset({torch.linalg.matrix_rank})
+
+
+def _call_with_out(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    out = kwargs["out"]
+    with _disable_torch_function():
+        if func in _FORGETS_OUT and type(out) is Wrapper:
+            out.data = func(*args, **{name: value for name, value in kwargs.items() if name != "out"})
+            return out
+        response = func(*args, **kwargs)
+    map_tensors(_settle_resized, out)
+    return response
 
 
 def _written_wrappers(facts: Any, response: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -256,7 +376,7 @@ class StepDown(torch.autograd.Function):
     """From `Wrapper > A > child` to the child (in a Wrapper of its own if it is a node)."""
 
     @staticmethod
-    def forward(ctx: Any, wrapper: Wrapper) -> torch.Tensor:  # type: ignore[override]
+    def forward(ctx: Any, wrapper: Wrapper) -> torch.Tensor:
         ctx.set_materialize_grads(False)
         ctx.head = wrapper.child
         below = _below(wrapper.child).detach()
@@ -265,7 +385,7 @@ class StepDown(torch.autograd.Function):
         return below
 
     @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor | None) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, grad: torch.Tensor | None) -> Any:
         return None if grad is None else step_up(ctx.head, grad)
 
 
@@ -273,12 +393,12 @@ class StepUp(torch.autograd.Function):
     """From a tensor to `Wrapper > A > tensor`."""
 
     @staticmethod
-    def forward(ctx: Any, tensor: torch.Tensor, template: AbstractTensor) -> Wrapper:  # type: ignore[override]
+    def forward(ctx: Any, tensor: torch.Tensor, template: AbstractTensor) -> Wrapper:
         ctx.set_materialize_grads(False)
         return new_wrapper(template.like(_as_child(tensor.detach())))
 
     @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor | None) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, grad: torch.Tensor | None) -> Any:
         return (None if grad is None else step_down(grad)), None
 
 
@@ -343,9 +463,10 @@ class _BranchTemplate:
 def call_below(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A public call that a type further down overloads: the same call, one level down."""
     template = first_node(args, kwargs)
+    _refuse_written_leaf(public_name(func), args)
     down = _stepping_down(type(template), func)
     response = func(*map_tensors(down, args), **map_tensors(down, kwargs))
-    return map_tensors(lambda t: step_up(template, t), response)
+    return _written_or(public_name(func), map_tensors(lambda t: step_up(template, t), response), args, kwargs)
 
 
 def call_on_chains(cls: Any, overload: Overload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -353,17 +474,50 @@ def call_on_chains(cls: Any, overload: Overload, args: tuple[Any, ...], kwargs: 
     if overload.takes == CHAINS:
         return overload.function(*args, **kwargs)
     template = first_node(args, kwargs)
+    _refuse_written_leaf(overload.name, args)
+    # Methods know no `out`: torch.add(x, y, out=z) is the method, written to z.
+    passed = kwargs
+    if kwargs and overload.takes == BELOW_WITH_SELF and "out" in kwargs:
+        passed = {name: value for name, value in kwargs.items() if name != "out"}
     try:
-        response = _call(cls, overload, template, args, kwargs)
+        response = _call(cls, overload, template, args, passed)
     except Exception as error:
         error.add_note(f"This happened while {cls.__name__} ran its overload of {overload.name}.")
         raise
-    target = args[0] if args else None
-    if type(target) is Wrapper and overload.name.endswith("_") and not overload.name.endswith("__"):
-        if _tracks(target) or target.child.child is not _as_child(step_down(response)):
-            target.copy_(response)
-        return target
-    return response
+    return _written_or(overload.name, response, args, kwargs)
+
+
+@cache
+def _writes_in_place(name: str) -> bool:
+    """Whether a public name (`add_`, `torch.relu_`, `__iadd__`) writes into its first argument."""
+    last = name.rpartition(".")[2]
+    if last.startswith("__"):
+        return last in IN_PLACE_OPERATORS
+    return last.endswith("_")
+
+
+def _refuse_written_leaf(name: str, args: tuple[Any, ...]) -> None:
+    """What torch checks before it writes; an overload would find out after."""
+    if _writes_in_place(name) and args and type(args[0]) is Wrapper and args[0].is_leaf and _tracks(args[0]):
+        raise RuntimeError(
+            f"{name} was called on a leaf that requires grad: a leaf Variable that requires grad cannot be "
+            "written in place. Do it inside `with torch.no_grad():`, or on a copy."
+        )
+
+
+def _written_or(name: str, response: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The argument that a call wrote into (its first, or `out`), or its response if it wrote into none."""
+    if kwargs and type(kwargs.get("out")) is Wrapper:
+        out = kwargs["out"]
+        if out.child.child is not _as_child(step_down(response)):
+            out.data = response
+        return _settle_resized(out)
+    target = args[0] if args and _writes_in_place(name) else None
+    if type(target) is not Wrapper or type(response) is not Wrapper:
+        return response
+    if _tracks(target) or _tracks(response) or target.child.child is not _as_child(step_down(response)):
+        target.copy_(response)
+    return target
 
 
 def _call(
@@ -400,9 +554,9 @@ def _stepping_down(cls: Any, operation: Any) -> Callable[[Any], Any]:
 
 def _same_type(cls: Any, node: Any, operation: Any) -> None:
     if type(node) is not cls:
-        from syft.core.public_names import public_name
-
         name = operation if isinstance(operation, str) else public_name(operation)
+        if node is None:
+            raise empty_wrapper(name)
         raise MixedChainsError(name, cls, type(node))
 
 

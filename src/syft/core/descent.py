@@ -12,7 +12,7 @@ import torch
 
 from syft.core import hook_args
 from syft.core.hook_args import _backward_of, _build_part, _build_walk, _forward_of, _identity, _is_node_type
-from syft.exceptions import MixedChainsError
+from syft.exceptions import ChainError, MixedChainsError
 
 Descent = tuple[Any, dict[str, Any], Any, Any]
 
@@ -29,7 +29,7 @@ def descend(level: type, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any
     if step is None:
         step = _build_descent(level, func, args, kwargs)
         hook_args.hook_method_args_functions[key] = step
-    return step(args, kwargs)  # type: ignore[no-any-return]
+    return step(args, kwargs)
 
 
 def _build_descent(
@@ -111,7 +111,17 @@ def settle_mixed(func: Any, types: list[type]) -> type:
         takes_in = getattr(cls, "takes_in", None)
         if takes_in is not None and all(other is cls or takes_in(other) for other in types):
             return cls
+    if type(None) in types:
+        raise empty_wrapper(str(func))
     raise MixedChainsError(str(func), types[0], types[1])
+
+
+def empty_wrapper(request: str) -> ChainError:
+    """The error of a wrapper without a child."""
+    return ChainError(
+        f"{request} was called on an empty wrapper: its value was fetched with `.get()` or moved away, or "
+        "it never had one. Use what `.get()` returned, or `.copy().get()` to keep the original."
+    )
 
 
 def rewrap(level: type, child: Any, attributes: dict[str, Any]) -> Any:

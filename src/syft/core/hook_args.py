@@ -15,6 +15,7 @@ is never wrong, and why no error raised inside a call can be mistaken for a chan
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -72,10 +73,19 @@ class _Registry(dict[Any, Any]):
         _forget_built_functions()
         return value
 
+    def popitem(self) -> tuple[Any, Any]:
+        item = super().popitem()
+        _forget_built_functions()
+        return item
+
     def setdefault(self, key: Any, default: Any = None) -> Any:
         value = super().setdefault(key, default)
         _forget_built_functions()
         return value
+
+    def __ior__(self, other: Any) -> _Registry:  # type: ignore[misc]
+        self.update(other)
+        return self
 
     def clear(self) -> None:
         super().clear()
@@ -223,15 +233,17 @@ def signature(values: Any) -> tuple[Any, ...]:
     for cls in types:
         opened = _opened_types.get(cls)
         if opened is None:
-            opened = _opened_types[cls] = issubclass(cls, (tuple, list, dict)) and cls not in base_types
+            opened = _opened_types[cls] = _is_container(cls)
         if opened:
-            return tuple(
-                [
-                    _open(t, v) if issubclass(t, (tuple, list, dict)) else t
-                    for t, v in zip(types, values, strict=True)
-                ]
-            )
+            return tuple([_open(t, v) if _is_container(t) else t for t, v in zip(types, values, strict=True)])
     return types
+
+
+def _is_container(cls: type) -> bool:
+    """Whether tensors may stand inside: Python's containers, and types that a user gave a rule."""
+    if issubclass(cls, (tuple, list, dict)):
+        return cls not in base_types
+    return type_rule.get(cls, one) is not one
 
 
 def _open(cls: type, container: Any) -> Any:
@@ -241,6 +253,8 @@ def _open(cls: type, container: Any) -> Any:
     """
     if isinstance(container, dict):
         return cls, tuple(container), *signature(tuple(container.values()))
+    if not isinstance(container, (tuple, list)) and not isinstance(build_rule(container), (tuple, list)):
+        return cls, build_rule(container)
     if base_types.issuperset(map(type, container)):
         return cls
     return cls, *signature(container)
@@ -473,7 +487,7 @@ def _build_part(example: Any, rule: Any, leaf: Callable[[Any], Callable[..., Any
         if not _mentions_tensor(rule):
             return _identity
         walk = _build_walk(example, rule, leaf)
-        rebuild = _rebuild_named_tuple(type(example))
+        rebuild = _rebuilding(type(example))
         return walk if rebuild is None else (lambda value, **kw: rebuild(walk(value, **kw)))
     return leaf(example) if rule == 1 else _identity
 
@@ -486,12 +500,13 @@ def _mentions_tensor(rule: Any) -> bool:
     return bool(rule == 1)
 
 
-def _rebuild_named_tuple(cls: type) -> Callable[[Any], Any] | None:
+def _rebuilding(cls: type) -> Callable[[Any], Any] | None:
+    """How a container of another type than list, tuple and dict is made of its elements; None: it is not."""
     if cls in (list, tuple, dict):
         return None
     if hasattr(cls, "_make"):  # collections.namedtuple
         return cls._make  # type: ignore[no-any-return]
-    if cls.__module__ == "torch.return_types":
+    if cls.__module__ == "torch.return_types" or issubclass(cls, OrderedDict):
         return cls
     return None
 
@@ -516,7 +531,8 @@ def hook_response(
     key = (attr, wrap_type, signature((response,)))
     wrap = hook_method_response_functions.get(key)
     if wrap is None:
-        wrap = build_wrap_reponse_from_function(response, wrap_type, wrap_args)
+        # NB: without the attributes of this call, which are not those of the next.
+        wrap = build_wrap_reponse_from_function(response, wrap_type)
         hook_method_response_functions[key] = wrap
     return wrap(response, **wrap_args)
 

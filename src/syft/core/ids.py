@@ -49,7 +49,7 @@ class IdProvider:
         drawn = [value & _MASK for value in struct.unpack(f"{_BATCH}Q", os.urandom(8 * _BATCH))]
         last = drawn.pop()
         self._fresh.extend(drawn)
-        return last
+        return int(last)
 
 
 ID_PROVIDER = IdProvider()

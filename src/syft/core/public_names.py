@@ -46,6 +46,15 @@ OPERATORS = {
     "remainder_": "__imod__",
     "floor_divide_": "__ifloordiv__",
 }
+#: The operators that write into their left operand.
+IN_PLACE_OPERATORS = frozenset(
+    f"__i{name}__"
+    for name in "add sub mul matmul truediv floordiv mod pow and or xor lshift rshift div".split()
+)
+#: The operators that torch asks of their right operand.
+REFLECTED_OPERATORS = frozenset(
+    f"__r{name}__" for name in "add sub mul matmul truediv floordiv mod pow and or xor lshift rshift".split()
+)
 _METHOD_OF_OPERATOR = {operator: method for method, operator in OPERATORS.items()}
 
 #: Creation functions: torch does not let tensors override them, so its own table leaves them out.
@@ -75,8 +84,8 @@ FACTORIES = (
 METADATA_METHODS = frozenset(
     """size dim ndimension nelement numel stride storage_offset element_size data_ptr is_floating_point
     is_complex is_signed is_contiguous is_conj is_neg is_inference is_pinned is_shared has_names get_device
-    register_hook register_post_accumulate_grad_hook retain_grad requires_grad_ backward __len__ __hash__ __dir__ __repr__
-    __format__ __reduce_ex__ __deepcopy__ __setstate__ _is_view _version type""".split()
+    register_hook register_post_accumulate_grad_hook retain_grad requires_grad_ backward __len__ __hash__
+    __dir__ __repr__ __format__ __reduce_ex__ __deepcopy__ __setstate__ _is_view _version type""".split()
 )
 
 

@@ -44,7 +44,14 @@ ALIAS = "alias"
 ASK = Answer(asks=True)
 
 #: Operations whose meta kernels answer something else than the CPU kernel does.
-MISJUDGED: set[str] = set()
+MISJUDGED: set[str] = {
+    "aten._embedding_bag.default",  # shapes of the bookkeeping results
+    "aten._fft_r2c.default",  # strides
+    "aten._linalg_svd.default",  # strides
+    "aten._native_batch_norm_legit.default",  # saved statistics are empty in evaluation
+    "aten.linalg_eig.default",  # strides
+    "aten.native_batch_norm.default",  # saved statistics are empty in evaluation
+}
 
 
 def remembered(key: list[Any]) -> Answer | None:

@@ -54,4 +54,5 @@ def make_spec(shape: torch.Size, strides: tuple[int, ...], offset: int, dtype: t
 
 def spec_of(tensor: torch.Tensor) -> TensorSpec:
     """The spec of a strided torch tensor."""
-    return make_spec(tensor.shape, tensor.stride(), tensor.storage_offset(), tensor.dtype)
+    offset: Any = tensor.storage_offset()
+    return make_spec(tensor.shape, tensor.stride(), offset, tensor.dtype)

@@ -73,20 +73,16 @@ class TorchAttributes(FrameworkAttributes):
             for function in self.torch_modules[module]:
                 full = f"{module}.{function}"
                 if isinstance(self.native_commands[full], str):
-                    name = self.native_commands[full].rpartition(".")[2]
-                    self.native_commands[full] = getattr(holder, name, None) or getattr(holder, function)
+                    # NB: torch has a few `native_` functions of its own, and torch.native_layer_norm is not
+                    # torch.layer_norm. `torch.tensor` is the only function that the hook puts another beside.
+                    name = "native_tensor" if full == "torch.tensor" else function
+                    self.native_commands[full] = getattr(holder, name)
         return self.native_commands
 
     def is_inplace_method(self, method_name: str) -> bool:
-        """Whether a method writes into its tensor: `add_` and `__iadd__`, not `__add__`."""
-        if method_name.startswith("__"):
-            return method_name.startswith("__i") and method_name not in (
-                "__index__",
-                "__int__",
-                "__iter__",
-                "__invert__",
-            )
-        return method_name.endswith("_")
+        """Whether a name says that the method writes into its tensor: `add_`, not `__iadd__`."""
+        is_operator = method_name.startswith("__") and method_name.endswith("__")
+        return method_name.endswith("_") and not is_operator
 
     @staticmethod
     def get_native_torch_name(attr: str) -> str:

@@ -20,9 +20,7 @@ Hooked = Callable[..., Any]
 
 
 def _resolve(attr: Any) -> Callable[..., Any]:
-    if callable(attr):
-        return attr
-    found = function_named(attr)
+    found: Callable[..., Any] | None = attr if callable(attr) else function_named(attr)
     if found is None:
         raise UnknownCommandError(attr)
     return found
@@ -38,18 +36,20 @@ class FrameworkHook:
     """Hooked callables by name."""
 
     @classmethod
-    def get_hooked_func(cls, *names: Any) -> Hooked:
-        """A torch function that takes plain tensors, chains, pointers and bare nodes.
-
-        Call it with a name ('torch.add') or function, or with (module name, api name, function).
-        """
-        attr = names[-1] if len(names) < 3 or callable(names[-1]) else names[1]
+    def get_hooked_func(cls, attr: Any) -> Hooked:
+        """A torch function ('torch.add', or the function) that takes plain tensors, chains and bare nodes."""
         function = _resolve(attr)
 
         def hooked(*args: Any, **kwargs: Any) -> Any:
             return on_bare_nodes(function, args, kwargs)
 
         return _named(hooked, getattr(function, "__name__", str(attr)), "any kind of tensor")
+
+    @classmethod
+    def _get_hooked_func(cls, public_module_name: str, func_api_name: str, attr: Any) -> Hooked:
+        """The same for the function `attr`, known to users as `func_api_name` of `public_module_name`."""
+        name = func_api_name if "." in func_api_name else f"{public_module_name}.{func_api_name}"
+        return _named(cls.get_hooked_func(attr if callable(attr) else name), name, "any kind of tensor")
 
     @classmethod
     def get_hooked_method(cls, method_name: str) -> Hooked:
@@ -95,7 +95,6 @@ class FrameworkHook:
 
         return _named(hooked, attr, f"a bare {kind.__name__}")
 
-    _get_hooked_func = get_hooked_func
     _get_hooked_method = get_hooked_method
     _get_hooked_syft_method = get_hooked_syft_method
     _get_hooked_pointer_method = get_hooked_pointer_method

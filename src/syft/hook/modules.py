@@ -32,7 +32,7 @@ def _tensors(module: torch.nn.Module) -> Iterator[Any]:
 
 
 def _is_remote(tensor: Any) -> bool:
-    return type(tensor) is Wrapper and tensor.child is not None and tensor.location is not None
+    return type(tensor) is Wrapper and tensor.child is not None and tensor.child.location is not None
 
 
 def send(self: Any, *dest: Any, force_send: bool = False, **kwargs: Any) -> Any:

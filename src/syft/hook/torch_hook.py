@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import sys
 from types import ModuleType
 from typing import Any
 
@@ -12,7 +13,7 @@ from torch.jit import _builtins
 
 from syft.core.abstract import AbstractTensor
 from syft.core.identity import identity_of, known_identity
-from syft.core.public_names import OPERATORS, known_functions
+from syft.core.public_names import IN_PLACE_OPERATORS, OPERATORS, REFLECTED_OPERATORS, function_named
 from syft.core.session import session
 from syft.hook import modules
 from syft.hook.attributes import TorchAttributes
@@ -30,8 +31,8 @@ class TorchHook(FrameworkHook):
     """The first thing a program makes: `hook = syft.TorchHook(torch)`.
 
     It adds methods such as `send`, `get` and `tag` to tensors, models and optimizers and names the local
-    worker. Nothing that plain torch code calls is replaced, but for `torch.tensor`, which takes `owner` and `id`
-    as well, and the printing of tensors, which shows tags. Hooking twice changes nothing.
+    worker. Nothing that plain torch code calls is replaced, but for `torch.tensor`, which takes `owner` and
+    `id` as well, and the printing of tensors, which shows tags. Hooking twice changes nothing.
 
     local_worker  the worker of this machine; a VirtualWorker "me" if left out
     is_client     whether that worker belongs to an end user, whose objects are not registered
@@ -53,19 +54,17 @@ class TorchHook(FrameworkHook):
         self.exclude = list(TorchAttributes.exclude)
         self.to_auto_overload: dict[type, list[str]] = {}
         if hasattr(torch, "torch_hooked"):
-            torch.torch_hooked += 1
+            torch.torch_hooked += 1  # type: ignore[attr-defined]
             logger.warning("Torch was already hooked... skipping hooking process")
             self.local_worker = session.local_worker
             self.to_auto_overload = session.hook.to_auto_overload
             return
-        torch.torch_hooked = 0  # type: ignore[attr-defined]
         session.framework = TorchAttributes(torch, self)
         session.hook = self
         if local_worker is None:
             local_worker = VirtualWorker(hook=self, id="me", is_client_worker=is_client, auto_add=False)
-            local_worker.add_worker(local_worker)
-        else:
-            local_worker.hook = self
+        local_worker.hook = self
+        local_worker.add_worker(local_worker)
         self.local_worker = session.local_worker = local_worker
 
         self._hook_native_tensor(torch.Tensor, TorchTensor)
@@ -79,6 +78,9 @@ class TorchHook(FrameworkHook):
         self._hook_module()
         self._hook_optim()
         session.framework.eval_torch_modules()
+        # NB: `sy.hook` is this object. The room of the same name is found by `from syft.hook... import ...`.
+        sys.modules["syft"].hook = self  # type: ignore[attr-defined]
+        torch.torch_hooked = 0  # type: ignore[attr-defined]
 
     # -- making things -----------------------------------------------------------------------------
 
@@ -99,10 +101,10 @@ class TorchHook(FrameworkHook):
     # -- tensors -----------------------------------------------------------------------------------
 
     def _hook_native_tensor(self, tensor_type: type, syft_type: type) -> None:
-        """Give a tensor type the properties and methods of `syft_type` and the `native_` aliases of its own."""
+        """Give a tensor type what `syft_type` has, and `native_` aliases of its own methods."""
         self.to_auto_overload[tensor_type] = self._which_methods_should_we_auto_overload(tensor_type)
         self._rename_native_functions(tensor_type)
-        self.__hook_properties(tensor_type, syft_type)
+        self.__hook_properties(tensor_type)
         self._transfer_methods_to_native_tensor(tensor_type, syft_type)
         self._hook_printing(tensor_type)
 
@@ -110,11 +112,11 @@ class TorchHook(FrameworkHook):
         """The methods of a tensor type that are operations: all but private ones and `exclude`."""
         chosen = []
         for name in dir(tensor_type):
-            is_operator = name in OPERATORS.values() or name in (
-                "__getitem__",
-                "__setitem__",
-                "__rsub__",
-                "__rtruediv__",
+            is_operator = (
+                name in OPERATORS.values()
+                or name in REFLECTED_OPERATORS
+                or name in IN_PLACE_OPERATORS
+                or name in ("__getitem__", "__setitem__")
             )
             if (
                 name in self.exclude
@@ -132,8 +134,9 @@ class TorchHook(FrameworkHook):
         for name in self.to_auto_overload[tensor_type]:
             _add(tensor_type, f"native_{name}", getattr(tensor_type, name))
 
-    def __hook_properties(self, tensor_type: type, syft_type: type) -> None:
-        for name, member in vars(syft_type).items():
+    def __hook_properties(self, tensor_type: type) -> None:
+        """`id`, `owner`, `tags`, `location`, ...: what every tensor can be asked."""
+        for name, member in vars(TorchTensor).items():
             if isinstance(member, property):
                 setattr(tensor_type, name, member)
 
@@ -144,8 +147,8 @@ class TorchHook(FrameworkHook):
             if inspect.isfunction(member):
                 if hasattr(tensor_type, name):
                     raise RuntimeError(
-                        f"torch {torch.__version__} has a method {name!r} of its own on {tensor_type.__name__}; "
-                        "this version of syft would hide it. Please report this."
+                        f"torch {torch.__version__} has a method {name!r} of its own on "
+                        f"{tensor_type.__name__}; this version of syft would hide it. Please report this."
                     )
                 setattr(tensor_type, name, member)
 
@@ -171,7 +174,7 @@ class TorchHook(FrameworkHook):
     def _hook_syft_tensor_methods(self, syft_type: type) -> None:
         """Give bare nodes of a chain the methods of torch tensors."""
         for name in self.to_auto_overload[torch.Tensor]:
-            if name in known_functions() or name in OPERATORS.values():
+            if function_named(name) is not None:
                 _add(syft_type, name, self.get_hooked_syft_method(name))
 
     def _hook_private_tensor_methods(self, syft_type: type) -> None:
@@ -198,7 +201,7 @@ class TorchHook(FrameworkHook):
                     _add(holders[module], f"native_{name}", function)
 
     def _hook_tensor(hook_self) -> None:
-        """`torch.tensor(data, owner=bob, id=7)`: the id and owner are set, and a worker that is no client keeps it."""
+        """`torch.tensor(data, owner=bob, id=7)`: sets both, and an owner that is no client keeps it."""
         native_tensor = torch.tensor
         torch.native_tensor = native_tensor  # type: ignore[attr-defined]
 
@@ -213,12 +216,12 @@ class TorchHook(FrameworkHook):
             return made
 
         tensor.__doc__ = native_tensor.__doc__
-        torch.tensor = tensor  # type: ignore[assignment]
+        torch.tensor = tensor
         # torch.jit knows its builtins by identity: tell it that this one is aten::tensor, too.
-        _builtins._register_builtin(tensor, "aten::tensor")  # type: ignore[no-untyped-call]
+        _builtins._register_builtin(tensor, "aten::tensor")
 
     def _hook_backward(self) -> None:
-        """A gradient keeps its id over repeated `backward()`: torch accumulates into the same tensor. Alias only."""
+        """Only an alias: torch accumulates into the same gradient, which so keeps its id."""
         _add(torch.Tensor, "native_backward", torch.Tensor.backward)
 
     # -- workers, models, optimizers ---------------------------------------------------------------
@@ -244,7 +247,7 @@ class TorchHook(FrameworkHook):
             _add(torch.nn.Module, name, member)
 
     def _hook_optim(self) -> None:
-        """Optimizers bring the state of a parameter to where the parameter is, from the first sent model on."""
+        """From the first sent model on, optimizers bring the state of a parameter to where it is."""
         _add(torch.optim.Optimizer, "follow_parameters", staticmethod(follow_parameters))
 
 

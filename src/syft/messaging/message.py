@@ -92,6 +92,15 @@ class ForwardMessage(Message, frozen=True):
     user: str | None = None
 
 
+class ShareMessage(Message, frozen=True):
+    """Split an object into shares and send one to each holder, to be kept under the ids."""
+
+    id: Id
+    holders: tuple[Id, ...]
+    ids: tuple[Id, ...]
+    user: str | None = None
+
+
 class RemoteGetMessage(Message, frozen=True):
     """The object is a pointer: replace it by what it points to."""
 
@@ -119,6 +128,7 @@ class AttributeMessage(Message, frozen=True):
     return_id: Id = None
     value: Any = None
     is_write: bool = False
+    user: str | None = None
 
 
 class CallObjectMessage(Message, frozen=True):
@@ -128,6 +138,7 @@ class CallObjectMessage(Message, frozen=True):
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     return_id: Id
+    user: str | None = None
 
 
 class CallMethodMessage(Message, frozen=True):

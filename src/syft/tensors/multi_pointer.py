@@ -17,6 +17,7 @@ from syft.core.hook_args import (
 )
 from syft.core.ops import facts_of, written_argument
 from syft.exceptions import TensorsNotCollocatedException
+from syft.messaging.message import ObjectRequestMessage
 from syft.tensors.pointer import PointerTensor
 
 
@@ -30,11 +31,13 @@ class MultiPointerTensor(AbstractTensor):
             node = pointer.child if type(pointer) is Wrapper else pointer
             if not isinstance(node, PointerTensor):
                 raise TypeError(
-                    f"A MultiPointerTensor is made of pointers, not of {type(node).__name__}. Send the tensors first."
+                    f"A MultiPointerTensor is made of pointers, not of {type(node).__name__}. Send the "
+                    "tensors first."
                 )
             if node.location.id in self.child:
                 raise ValueError(
-                    f"Two of the pointers are on worker {node.location.id!r}. Give at most one pointer per worker."
+                    f"Two of the pointers are on worker {node.location.id!r}. Give at most one pointer per "
+                    "worker."
                 )
             self.child[node.location.id] = node
 
@@ -42,7 +45,7 @@ class MultiPointerTensor(AbstractTensor):
     def of(cls, pointers: list[Any]) -> torch.Tensor:
         """`Wrapper > MultiPointerTensor` over wrapped pointers; a leaf of the autograd graph."""
         made = new_wrapper(cls(children=pointers))
-        return made.requires_grad_(any(p.requires_grad for p in pointers))
+        return made.requires_grad_(any(getattr(p, "requires_grad", False) for p in pointers))
 
     @property
     def spec(self) -> Any:
@@ -71,9 +74,12 @@ class MultiPointerTensor(AbstractTensor):
             return torch.stack(values).sum(dim=0)
         return values
 
-    def virtual_get(self, sum_results: bool = False) -> Any:
-        """Read the values from workers of this process without removing them (for tests and debugging)."""
-        values = [p.location.get_obj(p.id_at_location).clone() for p in self.child.values()]
+    def virtual_get(self, sum_results: bool = False, user: str | None = None, reason: str = "") -> Any:
+        """The values, without removing them where they are; the workers' permissions hold."""
+        values = [
+            p.ask(ObjectRequestMessage((p.id_at_location, user, reason), keep=True))
+            for p in self.child.values()
+        ]
         return torch.stack(values).sum(dim=0) if sum_results else values
 
     @classmethod

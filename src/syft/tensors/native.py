@@ -15,12 +15,10 @@ from syft.core.session import session
 from syft.core.swap import become
 from syft.exceptions import ChainError, InvalidTensorForRemoteGet, LocalTensorError
 from syft.messaging.message import RemoteGetMessage
-from syft.tensors import remote_call, transfer
+from syft.tensors import remote_call, transfer  # noqa: F401  (remote_call adds its overloads)
 from syft.tensors.multi_pointer import MultiPointerTensor
 from syft.tensors.pointer import PointerTensor
 from syft.tensors.private import PrivateTensor
-
-assert remote_call  # imported for what it registers
 
 
 class TorchTensor:
@@ -169,8 +167,8 @@ class TorchTensor:
             raise LocalTensorError("get")
         if self.child is None:
             raise AttributeError(
-                "This pointer was fetched already. Use what the first `.get()` returned, or `.copy().get()` to "
-                "leave the value where it is."
+                "This pointer was fetched already. Use what the first `.get()` returned, or `.copy().get()` "
+                "to leave the value where it is."
             )
         if isinstance(self.child, PointerTensor):
             value = transfer.fetch(self, user, reason)

@@ -7,6 +7,7 @@ known without asking (`syft.core.shapes`) and its id is picked here, so nothing 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -20,7 +21,6 @@ from syft.core.hook_args import (
     register_backward_func,
     register_forward_func,
     register_type_rule,
-    signature,
 )
 from syft.core.ids import ID_PROVIDER
 from syft.core.ops import facts_of, written_argument
@@ -41,6 +41,15 @@ _pop_id = ID_PROVIDER.pop
 
 class PointerTensor(ObjectPointer, AbstractTensor):
     """Points to a tensor at a worker and behaves like it."""
+
+    # Most pointers are intermediate results, made and dropped by the thousand: what they never set is here.
+    _id: Any = None
+    _owner: Any = None
+    child: Any = None
+    description: str | None = None
+    garbage_collect_data: bool = True
+    point_to_attr: str | None = None
+    _tags: set[str] | None = None
 
     def __init__(
         self,
@@ -66,27 +75,35 @@ class PointerTensor(ObjectPointer, AbstractTensor):
     def spec(self) -> TensorSpec:
         return self._spec
 
+    @property
+    def tags(self) -> set[str]:
+        if self._tags is None:
+            self._tags = set()
+        return self._tags
+
+    @tags.setter
+    def tags(self, value: Any) -> None:
+        self._tags = set(value) if value else None
+
     # -- operations --------------------------------------------------------------------------------
 
     @classmethod
     def on_public_call(cls, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Nothing is sent silently: a local tensor in a call on pointers is refused by name."""
-        if signature(args) in _harmless and not kwargs:
-            return
-        _refuse_local_tensors(func, args, kwargs)
-        if not kwargs:
-            if len(_harmless) > 10_000:
-                _harmless.clear()
-            _harmless.add(signature(args))
+        for value in (*args, *kwargs.values()) if kwargs else args:
+            kind = type(value)
+            if kind is not Wrapper and kind not in base_types:
+                _refuse_local_tensors(func, args, kwargs)
+                return
 
     @classmethod
     def interpret(cls, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         call = _Call(func)
         refs = call.scan(args)
-        ref_kwargs = (
-            {name: call.scan_one(name, value) for name, value in kwargs.items()} if kwargs else kwargs
-        )
-        return call.send(refs, ref_kwargs, args, kwargs)
+        if kwargs:
+            ref_kwargs = {name: call.scan_one(name, value) for name, value in kwargs.items()}
+            return call.send(refs, ref_kwargs, args, kwargs)
+        return call.send(refs, kwargs, args, kwargs)
 
     # -- moving data -------------------------------------------------------------------------------
 
@@ -106,10 +123,6 @@ class PointerTensor(ObjectPointer, AbstractTensor):
         )
 
 
-#: Signatures of positional arguments that hold no local tensor.
-_harmless: set[Any] = set()
-
-
 def _refuse_local_tensors(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     tensors = list(_tensors_in((args, kwargs)))
     local = next((t for t in tensors if type(t) is not Wrapper), None)
@@ -122,14 +135,21 @@ def _refuse_local_tensors(func: Any, args: tuple[Any, ...], kwargs: dict[str, An
 
 
 def _is_constant_of_torch(tensors: list[Any]) -> bool:
-    """Whether the local tensors are single numbers and the call was written in torch, not by the user.
+    """Whether the local tensors are constants that torch made, not tensors of the user.
 
-    Some functions of torch (`torch.masked.sum`) are Python code that makes such constants on the way.
+    Some functions of torch (`torch.masked.var`) are Python code that makes such constants on the way. A
+    constant is a single number; torch.masked also counts elements, in a tensor of one number over and over.
     """
-    if any(t.ndim or t.requires_grad for t in tensors if type(t) is not Wrapper):
+    local = [t for t in tensors if type(t) is not Wrapper]
+    if any(t.requires_grad for t in local):
         return False
-    frame = sys._getframe(4)  # this, _refuse_local_tensors, on_public_call, __torch_function__, the caller
-    return str(frame.f_globals.get("__name__", "")).startswith("torch.")
+    frame: Any = sys._getframe(1)
+    while frame is not None and str(frame.f_globals.get("__name__", "")).startswith("syft."):
+        frame = frame.f_back
+    caller = "" if frame is None else str(frame.f_globals.get("__name__", ""))
+    if caller.startswith("torch.masked."):
+        return all(t.ndim == 0 or bool((t == t.flatten()[:1]).all()) for t in local)
+    return caller.startswith("torch.") and all(t.ndim == 0 for t in local)
 
 
 def _tensors_in(value: Any) -> Any:
@@ -143,15 +163,22 @@ def _tensors_in(value: Any) -> Any:
 
 
 def new_pointer(location: Any, obj_id: Any, spec: TensorSpec) -> PointerTensor:
-    """A pointer to a fresh result; the constructor without its questions."""
-    made: PointerTensor = PointerTensor.__new__(PointerTensor)
+    """A pointer to a fresh result; the constructor without its questions (the rest are class defaults)."""
+    made: PointerTensor = _new(PointerTensor)
     made._location = location
     made._id_at_location = obj_id
     made._spec = spec
-    made.garbage_collect_data = True
-    made._id = made._owner = made.description = made.point_to_attr = made.child = None
-    made.tags = set()
     return made
+
+
+_new = PointerTensor.__new__
+
+
+#: Parts of the names of operations whose results are not dense, which a pointer could not describe.
+_OTHER_LAYOUTS = ("to_sparse", "to_mkldnn")
+
+#: The answer of an operation that returns the one argument it has written into.
+_WRITTEN = (shapes.ALIAS,)
 
 
 class _Call:
@@ -222,6 +249,15 @@ class _Call:
         holder.child = value
         return Ref(holder._id_at_location)
 
+    def _refuse_local_targets(self, args: Any, kwargs: dict[str, Any]) -> None:
+        """A result that is written on the worker would never reach a tensor that is here."""
+        for position, argument in enumerate(self.func._schema.arguments):
+            if argument.alias_info is not None and argument.alias_info.is_write:
+                value = args[position] if position < len(args) else kwargs.get(argument.name)
+                local = next((t for t in _tensors_in(value) if type(t) is not Wrapper), None)
+                if local is not None:
+                    raise TensorsNotCollocatedException(local, self.first, self.facts.name)
+
     def send(self, refs: list[Any], ref_kwargs: dict[str, Any], args: Any, kwargs: dict[str, Any]) -> Any:
         func, location, facts = self.func, self.location, self.facts
         speaker = self.first._owner or session.local_worker  # type: ignore[union-attr]
@@ -229,7 +265,13 @@ class _Call:
             raise ValueNotHereError(_asking(facts.name), f"on worker {location.id!r}")
         answer = shapes.remembered(self.key)
         if answer is None:
+            if any(name in facts.name for name in _OTHER_LAYOUTS):
+                raise UnsupportedOperationError(
+                    facts.name, PointerTensor, "Chains hold dense tensors: fetch the value first."
+                )
             answer = shapes.infer(self.key, func, _specs(args), _specs(kwargs))
+        if self.lifted and facts.mutates:
+            self._refuse_local_targets(args, kwargs)
         for holder in self.lifted:
             value, holder.child = holder.child, None
             speaker.send_msg(ObjectMessage(value, holder._id_at_location), location)
@@ -239,6 +281,9 @@ class _Call:
             new_id = _pop_id()
             speaker.send_msg(Operation(facts.name, None, refs, ref_kwargs, (new_id,)), location)
             return new_pointer(location, new_id, spec)
+        if answer.kind is None and answer.parts == _WRITTEN:
+            speaker.send_msg(Operation(facts.name, None, refs, ref_kwargs, ()), location)
+            return written_argument(facts, 0, args, kwargs)
         if answer.asks:
             return self._send_and_ask(facts, refs, ref_kwargs, args, kwargs, speaker)
         return self._send_several(facts, answer, refs, ref_kwargs, args, kwargs, speaker)
@@ -246,10 +291,14 @@ class _Call:
     def _send_several(
         self, facts: Any, answer: Any, refs: Any, ref_kwargs: Any, args: Any, kwargs: Any, speaker: Any
     ) -> Any:
-        pointers: list[PointerTensor] = []
-        result = _build_results(answer, facts, self.location, args, kwargs, pointers)
-        ids = tuple(p._id_at_location for p in reversed(pointers))
-        speaker.send_msg(Operation(facts.name, None, refs, ref_kwargs, ids), self.location)
+        ids: list[Any] = []
+
+        def next_id() -> Any:
+            ids.append(_pop_id())
+            return ids[-1]
+
+        result = _build_results(answer, facts, self.location, args, kwargs, next_id)
+        speaker.send_msg(Operation(facts.name, None, refs, ref_kwargs, tuple(reversed(ids))), self.location)
         return result
 
     def _send_and_ask(
@@ -277,24 +326,23 @@ def _specs(values: Any) -> Any:
 
 
 def _build_results(
-    answer: Any, facts: Any, location: Any, args: Any, kwargs: Any, made: list[PointerTensor]
+    answer: Any, facts: Any, location: Any, args: Any, kwargs: Any, next_id: Callable[[], Any]
 ) -> Any:
+    """The results that an answer describes: pointers, arguments that were written into, None."""
+
+    def pointer(spec: TensorSpec) -> PointerTensor:
+        return new_pointer(location, next_id(), spec)
+
     if answer.spec is not None:
-        pointer = new_pointer(location, _pop_id(), answer.spec)
-        made.append(pointer)
-        return pointer
+        return pointer(answer.spec)
     built = []
     for index, part in enumerate(answer.parts):
         if isinstance(part, shapes.Answer):
-            built.append(_build_results(part, None, location, args, kwargs, made))
+            built.append(_build_results(part, None, location, args, kwargs, next_id))
         elif part is shapes.ALIAS:
             built.append(written_argument(facts, index, args, kwargs))
-        elif isinstance(part, TensorSpec):
-            pointer = new_pointer(location, _pop_id(), part)
-            made.append(pointer)
-            built.append(pointer)
         else:
-            built.append(part)
+            built.append(pointer(part) if isinstance(part, TensorSpec) else part)
     return answer.kind(built) if answer.kind is not None else built[0]
 
 
@@ -303,12 +351,7 @@ def results_from_reply(
 ) -> Any:
     """Pointers to results that a worker has stored under ids of its own choice."""
     ids, answer = reply
-    remaining = list(ids)
-    made: list[PointerTensor] = []
-    result = _build_results(answer, facts, location, args, kwargs or {}, made)
-    for pointer in made:
-        pointer._id_at_location = remaining.pop(0)
-    return result
+    return _build_results(answer, facts, location, args, kwargs or {}, iter(ids).__next__)
 
 
 def _asking(name: str) -> str:

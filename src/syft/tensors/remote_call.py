@@ -53,14 +53,17 @@ class _Recipe:
     def _common_location(self) -> Any:
         first = next(t for t in self.tensors if type(t) is Wrapper)
         location = first.child.location
-        for index, tensor in enumerate(self.tensors):
-            if type(tensor) is not Wrapper:
-                if tensor.requires_grad or tensor.count_nonzero():
-                    raise TensorsNotCollocatedException(first.child, tensor, self.name)
-                # The zero state that nn.LSTM makes when it is given none: nothing is told by sending it.
-                self.tensors[index] = new_wrapper(send_value(tensor, location, None, True))
-            elif tensor.child.location is not location:
+        local = [index for index, tensor in enumerate(self.tensors) if type(tensor) is not Wrapper]
+        for tensor in self.tensors:
+            if type(tensor) is Wrapper and tensor.child.location is not location:
                 raise TensorsNotCollocatedException(first.child, tensor.child, self.name)
+        for index in local:
+            tensor = self.tensors[index]
+            if tensor.requires_grad or tensor.count_nonzero():
+                raise TensorsNotCollocatedException(first.child, tensor, self.name)
+        for index in local:
+            # The zero state that nn.LSTM makes when it is given none: nothing is told by sending it.
+            self.tensors[index] = new_wrapper(send_value(self.tensors[index], location, None, True))
         return location
 
     def fill(self, value: Any, with_values: list[Any]) -> Any:

@@ -17,7 +17,7 @@ from syft.core.ids import ID_PROVIDER
 from syft.core.session import session
 from syft.core.spec import TensorSpec, make_spec, spec_of
 from syft.exceptions import SendNotPermittedError
-from syft.messaging.message import ForceObjectDeleteMessage, ObjectMessage
+from syft.messaging.message import ObjectMessage
 from syft.tensors.pointer import PointerTensor
 from syft.tensors.private import PrivateTensor
 
@@ -28,7 +28,7 @@ def private_copy(obj: Any) -> Any:
         return obj  # a pointer travels as itself
     if isinstance(obj, torch.Tensor):
         made = obj.detach().clone()
-        known = known_identity(obj) if type(obj) is not Wrapper else None
+        known = known_identity(obj) if type(obj) is not Wrapper else obj.child
         if known is not None and (known.tags or known.description):
             identity = identity_of(made)
             identity.tags, identity.description = set(known.tags), known.description
@@ -53,8 +53,8 @@ def send_value(
     if isinstance(head, PrivateTensor):
         if not head.allow(user):
             raise SendNotPermittedError(
-                f"The tensor is private to {head.allowed_users} and {user!r} is not among them. Name an allowed "
-                "user with send(worker, user=...)."
+                f"The tensor is private to {head.allowed_users} and {user!r} is not among them. Name an "
+                "allowed user with send(worker, user=...)."
             )
         allowed = frozenset(head.allowed_users)
     sent = tensor.detach()
@@ -65,19 +65,21 @@ def send_value(
                 head.id_at_location,
                 location,
                 id=head.id,
-                garbage_collect_data=head.garbage_collect_data,
+                garbage_collect_data=False,
                 spec=head.spec,
                 tags=head.tags,
                 description=head.description,
             )
         )
-        head.garbage_collect_data = False
     elif identity.tags or identity.description:
         sent_identity = identity_of(sent)
         sent_identity.tags, sent_identity.description = set(identity.tags), identity.description
     remote_id = identity.id if obj_id is None else obj_id
     me = session.require_local_worker()
     me.send_msg(ObjectMessage(sent, remote_id, allowed, user), location)
+    if isinstance(head, PointerTensor):
+        # The duty to delete goes along, once it has arrived.
+        sent.child.garbage_collect_data, head.garbage_collect_data = head.garbage_collect_data, False
     return PointerTensor(
         location,
         remote_id,
@@ -177,9 +179,7 @@ def fetch(tensor: Any, user: str | None = None, reason: str = "") -> torch.Tenso
                 value.grad = fetch(tensor.grad, user, reason) if _is_remote(tensor.grad) else tensor.grad
         if isinstance(tensor, torch.nn.Parameter) and type(value) is torch.Tensor:
             value = _as_parameter(value)
-    if not pointer.garbage_collect_data:
-        pointer.ask(ForceObjectDeleteMessage((pointer.id_at_location,)))
-    elif type(value) is not Wrapper:
+    if type(value) is not Wrapper:
         _keep_identity(value, pointer)
     tensor.child = None
     return value  # type: ignore[no-any-return]

@@ -56,7 +56,6 @@ class BaseWorker(ObjectStorage, AbstractWorker):
         self.policy = policy or Policy()
         self.msg_history: list[Any] = []
         self._known_workers: dict[Any, Any] = {}
-        self._calls: dict[Any, Any] = {}
         if auto_add:
             self._introduce()
         self.load_data(data or ())
@@ -95,7 +94,6 @@ class BaseWorker(ObjectStorage, AbstractWorker):
             "_waiting_deletes",
             "_deleting",
             "_known_workers",
-            "_calls",
             "msg_history",
             "policy",
         ):
@@ -143,7 +141,8 @@ class BaseWorker(ObjectStorage, AbstractWorker):
             return
         if isinstance(obj, torch.Tensor) and obj.requires_grad and type(obj) is not Wrapper:
             obj = obj.detach()
-        super().register_obj(obj, obj_id, allowed)
+        chosen = None if allowed is None else frozenset(allowed)
+        super().register_obj(obj, obj_id, self.policy.on_arrival(chosen, None))
 
     @contextlib.contextmanager
     def registration_enabled(self) -> Iterator[BaseWorker]:
@@ -159,8 +158,6 @@ class BaseWorker(ObjectStorage, AbstractWorker):
         for obj in data:
             value, allowed = handlers.without_privacy(obj)
             self.register_obj(value, obj.id, allowed)
-            if isinstance(value, torch.Tensor) and value is not obj:
-                value.tag(*obj.tags).describe(obj.description)
 
     # -- messages ----------------------------------------------------------------------------------
 
@@ -181,8 +178,8 @@ class BaseWorker(ObjectStorage, AbstractWorker):
         handler = handlers.HANDLERS.get(type(message))
         if handler is None:
             raise TypeError(
-                f"Worker {self.id!r} got a {type(message).__name__}, for which it has no handler. The messages "
-                "it understands are in syft.messaging.message."
+                f"Worker {self.id!r} got a {type(message).__name__}, for which it has no handler. The "
+                "messages it understands are in syft.messaging.message."
             )
         return handler(self, message)
 
@@ -224,19 +221,27 @@ class BaseWorker(ObjectStorage, AbstractWorker):
         name, method_self, args, kwargs = message
         recipient = self.get_worker(recipient, True)
         return recipient.run_command(
-            name, args if method_self is None else (method_self, *args), kwargs, self
+            name, args if method_self is None else (method_self, *args), kwargs, self, return_ids or ()
         )
 
     def run_command(
-        self, name: str, args: Any, kwargs: dict[str, Any] | None = None, sender: Any = None
+        self,
+        name: str,
+        args: Any,
+        kwargs: dict[str, Any] | None = None,
+        sender: Any = None,
+        return_ids: Iterable[Any] = (),
     ) -> Any:
-        """Run a torch function here on pointers to here and numbers; returns pointers to the results."""
+        """Run a torch function here on pointers to here and numbers; returns pointers to the results.
+
+        The results are stored under `return_ids`, taken from the end, or under ids of their own.
+        """
         message = Operation(
             name,
             None,
             tuple(_as_refs(a, self) for a in args),
             _as_refs(dict(kwargs or {}), self),
-            (),
+            tuple(return_ids),
             wants_specs=True,
         )
         speaker = sender or session.require_local_worker()
@@ -302,10 +307,17 @@ def _terms(query: Any) -> tuple[Any, ...]:
 
 
 def _shown(message: Any) -> str:
-    """A message without content of tensors."""
-    fields = {n: getattr(message, n) for n in message.__struct_fields__}
-    shown = ", ".join(f"{k}={'<object>' if k == 'object' else v!r}" for k, v in fields.items())
+    """A message without the content of objects."""
+    shown = ", ".join(
+        f"{name}={_shown_value(name, getattr(message, name))}" for name in message.__struct_fields__
+    )
     return f"{type(message).__name__}({shown})"
+
+
+def _shown_value(name: str, value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"<tensor of shape {tuple(value.shape)}>"
+    return "<object>" if name in ("object", "value") else repr(value)
 
 
 def _as_refs(value: Any, location: Any) -> Any:

@@ -5,21 +5,31 @@ No I/O, and no knowledge of how the message came here.
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 from typing import Any
 
 import torch
 
 from syft.core import shapes
 from syft.core.commands import KnownCommand, command_named
-from syft.core.hook_args import register_response
-from syft.core.ids import ID_PROVIDER
+from syft.core.hook_args import base_types
 from syft.core.ops import facts_of
-from syft.core.spec import spec_of
-from syft.exceptions import GetNotPermittedError, ObjectNotFoundError, RemoteError
+from syft.exceptions import GetNotPermittedError, ObjectNotFoundError, RemoteError, UnknownCommandError
 from syft.messaging.message import Operation, Ref
+from syft.tensors.transfer import private_copy
 from syft.workers.permissions import Allowed, intersect
+from syft.workers.restricted import execute_restricted, refuse_overwriting
+from syft.workers.results import fresh_results, keep_results
+
+# torch registers these operators when the module is first imported; the guard's list is made once.
+with contextlib.suppress(ImportError):
+    importlib.import_module("torch.nn.modules.linear_cross_entropy")
 
 _MISSING = object()
+
+#: What may stand in a command beside references. A generator is a thing of this process.
+_TRAVELS = frozenset(base_types) - {torch.Generator}
 
 
 def resolve(worker: Any, values: Any) -> list[Any]:
@@ -39,9 +49,25 @@ def resolve(worker: Any, values: Any) -> list[Any]:
             resolved.append(tuple(resolve(worker, value)))
         elif cls is dict:
             resolved.append(dict(zip(value, resolve(worker, value.values()), strict=True)))
-        else:
+        elif cls in _TRAVELS:
             resolved.append(value)
+        else:
+            raise TypeError(
+                f"A command carries numbers, names and references to objects, not a {cls.__name__}. Send the "
+                "object to the worker first and refer to it."
+            )
     return resolved
+
+
+def resolve_objects(worker: Any, value: Any) -> Any:
+    """Like `resolve`, for calls on things that are no tensors: other arguments arrive as copies."""
+    if isinstance(value, Ref):
+        return worker.get_obj(value.id)
+    if type(value) in (list, tuple):
+        return type(value)(resolve_objects(worker, v) for v in value)
+    if type(value) is dict:
+        return {k: resolve_objects(worker, v) for k, v in value.items()}
+    return private_copy(value)
 
 
 def referenced_ids(values: Any) -> list[Any]:
@@ -74,90 +100,70 @@ def execute(worker: Any, message: Operation) -> Any:
     kwargs = message.cmd_kwargs
     if kwargs:
         kwargs = dict(zip(kwargs, resolve(worker, kwargs.values()), strict=True))
+    return_ids = message.return_ids
     if worker._allowed:
+        refuse_overwriting(worker, return_ids, message.user)
         ids = referenced_ids((message.cmd_owner, message.cmd_args, message.cmd_kwargs))
         allowed = allowed_on_all(worker, ids)
         if allowed is not None:
-            return _execute_restricted(worker, message, command, args, kwargs, allowed)
+            return execute_restricted(
+                worker, message, command, args, kwargs, allowed, lambda: _run(command, args, kwargs)
+            )
     result = _run(command, args, kwargs)
-    if type(result) is torch.Tensor and len(message.return_ids) == 1:
-        worker._stored[message.return_ids[0]] = result
+    if type(result) is torch.Tensor and len(return_ids) == 1:
+        worker._stored[return_ids[0]] = result
+        return None
+    if args and result is args[0] and not return_ids and not message.wants_specs:
         return None
     return _store(worker, message, command, result)
 
 
 def _run(command: KnownCommand, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    if command.name in _ENLARGING:
+        return _enlarge(command, args, kwargs)
     result = command.function(*args, **kwargs)
-    if command.leaves_memory_uninitialised and isinstance(result, torch.Tensor):
-        result.zero_()
-    elif command.name == "aten.resize.default":
-        result.view(-1)[args[0].numel() :].zero_()
+    if command.leaves_memory_uninitialised:
+        _clear(result, facts_of(command.function).mutates if _is_aten(command) else False)
     return result
+
+
+# NOTE [Memory nobody has written]
+# Fresh memory may have held somebody else's data. What torch leaves unwritten is cleared before anybody can
+# point to it, the gaps between strides included, because `as_strided` reaches those.
+
+#: Operations that enlarge a tensor by memory nobody has written.
+_ENLARGING = frozenset(
+    f"aten.{packet}.{overload}"
+    for packet in "resize resize_ resize_as resize_as_ _resize_output _resize_output_".split()
+    for overload in getattr(torch.ops.aten, packet).overloads()
+)
+
+
+def _enlarge(command: KnownCommand, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """`resize` into new memory; the forms that resize a tensor others may share are refused."""
+    if command.name not in ("aten.resize.default", "aten.resize_as.default"):
+        raise UnknownCommandError(command.name)
+    result = command.function(*args, **kwargs)
+    result.view(-1)[args[0].numel() :].zero_()
+    return result
+
+
+def _clear(result: Any, is_argument: bool) -> None:
+    if type(result) is torch.Tensor and result.layout is torch.strided and not is_argument:
+        result.untyped_storage().fill_(0)
+    elif isinstance(result, torch.Tensor):
+        result.zero_()
+
+
+def _is_aten(command: KnownCommand) -> bool:
+    return isinstance(command.function, torch._ops.OpOverload)
 
 
 def _store(worker: Any, message: Operation, command: KnownCommand, result: Any) -> Any:
     """Store the tensors of a response; what else it holds stays here."""
-    facts = facts_of(command.function) if isinstance(command.function, torch._ops.OpOverload) else None
-    fresh = fresh_results(result, facts)
-    if not message.wants_specs:
-        register_response(command.name, tuple(fresh), message.return_ids, worker)
-        return None
-    ids = tuple(ID_PROVIDER.pop() for _ in fresh)
-    register_response(command.name, tuple(fresh), ids[::-1], worker)
-    return ids, without_values(shapes.describe(result, facts))
-
-
-def fresh_results(result: Any, facts: Any) -> list[Any]:
-    """The tensors of a response that are new, in order (arguments that were written into are not)."""
-    aliases = facts.aliases if facts is not None and facts.mutates else ()
-    found: list[Any] = []
-    several = isinstance(result, (tuple, list))
-    for index, value in enumerate(result if several else (result,)):
-        if index < len(aliases) and aliases[index] is not None:
-            continue
-        if isinstance(value, torch.Tensor):
-            found.append(value)
-        elif isinstance(value, (tuple, list)):
-            found.extend(fresh_results(value, None))
-    return found
-
-
-def without_values(answer: shapes.Answer) -> shapes.Answer:
-    """An answer that carries metadata only: Python values that came from data are left out."""
-    parts = tuple(
-        without_values(p)
-        if isinstance(p, shapes.Answer)
-        else p
-        if isinstance(p, shapes.TensorSpec) or p is shapes.ALIAS
-        else None
-        for p in answer.parts
-    )
-    return shapes.Answer(spec=answer.spec, parts=parts, kind=answer.kind)
-
-
-# -- restricted data -------------------------------------------------------------------------------
-
-
-def _execute_restricted(
-    worker: Any,
-    message: Operation,
-    command: KnownCommand,
-    args: list[Any],
-    kwargs: dict[str, Any],
-    allowed: frozenset[str],
-) -> Any:
-    """Like `execute`, on data that not everybody may see: results, writes and errors give nothing away."""
-    permitted = worker.policy.may_get(message.user, allowed)
-    if message.wants_specs and not permitted and not _shapes_are_public(command, args, kwargs):
-        worker.policy.check_get(message.user, message.cmd_name, allowed, action="learn the result shape of")
-    result = run_discreetly(lambda: _run(command, args, kwargs), command.name, permitted)
-    facts = facts_of(command.function) if isinstance(command.function, torch._ops.OpOverload) else None
-    if facts is None or facts.mutates:
-        worker.taint((t for t in _tensors((args, kwargs))), allowed)
-    reply = _store(worker, message, command, result)
-    for obj_id in message.return_ids if reply is None else reply[0]:
-        worker.restrict(obj_id, allowed)
-    return reply
+    facts = facts_of(command.function) if _is_aten(command) else None
+    answer = shapes.describe(result, facts) if message.wants_specs else None
+    return keep_results(worker, message, fresh_results(result, facts), answer, None)
 
 
 def run_discreetly(call: Any, name: str, permitted: bool) -> Any:
@@ -178,35 +184,3 @@ def run_discreetly(call: Any, name: str, permitted: bool) -> Any:
         f"{name} failed on the worker with a {failure}. The message is withheld because it may quote data "
         "you are not allowed to see; try the same call on data of your own of the same shape."
     )
-
-
-def _shapes_are_public(command: KnownCommand, args: list[Any], kwargs: dict[str, Any]) -> bool:
-    """Whether the shapes of the results can be told without looking at the data."""
-    func = command.function
-    if isinstance(func, torch._ops.OpOverload) and shapes.depends_on_data(func):
-        return False
-    try:
-        func(*shapes.to_meta(_as_specs(args)), **shapes.to_meta(_as_specs(kwargs)))
-    except Exception:
-        return False
-    return True
-
-
-def _as_specs(values: Any) -> Any:
-    if isinstance(values, torch.Tensor):
-        return spec_of(values)
-    if isinstance(values, (tuple, list)) and not isinstance(values, torch.Size):
-        return type(values)(_as_specs(v) for v in values)
-    if isinstance(values, dict):
-        return {k: _as_specs(v) for k, v in values.items()}
-    return values
-
-
-def _tensors(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, dict):
-        yield from _tensors(tuple(value.values()))
-    elif isinstance(value, (tuple, list)):
-        for item in value:
-            yield from _tensors(item)

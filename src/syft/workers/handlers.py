@@ -7,11 +7,13 @@ from typing import Any
 
 import torch
 
+from syft.core import shapes
 from syft.core.abstract import AbstractTensor
 from syft.core.chain import Wrapper, map_tensors, new_wrapper
 from syft.core.commands import command_named
+from syft.core.identity import identity_of
 from syft.core.spec import spec_of
-from syft.exceptions import CannotRequestObjectAttribute
+from syft.exceptions import CannotRequestObjectAttribute, InvalidTensorForRemoteGet, UnknownCommandError
 from syft.messaging.message import (
     AttributeMessage,
     CallBackwardMessage,
@@ -25,14 +27,21 @@ from syft.messaging.message import (
     ObjectMessage,
     ObjectRequestMessage,
     Operation,
+    Ref,
     RemoteGetMessage,
     SearchMessage,
 )
 from syft.tensors.pointer import PointerTensor
 from syft.tensors.private import PrivateTensor
+from syft.tensors.remote_call import REMOTE_CALLS
 from syft.tensors.transfer import private_copy
 from syft.workers import executor
 from syft.workers.permissions import Allowed, intersect
+from syft.workers.restricted import Failure, foretell, refuse_overwriting, run_concealed
+from syft.workers.results import fresh_results
+
+#: Functions that a `CallMessage` may name: none of them writes into its arguments.
+CALLS = frozenset(f"torch.{name}" for name in REMOTE_CALLS)
 
 #: kind of a found object -> (found, location, owner) -> pointer; tensors are the default.
 POINTER_KINDS: dict[str, Callable[[Any, Any, Any], Any]] = {}
@@ -41,9 +50,14 @@ POINTER_KINDS: dict[str, Callable[[Any, Any, Any], Any]] = {}
 def without_privacy(obj: Any) -> tuple[Any, Allowed]:
     """An object and the users who may fetch it: a PrivateTensor carries them, other objects have none."""
     if type(obj) is Wrapper and isinstance(obj.child, PrivateTensor):
-        inner = obj.child.child
-        allowed = frozenset(obj.child.allowed_users)
-        return (inner if isinstance(inner, torch.Tensor) else new_wrapper(inner)), allowed
+        private = obj.child
+        inner: Any = private.child
+        if not isinstance(inner, torch.Tensor):
+            inner = new_wrapper(inner)
+        if private.tags or private.description:
+            identity = identity_of(inner)
+            identity.tags, identity.description = set(private.tags), private.description
+        return inner, frozenset(private.allowed_users)
     return obj, None
 
 
@@ -66,14 +80,16 @@ def keep_object(worker: Any, message: ObjectMessage) -> None:
         obj = obj.detach()
     if type(obj) is Wrapper and isinstance(obj.child, PointerTensor):
         obj.child.owner = worker
+    worker.restrict(obj_id, worker.policy.on_arrival(allowed, message.user))
     worker.set_obj(obj_id, obj)
-    worker.restrict(obj_id, allowed)
 
 
 def give_object(worker: Any, message: ObjectRequestMessage) -> Any:
     obj_id, user, reason = message.request
     obj = worker.get_obj(obj_id)
     worker.policy.check_get(user, obj_id, worker.allowed_users(obj_id), reason)
+    if type(obj) is Failure:
+        obj.tell()
     copy = private_copy(obj)
     if not message.keep:
         worker.rm_obj(obj_id)
@@ -86,6 +102,8 @@ def forward_object(worker: Any, message: ForwardMessage) -> None:
     allowed = worker.allowed_users(message.id)
     if allowed is not None:
         worker.policy.check_get(message.user, message.id, allowed, action="move")
+    if type(obj) is Failure:
+        obj.tell()
     destination = worker.get_worker(message.destination, fail_hard=True)
     worker.send_msg(ObjectMessage(obj, message.new_id, allowed, message.user), destination)
 
@@ -94,15 +112,26 @@ def fetch_target(worker: Any, message: RemoteGetMessage) -> Any:
     """Replace a pointer that is held here by what it points to; replies the metadata of that."""
     held = worker.get_obj(message.id)
     if type(held) is not Wrapper or not isinstance(held.child, PointerTensor):
-        from syft.exceptions import InvalidTensorForRemoteGet
-
-        raise InvalidTensorForRemoteGet(held)
+        # NB: named, not shown: it may be somebody else's data.
+        raise InvalidTensorForRemoteGet(_Named(message.id, worker.id))
     pointer = held.child
-    target_allowed = getattr(pointer.location, "allowed_users", lambda _id: None)(pointer.id_at_location)
+    known = getattr(pointer.location, "allowed_users", None)
+    # A worker that does not tell here who may have it gave it to this user alone.
+    target_allowed = known(pointer.id_at_location) if known else frozenset({message.user or ""})
     value = pointer.get(user=message.user)
-    worker.set_obj(message.id, value)
     worker.restrict(message.id, intersect(worker.allowed_users(message.id), target_allowed))
+    worker.set_obj(message.id, value)
     return spec_of(value)
+
+
+class _Named:
+    """Stands for an object in an error message."""
+
+    def __init__(self, obj_id: Any, worker_id: Any) -> None:
+        self.text = f"Object {obj_id!r} on worker {worker_id!r}"
+
+    def __repr__(self) -> str:
+        return self.text
 
 
 def delete_objects(worker: Any, message: ForceObjectDeleteMessage) -> None:
@@ -121,33 +150,56 @@ def shape_of(worker: Any, message: GetShapeMessage) -> tuple[int, ...]:
 def read_or_write_attribute(worker: Any, message: AttributeMessage) -> Any:
     """Attributes of tensors from a fixed list; of other objects what stands in their own `__dict__`."""
     obj = worker.get_obj(message.id)
-    if isinstance(obj, torch.Tensor):
-        if message.is_write or message.name not in TENSOR_ATTRIBUTES:
-            raise CannotRequestObjectAttribute(
-                f"The attribute {message.name!r} of a tensor cannot be {'set' if message.is_write else 'read'} remotely. "
-                f"These can be read: {', '.join(sorted(TENSOR_ATTRIBUTES))}."
-            )
-        value = TENSOR_ATTRIBUTES[message.name](obj)
+    is_tensor = isinstance(obj, torch.Tensor) or type(obj) is Failure
+    if message.is_write:
+        if is_tensor:
+            raise CannotRequestObjectAttribute(_no_attribute(message.name, "set"))
+        _write_attribute(worker, message, obj)
+        return None
+    refuse_overwriting(worker, (message.return_id,), message.user)
+    if is_tensor:
+        read = TENSOR_ATTRIBUTES.get(message.name)
+        if read is None:
+            raise CannotRequestObjectAttribute(_no_attribute(message.name, "read"))
+        value: Any = (
+            Failure(spec_of(read(obj.spec.meta())), obj.reason) if type(obj) is Failure else read(obj)
+        )
     else:
-        target = getattr(obj, "obj", obj)
-        values = getattr(target, "__dict__", {})
-        if message.name.startswith("_") or (message.name not in values and not message.is_write):
-            raise CannotRequestObjectAttribute(
-                f"{type(target).__name__} has no public attribute {message.name!r}. Its attributes are: "
-                f"{', '.join(sorted(k for k in values if not k.startswith('_'))) or 'none'}."
-            )
-        if message.is_write:
-            values[message.name] = executor.resolve(worker, (message.value,))[0]
-            written_ids = executor.referenced_ids((message.value,))
-            worker.restrict(
-                message.id,
-                intersect(worker.allowed_users(message.id), executor.allowed_on_all(worker, written_ids)),
-            )
-            return None
-        value = values[message.name]
-    worker.set_obj(message.return_id, value)
+        value = _public_attributes(obj, message.name)[message.name]
     worker.restrict(message.return_id, worker.allowed_users(message.id))
+    worker.set_obj(message.return_id, value)
     return found_of(worker, message.return_id)
+
+
+def _write_attribute(worker: Any, message: AttributeMessage, obj: Any) -> None:
+    worker.policy.check_send(message.user, message.id, worker.allowed_users(message.id))
+    values = _public_attributes(obj, message.name, may_be_new=True)
+    written = worker.allowed_users(message.id)
+    if isinstance(message.value, Ref):
+        value = worker.get_obj(message.value.id)
+        written = intersect(written, worker.allowed_users(message.value.id))
+    else:
+        value = private_copy(message.value)
+    worker.restrict(message.id, written)
+    values[message.name] = value
+
+
+def _public_attributes(obj: Any, name: str, may_be_new: bool = False) -> dict[str, Any]:
+    target = getattr(obj, "obj", obj)
+    values: dict[str, Any] | None = getattr(target, "__dict__", None)
+    if values is None or name.startswith("_") or (name not in values and not may_be_new):
+        raise CannotRequestObjectAttribute(
+            f"{type(target).__name__} has no public attribute {name!r}. Its attributes are: "
+            f"{', '.join(sorted(k for k in values or () if not k.startswith('_'))) or 'none'}."
+        )
+    return values
+
+
+def _no_attribute(name: str, access: str) -> str:
+    return (
+        f"The attribute {name!r} of a tensor cannot be {access} remotely. These can be read: "
+        f"{', '.join(sorted(TENSOR_ATTRIBUTES))}."
+    )
 
 
 TENSOR_ATTRIBUTES: dict[str, Callable[[torch.Tensor], Any]] = {
@@ -161,20 +213,29 @@ TENSOR_ATTRIBUTES: dict[str, Callable[[torch.Tensor], Any]] = {
 
 
 def call_object(worker: Any, message: CallObjectMessage) -> Any:
-    """Call what the owner of the data made callable; the result inherits the restrictions of all inputs."""
+    """Call a callable that somebody put here; the result inherits the restrictions of all inputs.
+
+    Nobody can tell what a callable does with what it is given, so restricted data is given to it only on
+    behalf of somebody who may have that data.
+    """
     obj = worker.get_obj(message.id)
     target = getattr(obj, "obj", obj)
     if not callable(target):
         raise TypeError(f"The object {message.id!r} is a {type(target).__name__} and cannot be called.")
-    args = executor.resolve(worker, message.args)
-    kwargs = dict(zip(message.kwargs, executor.resolve(worker, message.kwargs.values()), strict=True))
-    allowed = executor.allowed_on_all(
-        worker, [message.id, *executor.referenced_ids((message.args, message.kwargs))]
-    )
-    permitted = allowed is None
-    result = executor.run_discreetly(lambda: target(*args, **kwargs), "the remote callable", permitted)
-    worker.set_obj(message.return_id, result)
+    refuse_overwriting(worker, (message.return_id,), message.user)
+    ids = executor.referenced_ids((message.args, message.kwargs))
+    for obj_id in ids:
+        allowed = worker.allowed_users(obj_id)
+        if allowed is not None:
+            worker.policy.check_get(message.user, obj_id, allowed, action="call a function on")
+    args = executor.resolve_objects(worker, message.args)
+    kwargs = executor.resolve_objects(worker, message.kwargs)
+    allowed = executor.allowed_on_all(worker, [message.id, *ids])
+    if allowed is not None:
+        worker.taint([*args, *kwargs.values()], allowed)
+    result = executor.run_discreetly(lambda: target(*args, **kwargs), "the remote callable", allowed is None)
     worker.restrict(message.return_id, allowed)
+    worker.set_obj(message.return_id, result)
     return found_of(worker, message.return_id)
 
 
@@ -182,35 +243,65 @@ def call_object(worker: Any, message: CallObjectMessage) -> Any:
 
 
 class CallRecord:
-    """What a call needs to be differentiated later."""
+    """What a call needs to be differentiated later. No attribute of it can be asked for."""
 
-    def __init__(self, inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> None:
+    __slots__ = ("inputs", "outputs")
+
+    def __init__(self, inputs: list[torch.Tensor], outputs: list[Any]) -> None:
         self.inputs, self.outputs = inputs, outputs
+
+    def held_tensors(self) -> list[Any]:
+        return [*self.inputs, *self.outputs]
 
 
 def run_call(worker: Any, message: CallMessage) -> None:
     """Run a function with its own autograd graph inside; see syft.tensors.remote_call."""
+    if message.name not in CALLS:
+        raise UnknownCommandError(message.name)
     command = command_named(message.name)
+    refuse_overwriting(worker, (*message.return_ids, message.handle), None)
     ids = executor.referenced_ids((message.args, message.kwargs))
     allowed = executor.allowed_on_all(worker, ids)
-    inputs = dict.fromkeys(ids[i] for i in message.differentiable)
-    leaves = {obj_id: worker.get_obj(obj_id).detach().requires_grad_() for obj_id in inputs}
+    args = executor.resolve(worker, message.args)
+    kwargs = dict(zip(message.kwargs, executor.resolve(worker, message.kwargs.values()), strict=True))
+    if allowed is None:
+        inputs, outputs = _call(worker, message, command.function, ids)
+    else:
+        inputs = []
+        answer = foretell(worker, command, args, kwargs, None)
+
+        def call() -> Any:
+            nonlocal inputs
+            inputs, results = _call(worker, message, command.function, ids)
+            return tuple(results)
+
+        outputs, _reason = run_concealed(call, answer, None, (args, kwargs))
+    for output, obj_id in zip(outputs, message.return_ids, strict=True):
+        worker.restrict(obj_id, allowed)
+        worker.set_obj(obj_id, output if type(output) is Failure else output.detach())
+    if message.differentiable:
+        worker.restrict(message.handle, allowed)
+        if not inputs:
+            inputs = [_without_values(worker.get_obj(ids[i])) for i in message.differentiable]
+        worker.set_obj(message.handle, CallRecord(inputs, outputs))
+
+
+def _call(
+    worker: Any, message: CallMessage, function: Callable[..., Any], ids: list[Any]
+) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """Run the function on leaves of a new graph; returns those leaves and the results."""
+    wanted = [ids[i] for i in message.differentiable]
+    leaves = {obj_id: worker.get_obj(obj_id).detach().requires_grad_() for obj_id in dict.fromkeys(wanted)}
     stand_in = _StoreWithLeaves(worker, leaves)
     args = executor.resolve(stand_in, message.args)
     kwargs = dict(zip(message.kwargs, executor.resolve(stand_in, message.kwargs.values()), strict=True))
+    with torch.set_grad_enabled(bool(leaves)):
+        result = function(*args, **kwargs)
+    return [leaves[obj_id] for obj_id in wanted], fresh_results(result, None)
 
-    def call() -> Any:
-        with torch.set_grad_enabled(bool(leaves)):
-            return command.function(*args, **kwargs)
 
-    result = executor.run_discreetly(call, message.name, allowed is None)
-    outputs = executor.fresh_results(result, None)
-    for output, obj_id in zip(outputs, message.return_ids, strict=True):
-        worker.set_obj(obj_id, output.detach())
-        worker.restrict(obj_id, allowed)
-    if leaves:
-        worker.set_obj(message.handle, CallRecord([leaves[ids[i]] for i in message.differentiable], outputs))
-        worker.restrict(message.handle, allowed)
+def _without_values(obj: Any) -> torch.Tensor:
+    return obj.spec.meta() if type(obj) is Failure else spec_of(obj).meta()
 
 
 class _StoreWithLeaves:
@@ -223,24 +314,37 @@ class _StoreWithLeaves:
 
 def run_call_backward(worker: Any, message: CallBackwardMessage) -> None:
     record = worker.get_obj(message.handle)
+    if type(record) is not CallRecord:
+        raise TypeError(f"The object {message.handle!r} is no call that could be differentiated.")
+    refuse_overwriting(worker, message.return_ids, None)
     allowed = intersect(
         worker.allowed_users(message.handle),
         executor.allowed_on_all(worker, executor.referenced_ids(message.gradients)),
     )
     gradients = executor.resolve(worker, message.gradients)
-    pairs = [
-        (o, g) for o, g in zip(record.outputs, gradients, strict=True) if g is not None and o.requires_grad
-    ]
-    results = torch.autograd.grad(
-        [o for o, _ in pairs],
-        record.inputs,
-        [g for _, g in pairs],
-        retain_graph=True,
-        allow_unused=True,
-    )
-    for value, leaf, obj_id in zip(results, record.inputs, message.return_ids, strict=True):
-        worker.set_obj(obj_id, torch.zeros_like(leaf) if value is None else value)
+
+    def differentiate() -> list[torch.Tensor]:
+        pairs = [
+            (o, g)
+            for o, g in zip(record.outputs, gradients, strict=True)
+            if g is not None and o.requires_grad
+        ]
+        results = torch.autograd.grad(
+            [o for o, _ in pairs], record.inputs, [g for _, g in pairs], retain_graph=True, allow_unused=True
+        )
+        return [
+            torch.zeros_like(leaf) if value is None else value
+            for value, leaf in zip(results, record.inputs, strict=True)
+        ]
+
+    if allowed is None:
+        fresh: list[Any] = list(differentiate())
+    else:
+        answer = shapes.describe(list(record.inputs))
+        fresh, _reason = run_concealed(differentiate, answer, None, (record.outputs, gradients))
+    for value, obj_id in zip(fresh, message.return_ids, strict=True):
         worker.restrict(obj_id, allowed)
+        worker.set_obj(obj_id, value)
 
 
 # -- search ----------------------------------------------------------------------------------------
@@ -253,7 +357,7 @@ def search(worker: Any, message: SearchMessage) -> list[Found]:
 def find(worker: Any, terms: tuple[Any, ...]) -> list[Found]:
     """The objects that match all terms: an id, a tag exactly, or part of the description."""
     found = []
-    for obj_id, obj in list(worker._objects.items()):
+    for obj_id, obj in worker._objects.copy().items():
         tags = getattr(obj, "tags", None) or ()
         description = getattr(obj, "description", None) or ""
         if all(str(term) == str(obj_id) or term in tags or str(term) in description for term in terms):
@@ -264,11 +368,12 @@ def find(worker: Any, terms: tuple[Any, ...]) -> list[Found]:
 def found_of(worker: Any, obj_id: Any) -> Found:
     """What may be told about an object."""
     obj = worker._stored[obj_id]
-    is_tensor = isinstance(obj, torch.Tensor)
+    is_tensor = isinstance(obj, torch.Tensor) or type(obj) is Failure
+    spec = (obj.spec if type(obj) is Failure else spec_of(obj)) if is_tensor else None
     return Found(
         obj_id,
         "tensor" if is_tensor else _kind(obj),
-        spec_of(obj) if is_tensor else None,
+        spec,
         tuple(getattr(obj, "tags", None) or ()),
         getattr(obj, "description", None),
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 from syft.exceptions import GetNotPermittedError, SendNotPermittedError
 
@@ -31,18 +31,22 @@ class AuditRecord:
 class Policy:
     """The rules of one worker.
 
-    `allows_by_default` is what happens to objects without restriction: True for a VirtualWorker in a
-    notebook, False for a worker on a network.
+    `allows_by_default` is what happens to data that comes without a restriction: True (a VirtualWorker in a
+    notebook) leaves it free, False (a worker on a network) restricts it to the user who brought it.
     """
 
     def __init__(self, allows_by_default: bool = True, audit_length: int = 10_000) -> None:
         self.allows_by_default = allows_by_default
         self.audit_log: deque[AuditRecord] = deque(maxlen=audit_length)
 
+    def on_arrival(self, allowed: Allowed, user: str | None) -> Allowed:
+        """Who may fetch data that `user` brought, with `allowed` as its restriction."""
+        if allowed is not None or self.allows_by_default:
+            return allowed
+        return frozenset() if user is None else frozenset({user})
+
     def may_get(self, user: str | None, allowed: Allowed) -> bool:
-        if allowed is None:
-            return self.allows_by_default
-        return user is not None and user in allowed
+        return allowed is None or (user is not None and user in allowed)
 
     def check_get(
         self, user: str | None, obj_id: Any, allowed: Allowed, reason: str = "", action: str = "get"
@@ -56,14 +60,22 @@ class Policy:
                 "owner to add you to the allowed users, and name yourself with get(user=...)."
             )
 
+    def refuse_shape(self, user: str | None, operation: str) -> NoReturn:
+        """Log and refuse an operation on restricted data whose result shape would tell something of it."""
+        self.audit_log.append(AuditRecord("learn a shape", operation, user, False))
+        raise GetNotPermittedError(
+            f"{_named(user)} may not run {operation} on restricted data: the shape of its result depends on "
+            "the data and would tell something about it. Use an operation whose result shape is known "
+            "beforehand, e.g. torch.where instead of masked indexing, or ask the owner of the data."
+        )
+
     def check_send(self, user: str | None, obj_id: Any, allowed: Allowed) -> None:
-        """Overwriting or passing on a restricted object needs the same permission as fetching it."""
-        granted = allowed is None or (user is not None and user in allowed)
-        if not granted:
+        """Overwriting a restricted object needs the same permission as fetching it."""
+        if not self.may_get(user, allowed):
             self.audit_log.append(AuditRecord("send", obj_id, user, False))
             raise SendNotPermittedError(
-                f"{_named(user)} may not send object {obj_id!r}: its owner has not allowed it. "
-                "Name an allowed user with send(worker, user=...)."
+                f"{_named(user)} may not replace object {obj_id!r}: its owner has not allowed it. "
+                "Name an allowed user with send(worker, user=...), or send under another id."
             )
 
 

@@ -16,7 +16,7 @@ from syft.workers.permissions import Allowed, intersect
 
 
 class ObjectStorage:
-    """Objects by id. `_objects` is an ordinary dict; restrictions stand beside it, for the few that have one."""
+    """Objects by id in a dict, `_objects`; restrictions stand beside it, for those that have one."""
 
     id: Any = None
 
@@ -40,8 +40,8 @@ class ObjectStorage:
             obj_id = obj.id
         elif hasattr(obj, "id") and not (isinstance(obj, torch.Tensor) and known_identity(obj) is None):
             obj.id = obj_id
-        self.set_obj(obj_id, obj)
         self.restrict(obj_id, None if allowed is None else frozenset(allowed))
+        self.set_obj(obj_id, obj)
 
     def de_register_obj(self, obj: Any, _recurse_torch_objs: bool = True) -> None:
         """Forget an object if it is held here."""
@@ -99,12 +99,16 @@ class ObjectStorage:
 
     def add_reference(self, obj_id: Any) -> None:
         """One more pointer that will ask for the deletion of an object that is here already."""
-        self._extra_references[obj_id] = self._extra_references.get(obj_id, 0) + 1
+        with self._deleting:
+            self._extra_references[obj_id] = self._extra_references.get(obj_id, 0) + 1
 
     # -- deletes -----------------------------------------------------------------------------------
 
     def queue_delete(self, obj_id: Any) -> None:
         """Called by a dying pointer, at any point and from any thread."""
+        if not (self._allowed or self._extra_references or self._waiting_deletes):
+            self._stored.pop(obj_id, None)
+            return
         self._waiting_deletes.append(obj_id)
         self.run_deletes()
 
@@ -132,17 +136,37 @@ class ObjectStorage:
             self._allowed[obj_id] = allowed
 
     def taint(self, tensors: Iterable[Any], allowed: Allowed) -> None:
-        """Restrict everything that shares memory with `tensors`, which restricted data was written into."""
+        """Restrict everything that shares memory with `tensors`, which restricted data is written into."""
         storages = {address for t in tensors for address in _storages(t)}
-        for obj_id, obj in list(self._stored.items()):
+        if not storages:
+            return
+        # NB: a copy, because a finalizer may remove objects at any moment.
+        for obj_id, obj in self._stored.copy().items():
             if not storages.isdisjoint(_storages(obj)):
                 self.restrict(obj_id, intersect(self.allowed_users(obj_id), allowed))
 
 
-def _storages(obj: Any) -> Iterable[Any]:
-    """Identities of the memory behind a stored object."""
-    while type(obj) is Wrapper or (not isinstance(obj, torch.Tensor) and hasattr(obj, "child")):
-        if getattr(obj, "location", None) is not None:
-            return ((obj.location.id, obj.id_at_location),)
-        obj = obj.child
-    return (obj.untyped_storage()._cdata,) if isinstance(obj, torch.Tensor) else ()
+def _storages(obj: Any, depth: int = 0) -> set[Any]:
+    """Identities of the memory behind a stored object, whatever holds it."""
+    if type(obj) is Wrapper:
+        return _storages(obj.child, depth)
+    if isinstance(obj, torch.Tensor):
+        return {obj.untyped_storage()._cdata} if obj.layout is torch.strided else set()
+    if getattr(obj, "id_at_location", None) is not None:
+        return {(obj.location.id, obj.id_at_location)}
+    if depth > _DEPTH:
+        return set()
+    held: Any = ()
+    if isinstance(obj, dict):
+        held = obj.values()
+    elif isinstance(obj, (list, tuple)):
+        held = obj
+    elif hasattr(obj, "held_tensors"):
+        held = obj.held_tensors()
+    elif hasattr(obj, "__dict__"):
+        held = vars(obj).values()
+    return {address for value in held for address in _storages(value, depth + 1)}
+
+
+#: How far a stored object is searched for tensors that share memory with others.
+_DEPTH = 4

@@ -11,7 +11,7 @@ from syft.workers.object_handlers import call_method as _call_method  # noqa: F4
 
 
 class VirtualWorker(BaseWorker):
-    """Runs the same store, guard and permissions as a network worker. Nothing shares memory with the sender."""
+    """Runs the store, guard and permissions of a network worker; shares no memory with the sender."""
 
     def _send_msg(self, message: Any, location: Any) -> Any:
         if type(message) is ObjectMessage:

@@ -1,0 +1,396 @@
+"""The kinds of correlated randomness: what the holders get, and how the provider derives it.
+
+One duty: describe each correlation as data. A kind names its `base` fields, uniform and drawn by every
+holder from its own seed, and its `derived` fields, functions of the base values that only the provider can
+compute (`derive`); the derived ones cost one correction, to one holder. Kinds are frozen and hashable: they
+travel as a request and are the key of what was made ahead of time. Adding one is one class here. May import
+`ring`, `kernels`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+
+from syft.mpc import ring
+from syft.mpc.kernels import Bilinear, floor_divide
+
+Shape = tuple[int, ...]
+Tensors = tuple[torch.Tensor, ...]
+
+
+@dataclass(frozen=True)
+class Field:
+    """One tensor of a correlation: additively shared, or (`bits`) Boolean-shared words.
+
+    A derived field may be `common`: the same, unshared, for every holder (the correction words of a key).
+    """
+
+    shape: Shape
+    bits: bool = False
+    common: bool = False
+
+    @property
+    def nbytes(self) -> int:
+        return ring.WORD_BYTES * math.prod(self.shape)
+
+
+class Correlation:
+    """Base of all kinds. A holder receives its shares of `base`, then of `derived`, as one tuple."""
+
+    @property
+    def base(self) -> tuple[Field, ...]:
+        raise NotImplementedError
+
+    @property
+    def derived(self) -> tuple[Field, ...]:
+        return ()
+
+    @property
+    def kept(self) -> tuple[int, ...]:
+        """Handles of kept masks whose values `derive` gets in front of the base values."""
+        return ()
+
+    def derive(self, *base: torch.Tensor) -> Tensors:
+        """The derived values from the base values; the provider's work."""
+        return ()
+
+    def derive_from_parts(self, parts: Sequence[Sequence[torch.Tensor]]) -> Tensors | None:
+        """For kinds whose derived values depend on each holder's own base fields; None for all others."""
+        return None
+
+
+@dataclass(frozen=True)
+class Mask(Correlation):
+    """A uniform mask that the provider remembers under a handle until it is released."""
+
+    shape: Shape
+
+    @property
+    def base(self) -> tuple[Field, ...]:
+        return (Field(self.shape),)
+
+
+@dataclass(frozen=True)
+class Triple(Correlation):
+    """a, b, c = op(a, b) for a bilinear `op` (Beaver 1991, section 2).
+
+    Kept operands have no field of their own.
+    """
+
+    op: Bilinear
+    x: Shape
+    y: Shape
+    kept_x: int | None = None
+    kept_y: int | None = None
+
+    @cached_property
+    def base(self) -> tuple[Field, ...]:
+        free = [(self.x, self.kept_x), (self.y, self.kept_y)]
+        return tuple(Field(shape) for shape, handle in free if handle is None)
+
+    @cached_property
+    def derived(self) -> tuple[Field, ...]:
+        return (Field(self.op.output_shape(self.x, self.y)),)
+
+    @property
+    def kept(self) -> tuple[int, ...]:
+        return tuple(handle for handle in (self.kept_x, self.kept_y) if handle is not None)
+
+    def derive(self, *base: torch.Tensor) -> Tensors:
+        if self.kept_x is None and self.kept_y is not None:  # kept values come first
+            base = (base[1], base[0])
+        return (self.op(*base),)
+
+
+@dataclass(frozen=True)
+class Square(Correlation):
+    """a, a * a."""
+
+    shape: Shape
+
+    @property
+    def base(self) -> tuple[Field, ...]:
+        return (Field(self.shape),)
+
+    @property
+    def derived(self) -> tuple[Field, ...]:
+        return (Field(self.shape),)
+
+    def derive(self, *base: torch.Tensor) -> Tensors:
+        return (base[0] * base[0],)
+
+
+@dataclass(frozen=True)
+class And(Correlation):
+    """Words a, b and a & b, bit by bit."""
+
+    shape: Shape
+
+    @property
+    def base(self) -> tuple[Field, ...]:
+        return (Field(self.shape, True), Field(self.shape, True))
+
+    @property
+    def derived(self) -> tuple[Field, ...]:
+        return (Field(self.shape, True),)
+
+    def derive(self, *base: torch.Tensor) -> Tensors:
+        return (base[0] & base[1],)
+
+
+@dataclass(frozen=True)
+class Truncation(Correlation):
+    """r uniform, floor(r / divisor) of r read as signed, and the sign bit of r."""
+
+    shape: Shape
+    divisor: int
+
+    @property
+    def base(self) -> tuple[Field, ...]:
+        return (Field(self.shape),)
+
+    @property
+    def derived(self) -> tuple[Field, ...]:
+        return (Field(self.shape), Field(self.shape))
+
+    def derive(self, *base: torch.Tensor) -> Tensors:
+        return floor_divide(base[0], self.divisor), (base[0] >> 63).neg_()
+
+
+@dataclass(frozen=True)
+class Bits(Correlation):
+    """`count` random bits rho, packed and Boolean-shared, and as additive shares: doubly shared bits.
+
+    With `values`, also a mask s for a tensor of each shape and rho * s, rho spread over the last dimension
+    of a shape that has one more element per bit: what a selection by a shared bit consumes.
+    """
+
+    count: int
+    values: tuple[int, ...] = ()  # elements per bit of each value
+
+    @property
+    def base(self) -> tuple[Field, ...]:
+        return (Field((ring.words_for(self.count),), True), *(Field((self.count, k)) for k in self.values))
+
+    @property
+    def derived(self) -> tuple[Field, ...]:
+        return (Field((self.count,)), *(Field((self.count, k)) for k in self.values))
+
+    def derive(self, *base: torch.Tensor) -> Tensors:
+        rho = ring.unpack_bits(base[0], self.count)
+        return (rho, *(rho.unsqueeze(1) * mask for mask in base[1:]))
+
+
+@dataclass(frozen=True)
+class Prefix(Correlation):
+    """Masks a, b of words with a & (a << s) and a & (b << s): one level of a parallel prefix of carries."""
+
+    shape: Shape
+    shift: int
+
+    @property
+    def base(self) -> tuple[Field, ...]:
+        return (Field(self.shape, True), Field(self.shape, True))
+
+    @property
+    def derived(self) -> tuple[Field, ...]:
+        return (Field(self.shape, True), Field(self.shape, True))
+
+    def derive(self, *base: torch.Tensor) -> Tensors:
+        a, b = base
+        return a & (a << self.shift), a & (b << self.shift)
+
+
+@dataclass(frozen=True)
+class MaskedWord(Correlation):
+    """r uniform, shared both ways: additively, and bit by bit in natural order."""
+
+    shape: Shape
+
+    @property
+    def base(self) -> tuple[Field, ...]:
+        return (Field(self.shape),)
+
+    @property
+    def derived(self) -> tuple[Field, ...]:
+        return (Field(self.shape, True),)
+
+    def derive(self, *base: torch.Tensor) -> Tensors:
+        return (base[0],)
+
+
+# -- comparison ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Level:
+    """One interactive level of a comparison tree: `radix` neighbours join, on (groups, columns) words."""
+
+    radix: int
+    width: int
+    groups: int
+    columns: int
+    outputs: int  # 2: less and equal; 1: one of them
+    less: bool  # whether `less` is among the outputs
+
+    @property
+    def masks(self) -> int:
+        """Words masked besides the radix - 1 `equal` ones.
+
+        The lowest neighbour's, then `less` of the inner ones.
+        """
+        return self.outputs + (self.radix - 2 if self.less else 0)
+
+    @property
+    def subsets(self) -> int:
+        return 1 << (self.radix - 1)
+
+
+FAN_INS: dict[int, tuple[int, ...]] = {2: (2,) * 6, 4: (4,) * 3}
+"""Radices of the tree by fan-in; the first of them costs no round."""
+
+
+@dataclass(frozen=True)
+class Comparison(Correlation):
+    """r shared additively, the products of its neighbouring bits, and the masks of the tree above them.
+
+    `sign`: for the sign of a masked value; otherwise for its being zero. `select`: also rho, shared both
+    ways, and rho * r, so that the masked value can be multiplied by the resulting bit without masking it
+    again.
+    """
+
+    count: int
+    fan_in: int = 4
+    sign: bool = True
+    select: bool = False
+
+    def __post_init__(self) -> None:
+        if self.fan_in not in FAN_INS:
+            raise ValueError(
+                f"A comparison tree has a fan-in of {' or '.join(map(str, FAN_INS))}, got {self.fan_in}."
+            )
+
+    @cached_property
+    def columns(self) -> int:
+        return ring.words_for(self.count)
+
+    @cached_property
+    def planes(self) -> int:
+        return ring.padded(self.count) // self.columns if self.count else 0
+
+    @cached_property
+    def radices(self) -> tuple[int, ...]:
+        return FAN_INS[self.fan_in]
+
+    @cached_property
+    def groups(self) -> int:
+        """Words per column after the first level, which is local."""
+        return -(-self.planes // self.radices[0])
+
+    @cached_property
+    def levels(self) -> tuple[Level, ...]:
+        levels, groups, width = [], self.groups, self.radices[0]
+        for index, radix in enumerate(self.radices[1:], start=2):
+            groups = -(-groups // radix)
+            outputs = 2 if self.sign and index < len(self.radices) else 1
+            levels.append(Level(radix, width, groups, self.columns, outputs, self.sign))
+            width *= radix
+        return tuple(levels)
+
+    @cached_property
+    def base(self) -> tuple[Field, ...]:
+        fields = [Field((self.planes * self.columns,))]
+        for level in self.levels:
+            shape = (level.groups, level.columns)
+            fields += [Field((level.radix - 1, *shape), True), Field((level.masks, *shape), True)]
+        if self.select:
+            fields.append(Field((self.columns,), True))
+        return tuple(fields)
+
+    @cached_property
+    def derived(self) -> tuple[Field, ...]:
+        fields = [Field(((1 << self.radices[0]) - 1, self.groups, self.columns), True)]
+        for level in self.levels:
+            shape = (level.groups, level.columns)
+            products = level.subsets - level.radix
+            fields += [Field((products, *shape), True)] if products else []
+            fields.append(Field((level.subsets - 1, level.outputs, *shape), True))
+        if self.select:
+            fields += [Field((self.count,)), Field((self.count,))]
+        return tuple(fields)
+
+    def derive(self, *base: torch.Tensor) -> Tensors:
+        r = base[0]
+        results = [self._monomials(r)]
+        for index, level in enumerate(self.levels):
+            results += _level_products(level, base[1 + 2 * index], base[2 + 2 * index])
+        if self.select:
+            rho = ring.unpack_bits(base[-1], self.count)
+            results += [rho, rho * r[: self.count]]
+        return tuple(results)
+
+    def _monomials(self, r: torch.Tensor) -> torch.Tensor:
+        """Products of every non-empty subset S of each group's bits of r, at index S - 1."""
+        radix = self.radices[0]
+        out = torch.empty(self.derived[0].shape, dtype=torch.int64)
+        planes = r.view(self.planes, self.columns)
+        for bit in range(radix):
+            one = 1 << bit
+            ring.pack(planes, radix, 1, bit, into=out[one - 1])
+            if one > 1:
+                torch.bitwise_and(out[: one - 1], out[one - 1], out=out[one : 2 * one - 1])
+        if self.sign:  # the sign bit takes no part in the products: see NOTE [Sign bit] in protocols/compare
+            half = 1 << (radix - 1)
+            out[half:].bitwise_and_(~top_mask(radix))
+        return out
+
+
+def top_mask(radix: int) -> int:
+    """Where the packed words of the first level hold what belongs to the sign bit's group."""
+    return ring.signed(((1 << radix) - 1) << (ring.BITS - radix))
+
+
+def _level_products(level: Level, a: torch.Tensor, b: torch.Tensor) -> list[torch.Tensor]:
+    """The products of masks one tree level consumes, in the order of `Comparison.derived`."""
+    subsets = all_subsets(level, a, [])
+    results = (
+        [torch.stack([subsets[s] for s in range(1, level.subsets) if s & (s - 1)])] if level.radix > 2 else []
+    )
+    terms = torch.empty((level.subsets - 1, level.outputs, *a.shape[1:]), dtype=torch.int64)
+    for s in range(1, level.subsets):
+        torch.bitwise_and(subsets[s], b[: level.outputs], out=terms[s - 1])
+    for s, product, inner in inner_terms(level):
+        terms[s - 1, 0].bitwise_xor_(subsets[product] & b[level.outputs + inner - 1])
+    return [*results, terms]
+
+
+def all_subsets(level: Level, singles: torch.Tensor, products: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Products of the `equal` masks by subset; from given ones where there are any, else computed."""
+    found: list[torch.Tensor] = [singles[0]] * level.subsets  # index 0 is never read
+    given = iter(products)
+    for s in range(1, level.subsets):
+        low = s & -s
+        if s == low:
+            found[s] = singles[low.bit_length() - 1]
+        else:
+            found[s] = next(given) if len(products) else found[s ^ low] & found[low]
+    return found
+
+
+def inner_terms(level: Level) -> list[tuple[int, int, int]]:
+    """(index, subset, inner neighbour): where `less` of an inner neighbour, times equals above it, joins in.
+
+    Neighbour j, 0 < j < radix - 1, counts when all above it are equal: the term of the subset S of those
+    above stands at index S | (2^j - 1), where the factors below j would have stood.
+    """
+    terms = []
+    if level.less:
+        for j in range(1, level.radix - 1):
+            above = range(1 << j, level.subsets, 1 << j)
+            terms += [(s | ((1 << j) - 1), s, j) for s in above]
+    return terms

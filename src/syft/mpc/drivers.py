@@ -1,0 +1,201 @@
+"""Drivers: what runs a party program and carries its rounds.
+
+`Driver` is the interface. `Lockstep` steps all parties inside one process, hands tensors over without
+copying and counts rounds and bytes exactly. May import `party`, `provider`, `randomness`.
+
+NOTE [What a network driver does]
+It runs in each holder, for that holder's `Party`, and is `drive` with one difference: where `Lockstep`
+looks into the other programs' rounds, it sends `outgoing[rank]` to each rank as ONE frame (the tensors one
+after the other, raw), waits for one frame from each rank in `incoming`, checks that it has exactly the
+expected shapes and dtypes BEFORE it allocates, and sends `finish(received)` into the program. Frames
+between two holders are ordered, so no numbering is needed beyond the program's own id. Its
+`CorrelationSource` calls `provider.expand` on the seed it shares with the provider and on the corrections
+received. Programs never learn which driver runs them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+
+from syft.exceptions import SyftError
+from syft.mpc.party import Expected, Party, Program, Round, Tensors
+from syft.mpc.provider import Provider, ProviderCost
+from syft.mpc.randomness import Stream, new_seed
+
+
+class RoundMismatchError(SyftError, RuntimeError):
+    """Two parties disagree about what a round carries: their programs have diverged."""
+
+
+class Shares(tuple[Any, ...]):
+    """One object per holder: arguments that differ from party to party, and results."""
+
+    __slots__ = ()
+
+
+@dataclass
+class Cost:
+    """The online cost of what a driver ran, for one party or (lockstep) for all."""
+
+    rounds: int = 0
+    bytes_sent: list[int] = field(default_factory=list)  # by rank; the provider, if online, comes last
+    seconds: float = 0.0
+
+
+class Driver(Protocol):
+    """Runs protocols.
+
+    `run(protocol, *args)` calls `protocol(party, *args)` at every party and gives the results.
+    """
+
+    cost: Cost
+
+    def run(self, protocol: Callable[..., Program[Any]], *args: Any, **kwargs: Any) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One thing a party saw: the round, who sent it (or "opened"), and the tensor."""
+
+    round: int
+    sender: int | str
+    tensor: torch.Tensor
+
+
+class Lockstep:
+    """All parties in one process, stepped together.
+
+    `Shares` among the arguments are dealt out, everything else is public. Each party's result is its part
+    of the returned `Shares`; where every party returned a tuple, a tuple of `Shares` comes back. With
+    `transcript=True`, `seen[rank]` lists everything that party received and every value it saw opened.
+    """
+
+    def __init__(self, holders: int = 2, provider: Provider | None = None, transcript: bool = False) -> None:
+        self.provider = Provider(holders) if provider is None else provider
+        if self.provider.holders != holders:
+            raise ValueError(f"The provider deals to {self.provider.holders} holders, not to {holders}.")
+        self.holders = holders
+        self.parties = [Party(rank, holders, self.provider.source(rank)) for rank in range(holders)]
+        self.provider_party = Party(holders, holders, self.provider.source(0))
+        _share_pairwise_streams([*self.parties, self.provider_party])
+        self.cost = Cost(bytes_sent=[0] * (holders + 1))
+        self.seen: list[list[Seen]] | None = [[] for _ in range(holders + 1)] if transcript else None
+
+    def reset(self) -> None:
+        """Set the counters and the transcript back."""
+        self.cost = Cost(bytes_sent=[0] * (self.holders + 1))
+        self.provider.cost = ProviderCost()
+        if self.seen is not None:
+            self.seen = [[] for _ in self.seen]
+
+    def run(self, protocol: Callable[..., Program[Any]], *args: Any, **kwargs: Any) -> Any:
+        """Run `protocol` at every holder, and at the provider if it is marked `party.with_provider`."""
+        start, offline = time.perf_counter(), self.provider.cost.seconds
+        online = getattr(protocol, "provider_online", False)
+        parties = [*self.parties, self.provider_party] if online else self.parties
+        programs = [
+            protocol(
+                party, *(_part(a, party) for a in args), **{k: _part(v, party) for k, v in kwargs.items()}
+            )
+            for party in parties
+        ]
+        results = self._drive(programs)[: self.holders]
+        # The provider's work is done on demand inside the programs' time: it is reported apart.
+        self.cost.seconds += time.perf_counter() - start - (self.provider.cost.seconds - offline)
+        return _gathered(results)
+
+    def _drive(self, programs: Sequence[Program[Any]]) -> list[Any]:
+        results: list[Any] = [None] * len(programs)
+        replies: dict[int, Any] = dict.fromkeys(range(len(programs)))
+        while replies:
+            rounds: dict[int, Round] = {}
+            for rank, reply in replies.items():
+                try:
+                    rounds[rank] = programs[rank].send(reply)
+                except StopIteration as done:
+                    results[rank] = done.value
+            # NB: every `finish` runs before any program goes on, for programs may write to what they sent.
+            replies = self._exchange(rounds) if rounds else {}
+        return results
+
+    def _exchange(self, rounds: Mapping[int, Round]) -> dict[int, Any]:
+        sent = 0
+        inbox: dict[int, dict[int, Tensors]] = {rank: {} for rank in rounds}
+        for rank, one in rounds.items():
+            for to, tensors in one.outgoing.items():
+                if to not in rounds:
+                    raise RoundMismatchError(f"Party {rank} sends to party {to}, whose program has ended.")
+                inbox[to][rank] = tensors
+                size = sum(t.nbytes for t in tensors)
+                self.cost.bytes_sent[rank] += size
+                sent += size
+        self.cost.rounds += sent > 0
+        replies = {}
+        for rank, one in rounds.items():
+            check(rank, one.incoming, inbox[rank])
+            replies[rank] = one.finish(inbox[rank])
+            if self.seen is not None:
+                self._record(rank, one, inbox[rank], replies[rank])
+        return replies
+
+    def _record(self, rank: int, one: Round, received: Mapping[int, Tensors], reply: Any) -> None:
+        if self.seen is None:
+            return
+        for sender, tensors in received.items():
+            self.seen[rank] += [Seen(self.cost.rounds, sender, t.clone()) for t in tensors]
+        if one.opened:
+            self.seen[rank] += [Seen(self.cost.rounds, "opened", t.clone()) for t in _tensors(reply)]
+
+
+def check(rank: int, expected: Mapping[int, tuple[Expected, ...]], received: Mapping[int, Tensors]) -> None:
+    """Refuse a round in which a party got anything but what its program expects."""
+    if expected.keys() != received.keys():
+        raise RoundMismatchError(
+            f"Party {rank} expects messages from {sorted(expected)} and got them from {sorted(received)}."
+        )
+    for sender, kinds in expected.items():
+        tensors = received[sender]
+        if len(kinds) != len(tensors) or any(
+            k.shape != tuple(t.shape) or k.dtype != t.dtype for k, t in zip(kinds, tensors, strict=True)
+        ):
+            got = [(tuple(t.shape), t.dtype) for t in tensors]
+            raise RoundMismatchError(
+                f"Party {rank} expects {[(k.shape, k.dtype) for k in kinds]} from {sender} and got {got}."
+            )
+
+
+def _share_pairwise_streams(parties: Sequence[Party]) -> None:
+    """Give every two parties a stream that only they know (two copies of one seed)."""
+    for party in parties:
+        party.private = {}
+    for i, one in enumerate(parties):
+        for other in parties[i + 1 :]:
+            seed = new_seed()
+            one.private[other.rank], other.private[one.rank] = Stream(seed), Stream(seed)
+
+
+def _part(argument: Any, party: Party) -> Any:
+    if isinstance(argument, Shares):
+        if party.is_provider:
+            return torch.empty_like(argument[0], device="meta")
+        return argument[party.rank]
+    return argument
+
+
+def _gathered(results: Sequence[Any]) -> Any:
+    if all(type(result) is tuple for result in results) and len({len(result) for result in results}) == 1:
+        return tuple(_gathered(parts) for parts in zip(*results, strict=True))
+    return Shares(results)
+
+
+def _tensors(value: Any) -> Iterable[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, tuple):
+        for one in value:
+            yield from _tensors(one)

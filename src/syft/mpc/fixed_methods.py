@@ -1,0 +1,274 @@
+"""What the hook adds to `torch.Tensor`, `torch.nn.Module` and `torch.optim.Optimizer` for fixed precision.
+
+    x.fix_precision()            Wrapper > FixedPrecisionTensor > integers; `fix_prec` is the same
+    x.float_precision()          back to floating point; `float_prec` is the same
+    x.fix_precision_()           in place: whoever holds x holds the fixed-precision tensor
+
+A leaf gives a leaf, a tensor with a history stays connected to it: the gradient of both steps is the other step.
+`TENSOR_METHODS`, `MODULE_METHODS` and `OPTIMIZER_METHODS` are the names to add.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from syft.core.abstract import AbstractTensor
+from syft.core.chain import Wrapper, new_wrapper
+from syft.core.swap import become
+from syft.exceptions import ChainError
+from syft.mpc.precision import DEFAULT_BASE, DEFAULT_PRECISION, FixedPrecisionTensor
+from syft.mpc.rules.registry import on_children
+
+aten = torch.ops.aten
+
+
+# -- one tensor -----------------------------------------------------------------------------------------
+
+
+def _encoded(tensor: torch.Tensor, template: FixedPrecisionTensor) -> Wrapper:
+    """A tensor in the precision of a template, where it is: nothing is fetched to be encoded."""
+    if type(tensor) is not Wrapper:
+        made = FixedPrecisionTensor.encode(
+            tensor.detach(), template.base, template.precision_fractional, template.presented_dtype
+        )
+        return new_wrapper(made)
+    node: AbstractTensor = tensor.child
+    made = FixedPrecisionTensor(template.base, template.precision_fractional, template.presented_dtype)
+    # NB: no range check: values that are elsewhere are not looked at.
+    if node.dtype.is_floating_point:
+        wide = on_children(aten._to_copy.default, node, dtype=torch.float64)
+        scaled = on_children(aten.mul.Tensor, wide, template.scale)
+        made.child = on_children(
+            aten._to_copy.default, on_children(aten.round.default, scaled), dtype=torch.int64
+        )
+    else:
+        whole = on_children(aten._to_copy.default, node, dtype=torch.int64)
+        made.child = on_children(aten.mul.Tensor, whole, template.scale)
+    return new_wrapper(made)
+
+
+def _decoded(tensor: torch.Tensor) -> torch.Tensor:
+    """A fixed-precision chain in floating point, where it is; anything else as it is."""
+    if type(tensor) is not Wrapper or not isinstance(tensor.child, FixedPrecisionTensor):
+        return tensor
+    node = tensor.child
+    if not hasattr(type(node.child), "interpret") or isinstance(node.child, torch.Tensor):
+        return node.decode()
+    if hasattr(node.child, "truncate"):
+        return node.decode()  # shares: says what to call first
+    if not node.is_real:
+        return new_wrapper(on_children(aten._to_copy.default, node.child, dtype=node.presented_dtype))
+    wide = on_children(aten._to_copy.default, node.child, dtype=torch.float64)
+    quotient = on_children(aten.div.Tensor, wide, float(node.scale))
+    return new_wrapper(on_children(aten._to_copy.default, quotient, dtype=node.presented_dtype))
+
+
+class Encode(torch.autograd.Function):
+    """To fixed precision; the gradient comes back in floating point."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor, template: FixedPrecisionTensor) -> torch.Tensor:  # type: ignore[override]
+        ctx.template = template
+        return _encoded(tensor, template)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:  # type: ignore[override]
+        return (Decode.apply(grad) if _is_fixed(grad) else grad), None  # type: ignore[no-untyped-call]
+
+
+class Decode(torch.autograd.Function):
+    """To floating point; the gradient goes back in fixed precision."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        ctx.template = tensor.child  # type: ignore[attr-defined]
+        return _decoded(tensor)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:  # type: ignore[override]
+        return grad if _is_fixed(grad) else Encode.apply(grad, ctx.template)  # type: ignore[no-untyped-call]
+
+
+def _is_fixed(tensor: Any) -> bool:
+    return type(tensor) is Wrapper and isinstance(tensor.child, FixedPrecisionTensor)
+
+
+def _template(tensor: torch.Tensor, base: int, precision_fractional: int, dtype: Any) -> FixedPrecisionTensor:
+    presented = dtype if isinstance(dtype, torch.dtype) and dtype.is_floating_point else None
+    if presented is None and tensor.is_floating_point():
+        presented = tensor.dtype
+    if tensor.is_complex():
+        raise ValueError(
+            "Complex numbers have no fixed-precision form. Encode real and imaginary part apart."
+        )
+    return FixedPrecisionTensor(base, precision_fractional, presented)
+
+
+def fix_precision(
+    self: Any,
+    precision_fractional: int = DEFAULT_PRECISION,
+    base: int = DEFAULT_BASE,
+    dtype: Any = None,
+    **_options: Any,
+) -> Any:
+    """The tensor as integers of 1 / base ** precision_fractional; !! ValueError for what does not fit.
+
+    A pointer is encoded where the value is. `dtype`: the floating-point dtype to present, by default the tensor's own;
+    the integers are always int64 (so `dtype="long"` and other options of old programs change nothing).
+    """
+    if _is_fixed(self):
+        raise ChainError(
+            f"This tensor is in fixed precision already (base={self.child.base}, "
+            f"precision_fractional={self.child.precision_fractional}). Call float_precision() first to change it."
+        )
+    template = _template(self, base, precision_fractional, dtype)
+    if self.requires_grad and torch.is_grad_enabled() and not self.is_leaf:
+        return Encode.apply(self, template)  # type: ignore[no-untyped-call]
+    made = _encoded(self, template)
+    if self.requires_grad:
+        made.requires_grad_()
+        if self.is_leaf and self.grad is not None:
+            made.grad = _encoded(self.grad, template) if not _is_fixed(self.grad) else self.grad
+    return made
+
+
+def float_precision(self: Any) -> Any:
+    """The values in floating point; !! ChainError for a tensor that is not in fixed precision here."""
+    if not _is_fixed(self):
+        raise ChainError(
+            "float_precision() was called on a tensor that is not in fixed precision. Use it as it is; only what "
+            "fix_precision() returned, or was computed from it, has to be decoded."
+        )
+    if self.requires_grad and torch.is_grad_enabled() and not self.is_leaf:
+        return Decode.apply(self)  # type: ignore[no-untyped-call]
+    made = _decoded(self)
+    if self.requires_grad:
+        made = made.detach().requires_grad_()
+        if self.is_leaf and self.grad is not None:
+            made.grad = _decoded(self.grad)
+    return made
+
+
+def fix_precision_(self: Any, *args: Any, **kwargs: Any) -> Any:
+    """`fix_precision` in place; returns self."""
+    return become(self, fix_precision(self, *args, **kwargs))
+
+
+def float_precision_(self: Any) -> Any:
+    """`float_precision` in place; returns self."""
+    return become(self, float_precision(self))
+
+
+# -- modules ----------------------------------------------------------------------------------------------
+
+
+def _reals(module: torch.nn.Module) -> Iterator[Any]:
+    """Parameters and floating-point buffers; counters such as num_batches_tracked stay as they are."""
+    yield from module.parameters()
+    yield from (buffer for buffer in module.buffers() if buffer.is_floating_point())
+
+
+def fix_module(
+    self: Any, precision_fractional: int = DEFAULT_PRECISION, base: int = DEFAULT_BASE, **options: Any
+) -> Any:
+    """Parameters, their gradients and buffers to fixed precision, in place; returns self."""
+    follow_precision()
+    for tensor in _reals(self):
+        if not _is_fixed(tensor):
+            fix_precision_(tensor, precision_fractional, base, **options)
+    return self
+
+
+def float_module(self: Any) -> Any:
+    """Back to floating point, in place; returns self."""
+    for tensor in _reals(self):
+        if _is_fixed(tensor):
+            float_precision_(tensor)
+    return self
+
+
+# -- optimizers ---------------------------------------------------------------------------------------------
+
+#: Optimizers of which fix_precision() was asked, with what it was asked with.
+_fixed_optimizers: weakref.WeakKeyDictionary[Any, dict[str, Any]] = weakref.WeakKeyDictionary()
+_registered: list[Any] = []
+
+
+def fix_optimizer(
+    self: Any, precision_fractional: int = DEFAULT_PRECISION, base: int = DEFAULT_BASE, **options: Any
+) -> Any:
+    """Make an optimizer fit parameters in fixed precision; returns self.
+
+    Hyper-parameters stay Python numbers: they are public, and a number times a fixed-precision tensor keeps 22
+    significant bits, where an encoded learning rate of 4e-4 would be 0 at three digits. State that exists already
+    (momentum) is brought to the precision of its parameter, and follows it from then on.
+    """
+    _fixed_optimizers[self] = {"precision_fractional": precision_fractional, "base": base}
+    follow_precision()
+    bring_state(self)
+    return self
+
+
+def float_optimizer(self: Any) -> Any:
+    """Undo `fix_precision`: state follows parameters back to floating point; returns self."""
+    _fixed_optimizers.pop(self, None)
+    bring_state(self)
+    return self
+
+
+def precision_of(optimizer: Any) -> dict[str, Any] | None:
+    """What `Optimizer.fix_precision` was called with, or None."""
+    return _fixed_optimizers.get(optimizer)
+
+
+def follow_precision() -> None:
+    """From the first model in fixed precision on, every optimizer step looks at the form of its parameters."""
+    if not _registered:
+        _registered.append(register_optimizer_step_pre_hook(_before_step))
+
+
+def _before_step(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+    bring_state(optimizer)
+
+
+def bring_state(optimizer: torch.optim.Optimizer) -> None:
+    """Bring the state of every parameter to the form its parameter has."""
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            state = optimizer.state.get(parameter)
+            for name, value in (state or {}).items():
+                if not isinstance(value, torch.Tensor) or name == "step":
+                    continue
+                if _is_fixed(parameter) and not _is_fixed(value) and type(value) is not Wrapper:
+                    state[name] = _encoded(value, parameter.child)
+                elif _is_fixed(value) and type(parameter) is not Wrapper:
+                    state[name] = _decoded(value)
+
+
+TENSOR_METHODS: dict[str, Any] = {
+    "fix_precision": fix_precision,
+    "fix_prec": fix_precision,
+    "fix_precision_": fix_precision_,
+    "fix_prec_": fix_precision_,
+    "float_precision": float_precision,
+    "float_prec": float_precision,
+    "float_precision_": float_precision_,
+    "float_prec_": float_precision_,
+}
+MODULE_METHODS: dict[str, Any] = {
+    "fix_precision": fix_module,
+    "fix_prec": fix_module,
+    "fix_precision_": fix_module,
+    "float_precision": float_module,
+    "float_prec": float_module,
+    "float_precision_": float_module,
+}
+OPTIMIZER_METHODS: dict[str, Any] = {
+    "fix_precision": fix_optimizer,
+    "float_precision": float_optimizer,
+}

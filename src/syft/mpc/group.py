@@ -1,0 +1,90 @@
+"""`Group`: the workers that hold the shares of a secret and the one that deals them randomness.
+
+Turns nodes into what party programs take and back: shares are read from the holders' stores, the driver runs
+the program, results are stored at the holders. In one process the driver is `Lockstep`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from syft.core.ids import ID_PROVIDER
+from syft.core.spec import spec_of
+from syft.mpc.drivers import Cost, Lockstep, Shares
+from syft.mpc.party import Program
+from syft.mpc.provider import Provider, ProviderCost
+from syft.tensors.pointer import PointerTensor, new_pointer
+
+
+class Group:
+    """Holders in order, their provider, and the driver that runs programs among them."""
+
+    def __init__(self, holders: Sequence[Any], provider: Any) -> None:
+        self.holders = tuple(holders)
+        self.provider = provider
+        self.driver = Lockstep(len(self.holders), Provider(len(self.holders)))
+
+    @classmethod
+    def of(cls, holders: Sequence[Any], provider: Any) -> Group:
+        """The group of these workers; one and the same for as long as the provider lives."""
+        _check_members(holders, provider)
+        groups: dict[tuple[Any, ...], Group] = provider.__dict__.setdefault("_sharing_groups", {})
+        key = tuple(holders)
+        if key not in groups:
+            groups[key] = cls(holders, provider)
+        return groups[key]
+
+    @property
+    def online(self) -> Cost:
+        """Rounds, bytes and seconds of all programs so far, the provider's work left out."""
+        return self.driver.cost
+
+    @property
+    def offline(self) -> ProviderCost:
+        """What the provider has made, sent and spent so far."""
+        return self.driver.provider.cost
+
+    def reset_costs(self) -> None:
+        self.driver.reset()
+
+    def run(self, protocol: Callable[..., Program[Any]], *args: Any, **kwargs: Any) -> Any:
+        """Run a party program; lists of pointers among the arguments are shares, the rest is public."""
+        return self.driver.run(
+            protocol, *(self.read(a) for a in args), **{k: self.read(v) for k, v in kwargs.items()}
+        )
+
+    def read(self, value: Any) -> Any:
+        """The shares that a node's pointers point to; anything else as it is."""
+        pointers = getattr(value, "pointers", None)
+        if pointers is None:
+            return value
+        return Shares(p.location._stored[p.id_at_location] for p in pointers)
+
+    def store(self, shares: Sequence[torch.Tensor]) -> list[PointerTensor]:
+        """Put one result per holder into the holders' stores."""
+        pointers = []
+        for holder, share in zip(self.holders, shares, strict=True):
+            new_id = ID_PROVIDER.pop()
+            holder._stored[new_id] = share
+            pointers.append(new_pointer(holder, new_id, spec_of(share)))
+        return pointers
+
+
+def _check_members(holders: Sequence[Any], provider: Any) -> None:
+    names = [str(h.id) for h in holders]
+    if len(holders) < 2:
+        raise ValueError(
+            f"A secret needs at least two holders, got {len(holders)} ({', '.join(names) or 'nobody'}). "
+            "Name two or more workers: x.share(alice, bob, crypto_provider=carol)."
+        )
+    if len(set(names)) != len(names):
+        raise ValueError(f"Every holder is named once; got {', '.join(names)}.")
+    if provider is None or any(provider is h or provider.id == h.id for h in holders):
+        who = "nobody" if provider is None else repr(provider.id)
+        raise ValueError(
+            f"The crypto provider is {who}, and it must be a worker that holds no share of the secret (the holders are "
+            f"{', '.join(names)}): a holder that knew the masks could read it. Pass crypto_provider=another_worker."
+        )

@@ -1,0 +1,242 @@
+"""What the hook adds for secret sharing: `tensor.share(...)` and its relatives, on tensors and models."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from syft.core.chain import Wrapper, new_wrapper
+from syft.core.ids import ID_PROVIDER
+from syft.core.session import session
+from syft.core.swap import become
+from syft.exceptions import ChainError, LocalTensorError
+from syft.messaging.message import ShareMessage
+from syft.mpc import ring
+from syft.mpc.group import Group
+from syft.mpc.precision import FixedPrecisionTensor
+from syft.mpc.protocols.registry import comparison
+from syft.mpc.randomness import Stream, new_seed
+from syft.mpc.rules import shared_linear, shared_nonlinear, shared_products
+from syft.mpc.sharing import AdditiveSharingTensor, share_integers
+from syft.tensors.pointer import PointerTensor, new_pointer
+from syft.workers import handlers
+
+RULES = (shared_linear, shared_products, shared_nonlinear)  # imported for the rules they register
+
+
+class Share(torch.autograd.Function):
+    """A tensor with a history becomes a secret; the gradient of the secret is opened for it."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Any, holders: Any, provider: Any, protocol: Any, user: Any) -> Any:  # type: ignore[override]
+        return new_wrapper(_shared_node(tensor, holders, provider, protocol, user))
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:  # type: ignore[override]
+        return grad.get(), None, None, None, None
+
+
+class Reveal(torch.autograd.Function):
+    """A secret with a history is opened; the gradient is shared among the same holders."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Any) -> Any:  # type: ignore[override]
+        secret = secret_of(tensor.child)
+        ctx.group = secret.locations, secret.crypto_provider, secret.protocol
+        return tensor.child.get()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:  # type: ignore[override]
+        holders, provider, protocol = ctx.group
+        return new_wrapper(_shared_node(grad, holders, provider, protocol, None))
+
+
+def secret_of(node: Any) -> Any:
+    """The AdditiveSharingTensor of a chain, or None."""
+    while node is not None and not isinstance(node, AdditiveSharingTensor):
+        node = getattr(node, "child", None) if not isinstance(node, torch.Tensor) else None
+    return node
+
+
+def share(
+    self: Any,
+    *owners: Any,
+    field: int | None = None,
+    crypto_provider: Any = None,
+    requires_grad: bool = False,
+    no_wrap: bool = False,
+    protocol: str | None = None,
+    user: str | None = None,
+) -> Any:
+    """Split the tensor into one random share per worker; nobody but all of them together can read it.
+
+    Integers are shared as they are, reals after `fix_precision()`. Without `crypto_provider` the local worker deals the
+    randomness. `protocol` names the comparison protocol (see syft.mpc.protocols.registry). A pointer is shared
+    where it is: the values do not come here.
+    """
+    me = session.require_local_worker()
+    holders = [me.get_worker(w, fail_hard=True) for w in _flat(owners)]
+    provider = me if crypto_provider is None else me.get_worker(crypto_provider, fail_hard=True)
+    Group.of(holders, provider)
+    comparison(protocol, len(holders))
+    AdditiveSharingTensor(field=field)
+    if self.requires_grad and not self.is_leaf and torch.is_grad_enabled():
+        shared = Share.apply(self, holders, provider, protocol, user)  # type: ignore[no-untyped-call]
+    else:
+        shared = new_wrapper(_shared_node(self, holders, provider, protocol, user))
+        if self.requires_grad or requires_grad:
+            if not shared.dtype.is_floating_point:
+                raise ValueError("Shared integers have no gradient. Call fix_precision() before share(requires_grad=True).")
+            shared.requires_grad_()
+            if self.is_leaf and self.grad is not None:
+                shared.grad = share(self.grad, *holders, crypto_provider=provider, protocol=protocol)
+    return shared.child if no_wrap else shared
+
+
+def share_(self: Any, *owners: Any, **kwargs: Any) -> Any:
+    """`share` in place: whoever holds this tensor holds the secret."""
+    return become(self, share(self, *owners, **kwargs))
+
+
+def _flat(owners: Any) -> list[Any]:
+    return [w for o in owners for w in (o if isinstance(o, (list, tuple)) else (o,))]
+
+
+def _shared_node(tensor: Any, holders: list[Any], provider: Any, protocol: Any, user: Any) -> Any:
+    head = tensor.child if type(tensor) is Wrapper else tensor.detach()
+    if secret_of(head) is not None:
+        raise ChainError("This tensor is shared already. Use it as it is, or `.get()` it first to share it anew.")
+    if isinstance(head, FixedPrecisionTensor):
+        return head.like(_shared_integers(head.child, holders, provider, protocol, user))
+    if not isinstance(head, (torch.Tensor, PointerTensor)):
+        raise ChainError(f"A {type(head).__name__} cannot be shared. Share the plain tensor, then put the type on top.")
+    dtype = head.dtype
+    if dtype.is_floating_point or dtype.is_complex:
+        raise TypeError(
+            f"A tensor of {dtype} cannot be shared: secrets are integers. Call fix_precision() first: "
+            "x.fix_precision().share(...)."
+        )
+    return _shared_integers(head, holders, provider, protocol, user)
+
+
+def _shared_integers(values: Any, holders: list[Any], provider: Any, protocol: Any, user: Any) -> AdditiveSharingTensor:
+    if isinstance(values, PointerTensor):
+        return _share_there(values, holders, provider, protocol, user)
+    return share_integers(values.to(torch.int64), holders, provider, protocol)
+
+
+def _share_there(
+    pointer: PointerTensor, holders: list[Any], provider: Any, protocol: Any, user: Any
+) -> AdditiveSharingTensor:
+    """Let the worker that has the values split them and send every holder its share."""
+    ids = tuple(ID_PROVIDER.pop() for _ in holders)
+    pointer.ask(ShareMessage(pointer.id_at_location, tuple(h.id for h in holders), ids, user))
+    node = AdditiveSharingTensor(crypto_provider=provider, protocol=protocol)
+    spec = shared_linear.shares_spec(pointer.spec)
+    node.child = {h.id: new_pointer(h, i, spec) for h, i in zip(holders, ids, strict=True)}
+    return node
+
+
+def split_and_send(worker: Any, message: ShareMessage) -> None:
+    """Handle a ShareMessage: shares of a restricted value go only where the user may have it."""
+    from syft.messaging.message import ObjectMessage
+
+    values = worker.get_obj(message.id)
+    allowed = worker.allowed_users(message.id)
+    if allowed is not None:
+        worker.policy.check_get(message.user, message.id, allowed, action="share")
+    if values.is_floating_point():
+        raise TypeError("A tensor of floats cannot be shared. Call fix_precision() first.")
+    shares = ring.share(values.to(torch.int64).contiguous(), len(message.holders), Stream(new_seed()))
+    for holder_id, new_id, part in zip(message.holders, message.ids, shares, strict=True):
+        if holder_id == worker.id:
+            worker.set_obj(new_id, part)
+        else:
+            worker.send_msg(ObjectMessage(part, new_id), worker.get_worker(holder_id, fail_hard=True))
+
+
+handlers.HANDLERS[ShareMessage] = split_and_send
+
+
+# -- asking a secret --------------------------------------------------------------------------------------
+
+
+def _secret(tensor: Any, method: str) -> AdditiveSharingTensor:
+    found = secret_of(tensor.child) if type(tensor) is Wrapper else None
+    if found is None:
+        raise LocalTensorError(method) if type(tensor) is not Wrapper else ChainError(
+            f".{method} is for shared tensors. Call share(...) first."
+        )
+    return found  # type: ignore[no-any-return]
+
+
+def _over(tensor: Any, node: Any) -> Any:
+    """A chain like that of `tensor` over another secret."""
+    head = tensor.child
+    return new_wrapper(head.like(node) if isinstance(head, FixedPrecisionTensor) else node)
+
+
+def virtual_get(self: Any, **kwargs: Any) -> Any:
+    """The value without removing anything; only for workers in this process (tests, debugging)."""
+    if type(self) is Wrapper and secret_of(self.child) is None:
+        return self.child.virtual_get(**kwargs)
+    value = _secret(self, "virtual_get").virtual_get()
+    return _over(self, value) if isinstance(self.child, FixedPrecisionTensor) else value
+
+
+def reconstruct(self: Any) -> Any:
+    """Let the holders open the secret among themselves; returns pointers to it at every holder."""
+    return new_wrapper(_secret(self, "reconstruct").reconstruct())
+
+
+def refresh(self: Any) -> Any:
+    """The same secret under new shares."""
+    return _over(self, _secret(self, "refresh").refresh())
+
+
+def zero(self: Any, shape: Any = None) -> Any:
+    """A secret of zeros with the same holders."""
+    return _over(self, _secret(self, "zero").zero(shape))
+
+
+class _Locations:
+    """`tensor.locations` and `tensor.field` of a shared tensor."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, tensor: Any, owner: Any = None) -> Any:
+        if tensor is None:
+            return self
+        node = tensor.child if type(tensor) is Wrapper else None
+        found = secret_of(node) or node
+        if found is None or not hasattr(found, self.name):
+            raise AttributeError(f"A tensor that is not shared has no {self.name}.")
+        return getattr(found, self.name)
+
+
+TENSOR_METHODS: dict[str, Any] = {
+    "share": share,
+    "share_": share_,
+    "virtual_get": virtual_get,
+    "reconstruct": reconstruct,
+    "refresh": refresh,
+    "zero": zero,
+    "locations": _Locations("locations"),
+    "field": _Locations("field"),
+    "crypto_provider": _Locations("crypto_provider"),
+}
+
+
+def share_module(self: Any, *owners: Any, **kwargs: Any) -> Any:
+    """Share parameters and buffers that are in fixed precision, in place; returns self."""
+    for tensor in (*self.parameters(), *self.buffers()):
+        if type(tensor) is Wrapper or not tensor.is_floating_point():
+            if type(tensor) is Wrapper:
+                tensor.share_(*owners, **kwargs)
+        else:
+            raise TypeError(
+                "The parameters of this model are floats. Call model.fix_precision() before model.share(...)."
+            )
+    return self

@@ -1,0 +1,208 @@
+"""`FixedPrecisionTensor`: real numbers as integers, `value = integer / base ** precision_fractional`.
+
+The child holds the integers: an int64 tensor here, a pointer to one, or an AdditiveSharingTensor. The node
+presents a floating-point dtype, so torch's own autograd, modules and optimizers work on it; what an aten
+operation means on the integers stands in `syft.mpc.rules`.
+
+Error of encoding: at most half a unit (1 / scale). Every product is followed by one exact truncation, which
+errs by less than one unit.
+
+NOTE [Reals and integers]
+A node that presents a floating-point dtype holds reals in units of 1 / scale. A node that presents `bool` or an
+integer dtype (the result of a comparison, an argmax) holds its values as they are: `precision_fractional` is 0
+and `float_fractional` remembers the precision that reals computed from it will have. So a bit times a real needs
+no truncation, an index is an index, and both mix freely with the reals they came from.
+
+NOTE [Range]
+Integers live in Z_2^64 and wrap, as shares do. Encoding refuses what reaches 2^62 units. A product needs
+|x * y| < 2^63 / scale^2, a product with a public real |x| < 2^41 units. What is larger wraps silently, because
+nobody can look at a secret: choose the precision for the values you have.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from syft.core.abstract import AbstractTensor
+from syft.core.chain import Wrapper, new_wrapper
+from syft.core.hook_args import default_register_tensor
+from syft.core.spec import TensorSpec, make_spec
+from syft.exceptions import ChainError
+
+DEFAULT_BASE, DEFAULT_PRECISION = 10, 3
+#: Encoded values stay below this, so that one more product by a small number still fits the ring.
+ENCODE_LIMIT = 2**62
+
+
+class MixedPrecisionError(ChainError):
+    """Two fixed-precision tensors of different precision met in one operation."""
+
+    def __init__(self, one: FixedPrecisionTensor, other: FixedPrecisionTensor) -> None:
+        super().__init__(
+            f"A tensor with base={one.base} and precision_fractional={one.float_fractional} met one with "
+            f"base={other.base} and precision_fractional={other.float_fractional}. Bring both to the same precision: "
+            f"x.float_precision().fix_precision(base={one.base}, precision_fractional={one.float_fractional})."
+        )
+
+
+class FixedPrecisionTensor(AbstractTensor):
+    """A tensor of reals in fixed precision."""
+
+    passes_unknown_ops = False
+
+    def __init__(
+        self,
+        base: int = DEFAULT_BASE,
+        precision_fractional: int = DEFAULT_PRECISION,
+        dtype: torch.dtype | None = None,
+        float_fractional: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        if int(base) < 2 or int(precision_fractional) < 0:
+            raise ValueError(
+                f"base={base} and precision_fractional={precision_fractional} do not describe numbers: the base "
+                "is at least 2 and the number of fractional digits at least 0."
+            )
+        self.base, self.precision_fractional = int(base), int(precision_fractional)
+        self.presented_dtype = dtype or torch.get_default_dtype()
+        #: The precision of reals made from this tensor; its own unless it holds integers.
+        self.float_fractional = self.precision_fractional if float_fractional is None else float_fractional
+        #: What a nonlinear operation found out on the way and its backward can use again.
+        self.known: dict[str, Any] = {}
+
+    @property
+    def scale(self) -> int:
+        """How many units make one."""
+        return self.base**self.precision_fractional
+
+    @property
+    def float_scale(self) -> int:
+        """The scale of reals made from this tensor."""
+        return self.base**self.float_fractional
+
+    @property
+    def is_real(self) -> bool:
+        """False for bits, counts and indices, see NOTE [Reals and integers]."""
+        return self.presented_dtype.is_floating_point
+
+    @classmethod
+    def interpret(cls, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The rule for the operation if it has one, else what `syft.mpc.rules.fixed_fallback` finds."""
+        rule = cls.aten_rules.get(func)
+        if rule is not None:
+            return rule(cls, func, args, kwargs)
+        return fixed_fallback.interpret(cls, func, args, kwargs)
+
+    def get_class_attributes(self) -> dict[str, Any]:
+        return {
+            "base": self.base,
+            "precision_fractional": self.precision_fractional,
+            "dtype": self.presented_dtype,
+            "float_fractional": self.float_fractional,
+        }
+
+    @property
+    def spec(self) -> TensorSpec:
+        child = self.child.spec if isinstance(self.child, AbstractTensor) else self.child
+        strides, offset = (
+            (child.strides, child.offset)
+            if isinstance(child, TensorSpec)
+            else (child.stride(), child.storage_offset())
+        )
+        return make_spec(child.shape, strides, offset, self.presented_dtype)
+
+    # -- to and from reals -------------------------------------------------------------------------
+
+    @classmethod
+    def encode(
+        cls,
+        tensor: torch.Tensor,
+        base: int = DEFAULT_BASE,
+        precision_fractional: int = DEFAULT_PRECISION,
+        dtype: torch.dtype | None = None,
+    ) -> FixedPrecisionTensor:
+        """A node for the values of a plain tensor; !! ValueError with the range for what does not fit."""
+        presented = dtype or (tensor.dtype if tensor.is_floating_point() else torch.get_default_dtype())
+        node = cls(base=base, precision_fractional=precision_fractional, dtype=presented)
+        node.child = encode_integers(tensor, node.scale)
+        return node
+
+    def decode(self) -> torch.Tensor:
+        """The values as a plain tensor of the presented dtype; the child has to be here."""
+        child = self.child
+        if not isinstance(child, torch.Tensor):
+            raise ChainError(
+                f"The integers of this fixed-precision tensor are a {type(child).__name__}, not here. Fetch them "
+                "with `.get()` first, then call float_precision()."
+            )
+        if not self.is_real:
+            return child.to(self.presented_dtype)
+        return (child.to(torch.float64) / self.scale).to(self.presented_dtype)
+
+    def encode_number(self, value: float) -> int:
+        """A Python number in units of the reals of this tensor."""
+        return encode_number(value, self.float_scale)
+
+    def same_precision(self, other: FixedPrecisionTensor) -> bool:
+        return self.base == other.base and self.precision_fractional == other.precision_fractional
+
+    def get(self, *args: Any, **kwargs: Any) -> Any:
+        """Fetch the integers; they stay in fixed precision. Then call float_precision()."""
+        value = self.child.get(*args, **kwargs)
+        return new_wrapper(self.like(value.child if type(value) is Wrapper else value))
+
+    def __str__(self) -> str:
+        return f"FixedPrecisionTensor>{self.child}"
+
+    __repr__ = __str__
+
+
+def encode_number(value: float, scale: int) -> int:
+    """round(value * scale); !! ValueError with the range for what does not fit."""
+    if isinstance(value, complex):
+        raise _no_complex()
+    if value != value or value in (float("inf"), float("-inf")):
+        raise _out_of_range(value, scale)
+    units = int(value) * scale if value == int(value) else round(value * scale)
+    if abs(units) >= ENCODE_LIMIT:
+        raise _out_of_range(float(value), scale)
+    return units
+
+
+def encode_integers(tensor: torch.Tensor, scale: int) -> torch.Tensor:
+    """round(tensor * scale) as int64."""
+    if tensor.is_complex():
+        raise _no_complex()
+    if not tensor.is_floating_point():
+        integers = tensor.detach().to(torch.int64)
+        limit = (ENCODE_LIMIT - 1) // scale
+        if integers.numel() and (integers.max() > limit or integers.min() < -limit):
+            worst = max(abs(int(integers.max())), abs(int(integers.min())))
+            raise _out_of_range(float(worst), scale)
+        return integers * scale
+    scaled = tensor.detach().to(torch.float64) * scale
+    outside = ~(scaled.abs() < float(ENCODE_LIMIT))
+    if outside.any():
+        raise _out_of_range(float(tensor.detach()[outside].flatten()[0]), scale)
+    return scaled.round().to(torch.int64)
+
+
+def _no_complex() -> ValueError:
+    return ValueError("Complex numbers have no fixed-precision form. Encode real and imaginary part apart.")
+
+
+def _out_of_range(value: float, scale: int) -> ValueError:
+    largest = ENCODE_LIMIT / scale
+    return ValueError(
+        f"The value {value} cannot be represented with {scale} units to the one: values must be finite and between "
+        f"{-largest:.6g} and {largest:.6g}. Scale the data down, or choose a smaller precision_fractional."
+    )
+
+
+default_register_tensor(FixedPrecisionTensor)
+
+# NB: at the end, because the rules are written for the class above.
+from syft.mpc.rules import fixed_fallback  # noqa: E402

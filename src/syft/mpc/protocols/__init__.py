@@ -1,0 +1,3 @@
+"""Protocols, one file per family, in the order they import each other: beaver, truncate, compare, convert,
+select, divide, securenn, fss, registry.
+"""

@@ -1,0 +1,39 @@
+"""Programs made of others for what fixed precision asks: where the maximum is, where the highest bit is."""
+
+from __future__ import annotations
+
+import torch
+
+from syft.mpc.party import Party, Program
+from syft.mpc.protocols.beaver import and_bits
+from syft.mpc.protocols.convert import split_bits, to_bits
+from syft.mpc.protocols.select import tournament
+
+
+def maximum_and_place(party: Party, x: torch.Tensor, dim: int) -> Program[tuple[torch.Tensor, torch.Tensor]]:
+    """The maximum along `dim`, and a 0/1 tensor of x's shape with one 1 along it, at the first maximum."""
+    found = yield from tournament(party, x.movedim(dim, 0).contiguous(), onehot=True)
+    assert found.onehot is not None  # noqa: S101  (asked for)
+    return found.values, found.onehot.movedim(0, dim).contiguous()
+
+
+def leading_bit(party: Party, x: torch.Tensor, size: int = 62) -> Program[torch.Tensor]:
+    """Shape (size, *shape): row i is 1 where bit i is the highest set bit of x; none for x <= 0.
+
+    The bits of x, then an OR over all higher bits by doubling (Kogge and Stone 1973, section 3), then the place
+    where that changes. A negative x has its sign bit above all others, which no row shows. 14 rounds.
+    """
+    bits = yield from to_bits(party, x)
+    for shift in (1, 2, 4, 8, 16, 32):
+        # x | y = x ^ y ^ x y
+        higher = _shift_right(bits, shift)
+        both = yield from and_bits(party, bits, higher)
+        bits = both.bitwise_xor_(bits).bitwise_xor_(higher)
+    first = bits ^ _shift_right(bits, 1)
+    rows = yield from split_bits(party, first, size)
+    return rows.view(size, *x.shape)
+
+
+def _shift_right(words: torch.Tensor, by: int) -> torch.Tensor:
+    """A logical shift: int64 shifts copy the sign bit, which is cut off."""
+    return (words >> by).bitwise_and_((1 << (64 - by)) - 1)

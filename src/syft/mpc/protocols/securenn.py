@@ -1,0 +1,350 @@
+"""SecureNN: comparison for two holders with the provider online, by the paper.
+
+Wagh, Gupta, Chandran, "SecureNN: 3-party secure computation for neural network training" (PoPETs 2019(3));
+its algorithms by number at each function, its letters in the formulas. P_0 and P_1 hold shares, P_2 is the
+provider. All three run these generators: `party.is_provider` tells whose turn it is, and a party with
+nothing to say in a round yields an empty one. Shares live in Z_L, L = 2^64, in the odd ring Z_(L-1)
+(unsigned residues in int64 words), and bits in Z_p, p = 67 (uint8). Every mask, permutation and blinding
+factor is drawn per element.
+
+Exact for -2^62 <= x < 2^62: the paper's relu_deriv doubles its input so that share_convert never meets L - 1.
+What P_2 sees: masked values and permuted blinded residues; P_0 and P_1: shares, and one masked opening.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+
+from syft.mpc import kernels, ring
+from syft.mpc.party import Expected, Party, Program, together, with_provider
+from syft.mpc.protocols.beaver import spdz_mul
+from syft.mpc.protocols.select import LOWEST, Pooling
+from syft.mpc.randomness import Stream
+
+PRIME = 67  # the smallest prime above the 64 + 2 that the sums of algorithm 3 reach
+HOLDERS = 2
+P2 = 2
+
+Kind = Literal["ring", "odd", "bits"]
+Handed = tuple[Kind, tuple[int, ...], torch.Tensor | None]
+
+
+# -- Z_(L-1) and Z_p -------------------------------------------------------------------------------------
+
+
+def _below(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """[a < b] of words read as unsigned."""
+    return ((a ^ ring.MIN) < (b ^ ring.MIN)).long()
+
+
+def wrap(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Whether a + b, unsigned, reaches 2^64 (section 3.1)."""
+    return _below(a + b, a)
+
+
+def odd_add(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """a + b in Z_(L-1): 2^64 is 1 there, and L - 1 is 0."""
+    total = (a + b).add_(wrap(a, b))
+    return total.masked_fill_(total == -1, 0)
+
+
+def odd_sub(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """a - b in Z_(L-1)."""
+    return (a - b).sub_(_below(a, b))
+
+
+def _odd_words(stream: Stream, shape: Sequence[int]) -> torch.Tensor:
+    """Uniform over Z_(L-1): the one word outside it is redrawn."""
+    words = stream.words(tuple(shape)).view(-1)
+    outside = (words == -1).nonzero().view(-1)
+    while outside.numel():
+        words[outside] = stream.words(outside.numel())
+        outside = (words == -1).nonzero().view(-1)
+    return words.view(tuple(shape))
+
+
+def decompose(x: torch.Tensor) -> torch.Tensor:
+    """The 64 bits of each word, lowest first, in a new last dimension."""
+    return ((x.unsqueeze(-1) >> torch.arange(ring.BITS)) & 1).to(torch.uint8)
+
+
+# -- messages --------------------------------------------------------------------------------------------
+
+
+def _draw(kind: Kind, stream: Stream, shape: Sequence[int]) -> torch.Tensor:
+    if kind == "bits":
+        return stream.residues(PRIME, shape)
+    return _odd_words(stream, shape) if kind == "odd" else stream.words(tuple(shape))
+
+
+def _less(kind: Kind, value: torch.Tensor, share: torch.Tensor) -> torch.Tensor:
+    if kind == "bits":
+        return (value + (PRIME - share)) % PRIME
+    return odd_sub(value, share) if kind == "odd" else value - share
+
+
+def _hand_out(party: Party, *values: Handed) -> Program[list[torch.Tensor]]:
+    """P_2 shares values.
+
+    P_0 reads its part from the seed it has in common with P_2, P_1 is sent the difference.
+    """
+    if party.is_provider:
+        sent = []
+        for kind, shape, value in values:
+            if value is None:
+                raise ValueError("The provider hands out values, got none.")
+            sent.append(_less(kind, value, _draw(kind, party.private[0], shape)))
+        yield party.exchange({1: sent})
+        return [torch.empty(shape, device="meta") for _, shape, _ in values]
+    if party.first:
+        yield party.exchange()
+        return [_draw(kind, party.private[P2], shape) for kind, shape, _ in values]
+    expected = [
+        Expected(tuple(shape), torch.uint8 if kind == "bits" else torch.int64) for kind, shape, _ in values
+    ]
+    received = yield party.exchange(None, {P2: expected})
+    return list(received[P2])
+
+
+def _to_provider(party: Party, share: torch.Tensor) -> Program[tuple[torch.Tensor, torch.Tensor] | None]:
+    """Both holders send a tensor to P_2, who gets the two."""
+    if not party.is_provider:
+        yield party.exchange({P2: [share]})
+        return None
+    expected = [Expected(tuple(share.shape), share.dtype)]
+    received = yield party.exchange(None, {0: expected, 1: expected})
+    return received[0][0], received[1][0]
+
+
+def _common(party: Party) -> Stream:
+    """The randomness P_0 and P_1 have in common."""
+    stream: Stream = party.private[1 - party.rank]
+    return stream
+
+
+def _multiply(party: Party, x: torch.Tensor, y: torch.Tensor) -> Program[torch.Tensor]:
+    """Algorithm 1 (MatMul) for one element each: Beaver, with P_2's triples."""
+    if party.is_provider:
+        yield party.exchange()
+        return torch.empty(torch.broadcast_shapes(x.shape, y.shape), device="meta")
+    return (yield from spdz_mul(party, x, y))
+
+
+def _refresh(party: Party, share: torch.Tensor) -> torch.Tensor:
+    """Add a share of zero from the common randomness (the u_j of the algorithms)."""
+    if party.is_provider:
+        return share
+    u = _common(party).words(tuple(share.shape))
+    return share + u if party.first else share - u
+
+
+# -- the algorithms --------------------------------------------------------------------------------------
+
+
+@with_provider
+def select_share(
+    party: Party, alpha: torch.Tensor, x: torch.Tensor, y: torch.Tensor
+) -> Program[torch.Tensor]:
+    """Algorithm 2: x where the shared bit alpha is 0, y where it is 1."""
+    chosen = yield from _multiply(party, alpha, y - x)
+    return _refresh(party, x + chosen)
+
+
+@with_provider
+def private_compare(
+    party: Party, x_bits: torch.Tensor, r: torch.Tensor, beta: torch.Tensor
+) -> Program[torch.Tensor | None]:
+    """Algorithm 3: P_2 learns beta ^ [x > r], x shared bit by bit in Z_p, r and beta known to P_0 and P_1."""
+    shape = tuple(x_bits.shape)
+    if party.is_provider:
+        pair = yield from _to_provider(party, torch.empty(shape, dtype=torch.uint8, device="meta"))
+        if pair is None:
+            return None
+        d = (pair[0].to(torch.int16) + pair[1]) % PRIME
+        return (d == 0).any(-1).long()
+    j = party.rank
+    common = _common(party)
+    s = common.residues(PRIME - 1, shape).to(torch.int16) + 1
+    u = common.residues(PRIME - 1, shape).to(torch.int16) + 1
+    order = common.permutation(ring.BITS, rows=max(x_bits.numel() // ring.BITS, 1)).view(shape)
+    flip = beta.unsqueeze(-1).to(torch.int16)  # beta = 1: steps 7-9, with t = r + 1 for r
+    bound = decompose(r + beta).to(torch.int16)  # r_i, or t_i
+    x = x_bits.to(torch.int16)
+    w = x + j * bound - 2 * bound * x
+    above = w.flip(-1).cumsum(-1, dtype=torch.int16).flip(-1) - w  # the sum over k > i
+    # c_i = j r_i - x_i + j + above, or -j t_i + x_i + j + above
+    c = (j * bound - x) * (1 - 2 * flip) + j + above
+    # step 11: t does not exist for r = 2^64 - 1, above which there is nothing: c is 0 at one bit, 1 elsewhere
+    full = ((r == -1) & (beta == 1)).unsqueeze(-1)
+    if bool(full.any()):
+        never = -u if j else u + 1
+        never[..., 0] = -u[..., 0] if j else u[..., 0]
+        c = torch.where(full, never, c)
+    d = (c % PRIME * s % PRIME).to(torch.uint8)
+    yield from _to_provider(party, d.gather(-1, order))
+    return None
+
+
+@with_provider
+def share_convert(party: Party, a: torch.Tensor) -> Program[torch.Tensor]:
+    """Algorithm 4: shares in Z_L of a != L - 1 into shares in Z_(L-1)."""
+    shape = tuple(a.shape)
+    if party.is_provider:
+        pair = yield from _to_provider(party, torch.empty(shape, dtype=torch.int64, device="meta"))
+        if pair is None:
+            return a
+        x, delta = pair[0] + pair[1], wrap(*pair)
+        bits: Handed = ("bits", (*shape, ring.BITS), decompose(x))
+        yield from _hand_out(party, bits, ("odd", shape, delta))
+        eta_prime = yield from private_compare(party, torch.empty((*shape, ring.BITS), device="meta"), a, a)
+        yield from _hand_out(party, ("odd", shape, eta_prime))
+        return a
+    common, j = _common(party), party.rank
+    eta_2 = common.bits(shape)
+    r = common.words(shape)
+    r.masked_fill_(r == 0, 1)  # NB: r - 1 has to exist; one value in 2^64 counts double
+    r_0 = common.words(shape)
+    r_1 = r - r_0
+    alpha = wrap(r_0, r_1)
+    r_j = r_1 if j else r_0
+    beta = wrap(a, r_j)
+    yield from _to_provider(party, a + r_j)
+    x_bits, delta = yield from _hand_out(party, ("bits", (*shape, ring.BITS), None), ("odd", shape, None))
+    yield from private_compare(party, x_bits, r - 1, eta_2)
+    (eta_prime,) = yield from _hand_out(party, ("odd", shape, None))
+    # eta = eta' ^ eta'': 1 - eta' where eta'' = 1
+    one = eta_2 if party.first else torch.zeros_like(eta_2)
+    negated = odd_sub(one, eta_prime)
+    eta = torch.where(eta_2 == 1, negated, eta_prime)
+    theta = odd_add(odd_add(beta, delta), eta)
+    if party.first:
+        theta = odd_sub(theta, alpha + 1)
+    u = _odd_words(common, shape)
+    # NB: a share of Z_L may be the word L - 1, which is 0 in Z_(L-1).
+    y = odd_sub(a.masked_fill(a == -1, 0), theta)
+    return odd_sub(y, u) if j else odd_add(y, u)
+
+
+Material = list[torch.Tensor]
+
+
+def _msb_material(party: Party, shape: tuple[int, ...]) -> Program[Material]:
+    """Step 1 of algorithm 5: P_2's random x in Z_(L-1), its bits in Z_p, and its lowest bit in Z_L."""
+    x = _odd_words(Stream(), shape) if party.is_provider else None
+    bits = decompose(x) if x is not None else None
+    lowest = x & 1 if x is not None else None
+    values: list[Handed] = [("odd", shape, x), ("bits", (*shape, ring.BITS), bits), ("ring", shape, lowest)]
+    return (yield from _hand_out(party, *values))
+
+
+@with_provider
+def msb(party: Party, a: torch.Tensor, material: Material | None = None) -> Program[torch.Tensor]:
+    """Algorithm 5: the highest bit of a value shared in Z_(L-1), as a share in Z_L.
+
+    msb(a) is the lowest bit of 2a, for L - 1 is odd; that is r_0 ^ x_0 ^ [x > r] with r = 2a + x open.
+    """
+    shape = tuple(a.shape)
+    if material is None:
+        material = yield from _msb_material(party, shape)
+    x, x_bits, x_0 = material
+    if party.is_provider:
+        yield party.exchange()
+        beta_prime = yield from private_compare(party, torch.empty((*shape, ring.BITS), device="meta"), a, a)
+        yield from _hand_out(party, ("ring", shape, beta_prime))
+        return (yield from _multiply(party, a, a))
+    j, peer = party.rank, 1 - party.rank
+    mine = odd_add(odd_add(a, a), x)
+    received = yield party.exchange({peer: [mine]}, {peer: [Expected(shape)]})
+    r = odd_add(mine, received[peer][0])
+    beta = _common(party).bits(shape)
+    yield from private_compare(party, x_bits, r, beta)
+    (beta_prime,) = yield from _hand_out(party, ("ring", shape, None))
+    r_0 = r & 1
+    gamma = beta_prime + j * beta - 2 * beta * beta_prime
+    delta = x_0 + j * r_0 - 2 * r_0 * x_0
+    theta = yield from _multiply(party, gamma, delta)
+    return _refresh(party, gamma + delta - 2 * theta)
+
+
+@with_provider
+def relu_deriv(party: Party, a: torch.Tensor) -> Program[torch.Tensor]:
+    """Algorithm 6: shares of [a >= 0]. Eight rounds."""
+    doubled = a if party.is_provider else 2 * a  # even, hence never L - 1
+    y, material = yield from together(share_convert(party, doubled), _msb_material(party, tuple(a.shape)))
+    negative = yield from msb(party, y, material)
+    return 1 - negative if party.first else -negative
+
+
+@with_provider
+def relu(party: Party, a: torch.Tensor) -> Program[torch.Tensor]:
+    """Algorithm 7: a times [a >= 0]."""
+    positive = yield from relu_deriv(party, a)
+    product = yield from _multiply(party, positive, a)
+    return _refresh(party, product)
+
+
+@with_provider
+def division(party: Party, x: torch.Tensor, y: torch.Tensor, bits: int = 31) -> Program[torch.Tensor]:
+    """Algorithm 8: the quotient of 0 <= x < 2^bits y, 0 < y < 2^(61 - bits), by long division."""
+    quotient = torch.zeros_like(x)
+    rest = x
+    for i in range(bits - 1, -1, -1):
+        scaled = y * (1 << i)
+        fits = yield from relu_deriv(party, rest - scaled)
+        taken = yield from _multiply(party, fits, scaled)
+        rest = rest - taken
+        quotient = quotient + fits * (1 << i)
+    return _refresh(party, quotient)
+
+
+@with_provider
+def maxpool(party: Party, x: torch.Tensor) -> Program[tuple[torch.Tensor, torch.Tensor]]:
+    """Algorithm 9: the largest along dimension 0 and its index, the first of equals; |x| < 2^61."""
+    best, index = x[0], torch.zeros_like(x[0])
+    for i in range(1, x.shape[0]):
+        stays = yield from relu_deriv(party, best - x[i])
+        place = torch.full_like(index, i if party.first else 0)
+        best, index = yield from together(
+            select_share(party, stays, x[i], best), select_share(party, stays, place, index)
+        )
+    return best, index
+
+
+@with_provider
+def maxpool_deriv(party: Party, x: torch.Tensor) -> Program[torch.Tensor]:
+    """Algorithm 10: the one-hot rows of the largest along dimension 0."""
+    _, index = yield from maxpool(party, x)
+    n, shape = x.shape[0], tuple(index.shape)
+    if party.is_provider:
+        pair = yield from _to_provider(party, torch.empty(shape, dtype=torch.int64, device="meta"))
+        if pair is None:
+            return x
+        k = (pair[0] + pair[1]) % n
+        rows = (k.unsqueeze(0) == torch.arange(n).view(n, *[1] * k.ndim)).long()
+        yield from _hand_out(party, ("ring", (n, *shape), rows))
+        return x
+    # r mod n hides the index; where n does not divide L, r stays 62 bits short of wrapping: distance n / 2^62.
+    common = _common(party)
+    r = common.words(shape) if n & (n - 1) == 0 else common.below((1 << 62) // n * n, shape)
+    g = common.words(shape)
+    yield from _to_provider(party, index + (g if party.first else r - g))
+    (rows,) = yield from _hand_out(party, ("ring", (n, *shape), None))
+    place = (torch.arange(n).view(n, *[1] * r.ndim) + r % n) % n
+    return _refresh(party, rows.gather(0, place))
+
+
+@with_provider
+def maxpool2d(party: Party, x: torch.Tensor, pooling: Pooling) -> Program[torch.Tensor]:
+    """Max-pooling of (N, C, H, W)."""
+    fill = LOWEST // 2 if party.first else 0
+    if party.is_provider:
+        windows = torch.empty_like(
+            kernels.windows(torch.zeros(x.shape), *pooling.geometry, fill=0), device="meta"
+        )
+    else:
+        windows = kernels.windows(x, *pooling.geometry, fill=fill, ceil_mode=pooling.ceil_mode)
+    best, _ = yield from maxpool(party, windows.movedim(-1, 0))
+    return best

@@ -1,0 +1,120 @@
+"""Uniform randomness for secrets: AES-128 in counter mode, keyed by the operating system.
+
+One duty: turn a 16-byte seed into tensors that nobody without the seed can tell from uniform. Two `Stream`s
+of the same seed give the same tensors as long as they are asked the same questions in the same order, which
+is how the provider and a holder agree on masks without sending them. torch's generator (a Mersenne Twister:
+its state follows from its output) is never used near a secret. Imports nothing of ours.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+SEED_BYTES = 16
+
+_BLOCK = 16  # bytes of one AES block
+_CHUNK = 1 << 17  # plaintext encrypted per call: it stays in the cache, so only the output meets memory
+_ZEROS = bytes(_CHUNK)
+
+
+def new_seed() -> bytes:
+    """A fresh key from the operating system."""
+    return secrets.token_bytes(SEED_BYTES)
+
+
+class Stream:
+    """The key stream of AES-128-CTR under one seed, read as tensors.
+
+    The cipher object is kept: making one costs as much as 40 kB of key stream. A seed must never key two
+    streams whose outputs are supposed to be independent; take `fork()` for that.
+    """
+
+    __slots__ = ("_encryptor",)
+
+    def __init__(self, seed: bytes | None = None) -> None:
+        seed = new_seed() if seed is None else bytes(seed)
+        if len(seed) != SEED_BYTES:
+            raise ValueError(
+                f"A stream is keyed by {SEED_BYTES} bytes, got {len(seed)}: make them with new_seed()."
+            )
+        # NIST SP 800-38A, section 6.5: the key stream is AES(key, counter), counter from zero, key used once.
+        self._encryptor = Cipher(algorithms.AES(seed), modes.CTR(bytes(_BLOCK))).encryptor()
+
+    def fill(self, buffer: memoryview, size: int) -> None:
+        """Write `size` bytes of key stream; `buffer` needs 15 bytes of slack behind them."""
+        done = 0
+        while done < size:
+            step = min(_CHUNK, size - done)
+            plain = _ZEROS if step == _CHUNK else memoryview(_ZEROS)[:step]
+            self._encryptor.update_into(plain, buffer[done : done + step + _BLOCK - 1])
+            done += step
+
+    def words(self, shape: Sequence[int] | int) -> torch.Tensor:
+        """int64, uniform over all 2^64 values, one independent word per element."""
+        shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        count = math.prod(shape)
+        raw = torch.empty(count + 2, dtype=torch.int64)  # two words of slack for `fill`
+        self.fill(memoryview(raw.numpy().view(np.uint8).data), 8 * count)
+        return raw[:count].view(shape)
+
+    def bytes(self, count: int) -> bytes:
+        """`count` bytes of key stream."""
+        raw = bytearray(count + _BLOCK)
+        self.fill(memoryview(raw), count)
+        return bytes(raw[:count])
+
+    def bits(self, shape: Sequence[int] | int) -> torch.Tensor:
+        """int64 zeros and ones, one uniform bit per element."""
+        shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        count = math.prod(shape)
+        packed = np.frombuffer(self.bytes((count + 7) // 8), dtype=np.uint8)
+        return torch.from_numpy(np.unpackbits(packed)[:count].astype(np.int64)).view(shape)
+
+    def below(self, bound: int, shape: Sequence[int] | int) -> torch.Tensor:
+        """int64 uniform over 0 .. bound - 1, without bias: words past the last whole multiple are redrawn."""
+        if not 1 <= bound <= 2**63:
+            raise ValueError(f"A bound is between 1 and 2^63, got {bound}.")
+        shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        count = math.prod(shape)
+        last = np.uint64((1 << 64) // bound * bound - 1)
+        drawn = self.words(count).numpy().view(np.uint64)
+        rejected = np.flatnonzero(drawn > last)
+        while rejected.size:
+            drawn[rejected] = self.words(rejected.size).numpy().view(np.uint64)
+            rejected = rejected[drawn[rejected] > last]
+        return torch.from_numpy((drawn % np.uint64(bound)).astype(np.int64)).view(shape)
+
+    def residues(self, modulus: int, shape: Sequence[int]) -> torch.Tensor:
+        """uint8 uniform over 0 .. modulus - 1, from single bytes; the modulus is at most 256."""
+        if not 1 <= modulus <= 256:
+            raise ValueError(f"A modulus of bytes is between 1 and 256, got {modulus}.")
+        count = math.prod(shape)
+        last = 256 // modulus * modulus - 1
+        drawn = np.frombuffer(bytearray(self.bytes(count)), dtype=np.uint8)
+        rejected = np.flatnonzero(drawn > last)
+        while rejected.size:
+            drawn[rejected] = np.frombuffer(self.bytes(rejected.size), dtype=np.uint8)
+            rejected = rejected[drawn[rejected] > last]
+        return torch.from_numpy(drawn % modulus if modulus < 256 else drawn).view(tuple(shape))
+
+    def permutation(self, size: int, rows: int | None = None) -> torch.Tensor:
+        """A uniform permutation of 0 .. size - 1, or `rows` independent ones, as int64 indices.
+
+        Ranks of independent 64-bit words: uniform when the words differ, so equal ones are redrawn.
+        """
+        shape = (size,) if rows is None else (rows, size)
+        while True:
+            keys = self.words(shape)
+            ranked, order = torch.sort(keys, dim=-1)
+            if size < 2 or not bool((ranked[..., 1:] == ranked[..., :-1]).any()):
+                return order
+
+    def fork(self) -> Stream:
+        """A stream keyed by the next 16 bytes of this one: independent of everything else it gives."""
+        return Stream(self.bytes(SEED_BYTES))

@@ -1,0 +1,1 @@
+"""What aten operations mean on fixed precision and on shares: one file per family, one function per rule."""

@@ -1,0 +1,284 @@
+"""Functions of secrets from ring operations alone: the mathematics, on children.
+
+NOTE [How a function is approximated]
+Everything starts with secret bits that bring the argument into one small interval, so that one polynomial (or one
+table of small polynomials) is right over the whole representable range:
+
+    1/x, x^(±1/2), log     the leading bit of x gives x = y * 2^j with y in [1/2, 1)
+    exp                    x / ln 2 = n + f with whole n and |f| < 1
+    sigmoid, tanh, erf,..  |x| is cut at a bound R beyond which the function is known, and falls into one of 64 segments
+
+Inside, numbers have WORK fractional bits whatever base and precision the tensor has. Powers of the argument are
+made by doubling (x, x^2 | x^3 x^4 | x^5..x^8), so that a polynomial of degree 8 takes three products and one truncation.
+At the end a secret gain (a combination of the same bits) brings the result to units.
+
+Errors below are relative to the result plus units (1 / scale) in the last place.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.polynomial import chebyshev
+
+from syft.mpc.rules import fixed_ring as ring
+
+#: Fractional bits of numbers inside an approximation.
+WORK = 28
+#: Candidates for the leading bit of a representable number.
+LEADING = 62
+_DEGREE = 8
+_SEGMENTS = 64
+
+
+# -- polynomials --------------------------------------------------------------------------------------------
+
+
+@cache
+def _fitted(function: Callable[[Any], Any], low: float, high: float, degree: int = _DEGREE) -> list[float]:
+    """Coefficients, lowest first, in t = the place in [low, high] as a number in [-1, 1]."""
+    with np.errstate(all="ignore"):
+        fit = chebyshev.Chebyshev.interpolate(function, degree, domain=[low, high])
+    return [float(c) for c in chebyshev.cheb2poly(fit.coef)]
+
+
+def _product(a: Any, b: Any) -> Any:
+    return ring.truncate(ring.times(a, b), 1 << WORK)
+
+
+def powers(t: Any, degree: int) -> list[Any]:
+    """[t, t^2, ..., t^degree] at WORK bits, by doubling."""
+    made = [t]
+    while len(made) < degree:
+        take = made[: degree - len(made)]
+        highest = made[-1]
+        if len(take) == 1:
+            made.append(_product(take[0], highest))
+        else:
+            made += ring.unstacked(_product(ring.stacked(take), ring.unsqueezed(highest, 0)))
+    return made
+
+
+def polynomial(coefficients: Sequence[float], t: Any) -> Any:
+    """The value at t (WORK bits, |t| <= 1) at WORK bits."""
+    total: Any = None
+    for coefficient, power in zip(coefficients[1:], powers(t, len(coefficients) - 1), strict=True):
+        term = ring.times(power, round(coefficient * (1 << WORK)))
+        total = term if total is None else ring.plus(total, term)
+    return ring.plus(ring.truncate(total, 1 << WORK), round(coefficients[0] * (1 << WORK)))
+
+
+# -- scaling ------------------------------------------------------------------------------------------------
+
+
+def rescaled(child: Any, factor: float, bound: float) -> Any:
+    """child * factor for a public factor, |child| < bound, with as many bits of the factor as fit the ring."""
+    if factor == int(factor):
+        return ring.times(child, int(factor))
+    shift = 61 - math.ceil(math.log2(bound)) - math.frexp(factor)[1]
+    shift = max(0, min(61, shift))
+    multiplier = round(factor * 2.0**shift)
+    while shift and multiplier and multiplier % 2 == 0:
+        multiplier, shift = multiplier // 2, shift - 1
+    return ring.truncate(ring.times(child, multiplier), 1 << shift)
+
+
+def gained(value: Any, rows: Any, gains: Sequence[float]) -> Any:
+    """value * gains[i], where row i is 1: value at WORK bits and below 2, gains in units.
+
+    Error: 1 unit, or 2^-20 of the result where that is more.
+    """
+    fine, bits = 9, 22
+    coarse = [max(0, math.frexp(g)[1] - bits) if g else 0 for g in gains]
+    small = ring.weighted_rows(
+        rows, [round(g / 2.0**e * (1 << fine)) for g, e in zip(gains, coarse, strict=True)]
+    )
+    made = ring.truncate(ring.times(value, small), 1 << (WORK + fine))
+    if not any(coarse):
+        return made
+    # 1 in every row that has nothing to add: rows that are 0 everywhere give 0 either way.
+    return ring.times(made, ring.weighted_rows(rows, [1 << e for e in coarse]))
+
+
+def normalised(child: Any) -> tuple[Any, Any]:
+    """(rows, t): the leading bit of x > 0 as one-hot rows, and t in [-1, 1) with x = (3 + t) / 4 * 2^(i + 1)."""
+    rows = ring.leading_bit(child, LEADING)
+    top = ring.times(child, ring.weighted_rows(rows, [1 << (LEADING - 1 - i) for i in range(LEADING)]))
+    # top is in [2^61, 2^62): 4 * top / 2^62 - 3 at WORK bits.
+    return rows, ring.minus(ring.truncate(top, 1 << (LEADING - 2 - WORK)), 3 << WORK)
+
+
+def magnitude(child: Any) -> tuple[Any, Any]:
+    """(1 where negative, absolute value)."""
+    negative = ring.less_than_zero(child)
+    return negative, ring.minus(child, ring.times(ring.multiply_bit(negative, child), 2))
+
+
+def signed(negative: Any, child: Any) -> Any:
+    """-child where `negative` is 1."""
+    return ring.minus(child, ring.times(ring.multiply_bit(negative, child), 2))
+
+
+# -- quotients and roots --------------------------------------------------------------------------------------
+
+
+def _inverse(y: Any) -> Any:
+    return 1.0 / y
+
+
+def _inverse_root(y: Any) -> Any:
+    return y**-0.5
+
+
+def reciprocal(child: Any, scale: int) -> Any:
+    """1 / x. Relative error 2^-19 plus 1 unit; 0 for x = 0."""
+    negative, size = magnitude(child)
+    rows, t = normalised(size)
+    gains = [float(scale) ** 2 / 2.0 ** (i + 1) for i in range(LEADING)]
+    return signed(negative, gained(polynomial(_fitted(_inverse, 0.5, 1.0), t), rows, gains))
+
+
+#: Bits of the inverse of a denominator in `divide`; the numerator has the others.
+_QUOTIENT_BITS = 24
+_GUARD = 12
+
+
+def divide(numerator: Any, denominator: Any, scale: int) -> Any:
+    """x / y. Relative error 2^-19 plus 1 + 2^-11 / |y| units; 0 for y = 0.
+
+    |x| < 2^37 units and |x / y| < 2^37 units.
+    """
+    negative, size = magnitude(denominator)
+    rows, t = normalised(size)
+    scale_bits = (scale - 1).bit_length()
+    fitted = [c * scale / 2.0**scale_bits for c in _fitted(_inverse, 0.5, 1.0)]
+    inverse = ring.truncate(polynomial(fitted, t), 1 << (WORK - _QUOTIENT_BITS))
+    fine = ring.truncate(ring.times(numerator, signed(negative, inverse)), 1 << (_QUOTIENT_BITS - _GUARD))
+    # The result is fine / 2^_GUARD / 2^right: `right` up to _GUARD in the first step, the rest in the second.
+    rights = [i + 1 - scale_bits for i in range(LEADING)]
+    first = [min(right, _GUARD) for right in rights]
+    rest = [right - done for right, done in zip(rights, first, strict=True)]
+    gain = ring.weighted_rows(rows, [1 << (_GUARD - done) for done in first])
+    made = ring.truncate(ring.times(fine, gain), 1 << (2 * _GUARD))
+    last = ring.weighted_rows(rows, [1 << (24 - r) if r <= 24 else 0 for r in rest])
+    return ring.truncate(ring.times(made, last), 1 << 24)
+
+
+def square_root(child: Any, scale: float) -> Any:
+    """sqrt(x) for x >= 0 in units of `scale`; also of sums in units of scale^2, see `fixed_reductions`.
+
+    Relative error 2^-19 plus 1 unit; 0 for x <= 0.
+    """
+    rows, t = normalised(child)
+    gains = [math.sqrt(scale) * 2.0 ** ((i + 1) / 2) for i in range(LEADING)]
+    return gained(polynomial(_fitted(np.sqrt, 0.5, 1.0), t), rows, gains)
+
+
+def inverse_square_root(child: Any, scale: int) -> Any:
+    """1 / sqrt(x) for x > 0. Relative error 2^-19 plus 1 unit; 0 for x <= 0."""
+    rows, t = normalised(child)
+    gains = [float(scale) ** 1.5 / 2.0 ** ((i + 1) / 2) for i in range(LEADING)]
+    return gained(polynomial(_fitted(_inverse_root, 0.5, 1.0), t), rows, gains)
+
+
+# -- exponentials ---------------------------------------------------------------------------------------------
+
+
+def logarithm(child: Any, scale: int) -> Any:
+    """log(x) for x > 0. Error 2^-22 plus 1 unit; for x <= 0 the result means nothing."""
+    rows, t = normalised(child)
+    fraction = polynomial(_fitted(np.log, 0.5, 1.0), t)
+    exponents = [
+        round((i + 1) * math.log(2) * (1 << WORK) - math.log(scale) * (1 << WORK)) for i in range(LEADING)
+    ]
+    total = ring.plus(fraction, ring.weighted_rows(rows, exponents))
+    return from_work(total, scale, 64.0)
+
+
+def from_work(value: Any, scale: int, bound: float) -> Any:
+    """A number at WORK bits, below `bound`, in units."""
+    return rescaled(value, scale / 2.0**WORK, bound * 2.0**WORK)
+
+
+def to_work(child: Any, scale: int, bound: float, factor: float = 1.0) -> Any:
+    """factor * x at WORK bits, for |x| < bound."""
+    return rescaled(child, factor * 2.0**WORK / scale, bound * scale)
+
+
+def clamped(child: Any, low: int, high: int) -> Any:
+    """The child cut to [low, high]: one comparison for both ends."""
+    below, above = ring.unstacked(
+        ring.less_than_zero(ring.stacked([ring.minus(child, low), ring.from_public(high, child)]))
+    )
+    inside = ring.from_public(1, ring.plus(below, above))
+    ends = ring.plus(ring.times(below, low), ring.times(above, high))
+    return ring.plus(ring.multiply_bit(inside, child), ends)
+
+
+def exponential(child: Any, scale: int) -> Any:
+    """exp(x). Relative error 2^-19 plus 1 unit; beyond 2^57 units the result is that."""
+    # In turns of ln 2: from an eighth of a unit, which is 0, to what the ring holds.
+    low, high = -math.log2(scale) - 3, 57 - math.log2(scale)
+    cut = clamped(child, math.ceil(low * math.log(2) * scale), math.floor(high * math.log(2) * scale))
+    turns = to_work(cut, scale, max(high, -low), math.log2(math.e))
+    whole = ring.truncate(turns, 1 << WORK)
+    fraction = ring.minus(turns, ring.times(whole, 1 << WORK))
+    lowest, highest = math.floor(low - 1), math.ceil(high + 1)
+    size = 64
+    rows = ring.one_hot(ring.minus(whole, lowest), size)
+    # Rows that cannot occur have no gain to overflow with.
+    gains = [scale * 2.0 ** (lowest + i) if lowest + i <= highest else 0.0 for i in range(size)]
+    # 2^f is below 2 and its polynomial below 2^(WORK + 1).
+    return gained(polynomial(_fitted(np.exp2, -1.0, 1.0), fraction), rows, gains)
+
+
+# -- functions that are known far from zero ----------------------------------------------------------------------
+
+
+@cache
+def _segment_table(function: Callable[[Any], Any], bound: float) -> list[list[int]]:
+    """Per power 0..3 the coefficients of the segments around i * width, fitted over [-width, width]."""
+    width = bound / (_SEGMENTS - 2)
+    rows = []
+    for i in range(_SEGMENTS):
+        centre = i * width
+
+        def around(t: Any, centre: float = centre) -> Any:
+            return function(centre + t * width)
+
+        fit = chebyshev.Chebyshev.interpolate(around, 3, domain=[-1, 1])
+        coefficients = np.zeros(4)
+        converted = chebyshev.cheb2poly(fit.coef)
+        coefficients[: len(converted)] = converted
+        rows.append([round(float(c) * (1 << WORK)) for c in coefficients])
+    return [list(column) for column in zip(*rows, strict=True)]
+
+
+def segmented(size: Any, function: Callable[[Any], Any], scale: int, bound: float) -> Any:
+    """function(|x|) at WORK bits, where `size` is |x| in units and at most `bound`. Error 2^-17 or less.
+
+    The function must be smooth on [-bound / 62, 1.1 * bound].
+    """
+    width = bound / (_SEGMENTS - 2)
+    place = to_work(size, scale, bound * 1.01, 1.0 / width)
+    index = ring.truncate(place, 1 << WORK)
+    t = ring.minus(place, ring.times(index, 1 << WORK))
+    rows = ring.one_hot(index, _SEGMENTS)
+    constant, *others = [ring.weighted_rows(rows, column) for column in _segment_table(function, bound)]
+    terms = ring.times(ring.stacked(others), ring.stacked(powers(t, 3)))
+    return ring.plus(constant, ring.truncate(ring.summed(terms, [0]), 1 << WORK))
+
+
+def cut_magnitude(child: Any, scale: int, bound: float) -> tuple[Any, Any, Any, Any]:
+    """(negative, above, below, size): signs, what lies beyond ±bound, and |x| cut at the bound. One comparison."""
+    edge = math.floor(bound * scale)
+    negative, above, below = ring.unstacked(
+        ring.less_than_zero(ring.stacked([child, ring.from_public(edge, child), ring.plus(child, edge)]))
+    )
+    turn = ring.plus(ring.minus(ring.from_public(1, ring.times(negative, 2)), above), below)
+    size = ring.plus(ring.times(turn, child), ring.times(ring.plus(above, below), edge))
+    return negative, above, below, size

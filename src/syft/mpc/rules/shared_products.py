@@ -1,0 +1,112 @@
+"""Products of secrets: with public values at every holder, with each other by Beaver's trick."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from syft.mpc.kernels import Bilinear
+from syft.mpc.protocols.beaver import spdz_mul, square
+from syft.mpc.rules.registry import rule
+from syft.mpc.rules.shared_linear import add, as_public, at_every_holder
+from syft.mpc.sharing import AdditiveSharingTensor as AST
+
+aten = torch.ops.aten
+MUL = Bilinear("mul")
+MATMUL = Bilinear("matmul")
+
+
+def product(op: Bilinear, x: Any, y: Any, func: Any, *params: Any) -> Any:
+    """op(x, y): a program if both are secret, `func(x, y, *params)` at every holder if one is public."""
+    if isinstance(x, AST) and isinstance(y, AST):
+        return x.run(square) if x is y and op == MUL else x.run(spdz_mul, y, op)
+    return at_every_holder(func, (as_public(x), as_public(y), *params), {})
+
+
+@rule(AST, aten.mul.Tensor, aten.mul.Scalar)
+def mul(x: Any, y: Any) -> Any:
+    return product(MUL, x, y, aten.mul.Tensor)
+
+
+@rule(AST, aten.mm.default)
+def mm(x: Any, y: Any) -> Any:
+    return product(MATMUL, x, y, aten.mm.default)
+
+
+@rule(AST, aten.bmm.default)
+def bmm(x: Any, y: Any) -> Any:
+    return product(MATMUL, x, y, aten.bmm.default)
+
+
+@rule(AST, aten.matmul.default)
+def matmul(x: Any, y: Any) -> Any:
+    return product(MATMUL, x, y, aten.matmul.default)
+
+
+@rule(AST, aten.mv.default)
+def mv(x: Any, y: Any) -> Any:
+    return product(MATMUL, x, y, aten.mv.default)
+
+
+@rule(AST, aten.dot.default)
+def dot(x: Any, y: Any) -> Any:
+    return product(MATMUL, x, y, aten.dot.default)
+
+
+@rule(AST, aten.addmm.default)
+def addmm(bias: Any, x: Any, y: Any, beta: int = 1, alpha: int = 1) -> Any:
+    result = mm(x, y)
+    if alpha != 1:
+        result = mul(result, alpha)
+    return add(result, mul(bias, beta) if beta != 1 else bias)
+
+
+@rule(AST, aten.pow.Tensor_Scalar)
+def power(x: AST, exponent: int) -> Any:
+    if int(exponent) != exponent or exponent < 1:
+        raise ValueError(f"Shared integers can be raised to the powers 1, 2, 3, ..., not to {exponent}.")
+    result, base, rest = None, x, int(exponent)
+    while rest:
+        if rest & 1:
+            result = base if result is None else mul(result, base)
+        rest >>= 1
+        if rest:
+            base = mul(base, base)
+    return result
+
+
+def _conv(
+    transposed: bool, stride: Any, padding: Any, dilation: Any, output_padding: Any, groups: int
+) -> Bilinear:
+    shape = dict(stride=tuple(stride), padding=tuple(padding), dilation=tuple(dilation), groups=int(groups))
+    if transposed:
+        return Bilinear.of("conv_transpose", output_padding=tuple(output_padding), **shape)
+    return Bilinear.of("conv", **shape)
+
+
+@rule(AST, aten.convolution.default)
+def convolution(
+    x: Any,
+    weight: Any,
+    bias: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    transposed: bool,
+    output_padding: Any,
+    groups: int,
+) -> Any:
+    op = _conv(transposed, stride, padding, dilation, output_padding, groups)
+    if isinstance(x, AST) and isinstance(weight, AST):
+        result = x.run(spdz_mul, weight, op)
+    else:
+        rest = (None, stride, padding, dilation, transposed, output_padding, groups)
+        result = at_every_holder(aten.convolution.default, (as_public(x), as_public(weight), *rest), {})
+    if bias is None:
+        return result
+    shape = [1, -1] + [1] * (len(result.shape) - 2)
+    wide = (
+        at_every_holder(aten.view.default, (bias, shape), {}) if isinstance(bias, AST) else bias.view(shape)
+    )
+    return add(result, wide)

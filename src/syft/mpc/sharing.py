@@ -1,0 +1,206 @@
+"""`AdditiveSharingTensor`: integers mod 2^64 split into random shares, one per holder, that add up to the secret.
+
+The child maps each holder's id to a pointer to its share. What is linear runs at every holder on its own share;
+everything else is a party program (`syft.mpc.protocols`) that the group's driver runs among them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+import torch
+
+from syft.core.abstract import AbstractTensor
+from syft.core.hook_args import get_child, one, register_backward_func, register_forward_func, register_type_rule
+from syft.core.ids import ID_PROVIDER
+from syft.core.session import session
+from syft.exceptions import ChainError, ValueNotHereError
+from syft.messaging.message import ForceObjectDeleteMessage, ObjectMessage
+from syft.mpc import ring
+from syft.mpc.group import Group
+from syft.mpc.protocols import beaver, derived, truncate
+from syft.mpc.protocols.registry import comparison
+from syft.mpc.randomness import Stream, new_seed
+from syft.tensors.multi_pointer import MultiPointerTensor
+from syft.tensors.pointer import PointerTensor, new_pointer
+from syft.tensors.transfer import spec_when_sent
+
+FIELD = 2**64
+
+
+class AdditiveSharingTensor(AbstractTensor):
+    """A secret tensor of integers. Nobody who holds fewer than all shares learns anything about it but its shape."""
+
+    passes_unknown_ops = False
+
+    def __init__(
+        self,
+        shares: dict[Any, PointerTensor] | None = None,
+        crypto_provider: Any = None,
+        field: int | None = None,
+        protocol: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        if field not in (None, FIELD):
+            raise ValueError(
+                f"field={field}: shares live in the ring of 2**64 elements, whose arithmetic is a machine's own. "
+                "Leave field out."
+            )
+        self.child: dict[Any, PointerTensor] = dict(shares or {})
+        self.crypto_provider = crypto_provider
+        self.protocol = protocol
+        self.field = FIELD
+
+    # -- who has it --------------------------------------------------------------------------------
+
+    @property
+    def pointers(self) -> list[PointerTensor]:
+        """The shares, in the order of the holders."""
+        return list(self.child.values())
+
+    @property
+    def locations(self) -> list[Any]:
+        """The holders."""
+        return [pointer.location for pointer in self.child.values()]
+
+    @property
+    def group(self) -> Group:
+        return Group.of(self.locations, self.crypto_provider)
+
+    @property
+    def is_remote(self) -> bool:
+        return True
+
+    @property
+    def location(self) -> Any:
+        return None
+
+    @property
+    def id_at_location(self) -> Any:
+        return None
+
+    @property
+    def spec(self) -> Any:
+        return next(iter(self.child.values())).spec
+
+    def get_class_attributes(self) -> dict[str, Any]:
+        return {"crypto_provider": self.crypto_provider, "protocol": self.protocol}
+
+    def of(self, pointers: list[PointerTensor]) -> AdditiveSharingTensor:
+        """A node of the same holders and provider over other shares."""
+        return AdditiveSharingTensor(
+            {p.location.id: p for p in pointers}, crypto_provider=self.crypto_provider, protocol=self.protocol
+        )
+
+    def __str__(self) -> str:
+        lines = "".join(f"\n\t-> {pointer}" for pointer in self.child.values())
+        return f"[AdditiveSharingTensor]{lines}\n\t*crypto provider: {getattr(self.crypto_provider, 'id', None)}*"
+
+    __repr__ = __str__
+
+    # -- running programs --------------------------------------------------------------------------
+
+    def run(self, protocol: Any, *args: Any, **kwargs: Any) -> Any:
+        """Run a party program on this secret first and `args` after it; every result is a node."""
+        for other in (*args, *kwargs.values()):
+            if isinstance(other, AdditiveSharingTensor):
+                self.check_same_holders(other)
+        return self.nodes(self.group.run(protocol, self, *args, **kwargs))
+
+    def nodes(self, result: Any) -> Any:
+        """Shares of tensors as nodes, tuples of them as tuples, None as None."""
+        if isinstance(result, tuple) and result and isinstance(result[0], torch.Tensor):
+            return self.of(self.group.store(result))
+        if isinstance(result, tuple) and all(part is None for part in result):
+            return None
+        return tuple(self.nodes(part) for part in result)
+
+    def check_same_holders(self, other: AdditiveSharingTensor) -> None:
+        if list(self.child) != list(other.child) or self.crypto_provider is not other.crypto_provider:
+            raise ChainError(
+                f"Two secrets with different holders met: one is held by {', '.join(map(str, self.child))} with provider "
+                f"{self.crypto_provider.id}, the other by {', '.join(map(str, other.child))} with provider "
+                f"{other.crypto_provider.id}. Share both among the same workers, in the same order, with the same "
+                "crypto_provider."
+            )
+
+    # -- what fixed precision asks of its integers (see rules.fixed_ring) ---------------------------
+
+    def truncate(self, divisor: int) -> AdditiveSharingTensor:
+        """x / divisor, rounded to one of the two integers next to it."""
+        return self.run(truncate.truncate, divisor)  # type: ignore[no-any-return]
+
+    def less_than_zero(self) -> AdditiveSharingTensor:
+        return self.run(comparison(self.protocol).is_negative)  # type: ignore[no-any-return]
+
+    def equals_zero(self) -> AdditiveSharingTensor:
+        return self.run(comparison(self.protocol).is_zero)  # type: ignore[no-any-return]
+
+    def multiply_bit(self, bits: AdditiveSharingTensor) -> AdditiveSharingTensor:
+        return self.run(beaver.spdz_mul, bits)  # type: ignore[no-any-return]
+
+    def leading_bit(self, size: int) -> AdditiveSharingTensor:
+        """Shape (size, *shape): row i is 1 where 2^i <= x < 2^(i+1)."""
+        return self.run(derived.leading_bit, size)  # type: ignore[no-any-return]
+
+    def maximum_along(self, dim: int) -> tuple[AdditiveSharingTensor, AdditiveSharingTensor]:
+        """The maximum along `dim`, and a 0/1 tensor that shows where it is."""
+        return self.run(derived.maximum_and_place, dim)  # type: ignore[no-any-return]
+
+    # -- opening -----------------------------------------------------------------------------------
+
+    def get(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """The secret as signed integers; the shares are removed at the holders."""
+        value = ring.reconstruct([pointer.get() for pointer in self.pointers])
+        for pointer in self.pointers:
+            if not pointer.garbage_collect_data:
+                pointer.ask(ForceObjectDeleteMessage((pointer.id_at_location,)))
+        return value
+
+    def virtual_get(self) -> torch.Tensor:
+        """The secret, read from holders in this process; the shares stay (for tests and debugging)."""
+        return ring.reconstruct([p.location.get_obj(p.id_at_location) for p in self.pointers])
+
+    def reconstruct(self) -> MultiPointerTensor:
+        """Let the holders open the secret among themselves: each has it then, and you have pointers to it."""
+        return MultiPointerTensor(children=self.group.store(self.group.run(beaver.reveal, self)))
+
+    def refresh(self) -> AdditiveSharingTensor:
+        """The same secret under new shares."""
+        zero = self.zero(self.shape)
+        return self.run(_add, zero)  # type: ignore[no-any-return]
+
+    def zero(self, shape: Any = None) -> AdditiveSharingTensor:
+        """A secret of zeros, with the same holders."""
+        size = tuple(self.shape if shape is None else shape)
+        return share_integers(torch.zeros(size, dtype=torch.int64), self.locations, self.crypto_provider, self.protocol)
+
+    def refuse_reading(self, request: str) -> NoReturn:
+        where = "split among " + ", ".join(map(str, self.child))
+        raise ValueNotHereError(request, where)
+
+
+def _add(party: Any, x: torch.Tensor, y: torch.Tensor) -> Any:
+    """A program without rounds: the sum of two secrets."""
+    return x + y
+    yield  # pragma: no cover  (makes this a party program)
+
+
+def share_integers(
+    values: torch.Tensor, holders: list[Any], provider: Any, protocol: str | None = None
+) -> AdditiveSharingTensor:
+    """Split int64 values here and send every holder its share."""
+    Group.of(holders, provider)  # refuses impossible groups before anything is sent
+    me = session.require_local_worker()
+    node = AdditiveSharingTensor(crypto_provider=provider, protocol=protocol)
+    for holder, share in zip(holders, ring.share(values, len(holders), Stream(new_seed())), strict=True):
+        new_id = ID_PROVIDER.pop()
+        me.send_msg(ObjectMessage(share, new_id), holder)
+        node.child[holder.id] = new_pointer(holder, new_id, spec_when_sent(share))
+    return node
+
+
+register_type_rule({AdditiveSharingTensor: one})
+register_forward_func({AdditiveSharingTensor: get_child})
+register_backward_func({AdditiveSharingTensor: lambda node, **_kwargs: node})

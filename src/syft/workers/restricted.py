@@ -1,0 +1,243 @@
+"""Running commands on data that not everybody may see.
+
+NOTE [Nothing shows]
+Whoever runs an operation on restricted data learns nothing of it but what the shapes of the inputs tell.
+What they may see is worked out from metadata alone, before the data is touched (`foretell`): the shapes of
+the results, and errors about shapes. What happens to the data itself shows nowhere:
+
+- results are restricted like their inputs, and so is everything that shares memory with what was written;
+- an operation whose result shape depends on the data is refused;
+- a failure that depends on the data (an index out of bounds is one bit about the index) is kept in place of
+  the result, as a `Failure`, and is told only to those who may fetch the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+
+from syft.core import shapes
+from syft.core.commands import KnownCommand
+from syft.core.ops import facts_of
+from syft.core.spec import TensorSpec, spec_of
+from syft.exceptions import GetNotPermittedError, RemoteError
+from syft.messaging.message import Operation
+from syft.workers.results import fresh_results, keep_results
+
+Run = Callable[[], Any]
+
+#: aten operations that write into arguments although their schema does not say so.
+UNDECLARED_WRITERS = frozenset(
+    """batch_norm _batch_norm_impl_index native_batch_norm cudnn_batch_norm miopen_batch_norm instance_norm
+    batch_norm_gather_stats batch_norm_gather_stats_with_counts""".split()
+)
+
+
+class Failure:
+    """Stands in the store for the result of an operation that failed on restricted data."""
+
+    __slots__ = ("reason", "spec")
+
+    def __init__(self, spec: TensorSpec, reason: str) -> None:
+        self.spec, self.reason = spec, reason
+
+    @property
+    def shape(self) -> torch.Size:
+        return self.spec.shape
+
+    def tell(self) -> Any:
+        """Raise what went wrong; for those who may know."""
+        raise RemoteError(f"The value could not be computed on the worker: {self.reason}")
+
+
+def refuse_overwriting(worker: Any, ids: Iterable[Any], user: str | None) -> None:
+    """!! SendNotPermittedError if a result would take the place of a restricted object."""
+    for obj_id in ids:
+        if obj_id in worker._allowed:
+            worker.policy.check_send(user, obj_id, worker._allowed[obj_id])
+
+
+def execute_restricted(
+    worker: Any,
+    message: Operation,
+    command: KnownCommand,
+    args: list[Any],
+    kwargs: dict[str, Any],
+    allowed: frozenset[str],
+    run: Run,
+) -> Any:
+    """Run an operation with restricted inputs; see NOTE [Nothing shows]."""
+    facts = facts_of(command.function) if isinstance(command.function, OpOverload) else None
+    if worker.policy.may_get(message.user, allowed):
+        failed = next((value for value in _leaves((args, kwargs)) if type(value) is Failure), None)
+        if failed is not None:
+            failed.tell()
+        worker.taint(_written(command, args, kwargs), allowed)
+        result = run()
+        fresh = fresh_results(result, facts)
+        answer = shapes.describe(result, facts) if message.wants_specs else None
+    else:
+        answer = foretell(worker, command, args, kwargs, message.user)
+        worker.taint(_written(command, args, kwargs), allowed)
+        fresh, reason = run_concealed(run, answer, facts, (args, kwargs))
+        if reason is not None and facts is not None:
+            _spoil(worker, _written(command, args, kwargs), reason)
+    return keep_results(worker, message, fresh, answer, allowed)
+
+
+def run_concealed(run: Run, answer: shapes.Answer, facts: Any, inputs: Any) -> tuple[list[Any], str | None]:
+    """The new values of an operation; if it failed, failures in place of them all, and the reason."""
+    foretold = list(fresh_specs(answer))
+    reason = next((value.reason for value in _leaves(inputs) if type(value) is Failure), None)
+    if reason is None:
+        try:
+            fresh = fresh_results(run(), facts)
+        except GetNotPermittedError:
+            raise
+        except Exception as error:  # noqa: BLE001  (whatever it is, it must not show)
+            reason = f"{type(error).__name__}: {error}"
+        else:
+            if [(t.shape, t.dtype) for t in fresh] == [(s.shape, s.dtype) for s in foretold]:
+                return fresh, None
+            reason = "its shape depends on the data."
+    return [Failure(spec, reason) for spec in foretold], reason
+
+
+def _spoil(worker: Any, written: list[Any], reason: str) -> None:
+    """A failed write leaves a failure in what it should have written."""
+    for target in written:
+        if isinstance(target, torch.Tensor):
+            for obj_id, obj in worker._stored.copy().items():
+                if obj is target:
+                    worker.set_obj(obj_id, Failure(spec_of(target), reason))
+
+
+# -- what may be told ------------------------------------------------------------------------------
+
+#: Tagged by torch as dependent on data, but only by a mask, which meta kernels refuse.
+_SOMETIMES_KNOWN = frozenset({"aten.index.Tensor"})
+
+_foretold: dict[Any, shapes.Answer] = {}
+_FORETOLD_LIMIT = 10_000
+
+
+def foretell(worker: Any, command: KnownCommand, args: Any, kwargs: Any, user: str | None) -> shapes.Answer:
+    """The metadata of the results, from the metadata of the arguments; !! if only the data can tell it.
+
+    Errors about shapes are raised from here, in full: no data has been looked at.
+    """
+    specs = _as_specs(args), _as_specs(kwargs)
+    key = command.name, _frozen(specs)
+    answer = _foretold.get(key)
+    if answer is None:
+        answer = _ask_without_data(command, *specs)
+        if answer is None:
+            worker.policy.refuse_shape(user, command.name)
+        if len(_foretold) >= _FORETOLD_LIMIT:
+            _foretold.clear()
+        _foretold[key] = answer
+    return answer
+
+
+def _ask_without_data(command: KnownCommand, args: Any, kwargs: Any) -> shapes.Answer | None:
+    func = command.function
+    facts = facts_of(func) if isinstance(func, OpOverload) else None
+    if facts is not None and shapes.depends_on_data(func) and command.name not in _SOMETIMES_KNOWN:
+        return None
+    # NB: the meta kernels of these are wrong about the layout, so zeros stand in for the data.
+    stand_ins = _to_zeros if command.name in shapes.MISJUDGED else shapes.to_meta
+    given_kwargs = stand_ins(kwargs)
+    if stand_ins is shapes.to_meta and given_kwargs.get("device") is not None:
+        given_kwargs["device"] = torch.device("meta")
+    try:
+        return shapes.describe(func(*stand_ins(args), **given_kwargs), facts)
+    except NotImplementedError:
+        return None
+    except RuntimeError as error:
+        if shapes._is_about_data(error):
+            return None
+        raise
+
+
+def _to_zeros(value: Any) -> Any:
+    if isinstance(value, TensorSpec):
+        return torch.zeros_like(value.meta(), device="cpu")
+    if isinstance(value, (tuple, list)) and not isinstance(value, torch.Size):
+        return type(value)(_to_zeros(v) for v in value)
+    if isinstance(value, dict):
+        return {k: _to_zeros(v) for k, v in value.items()}
+    return value
+
+
+def _as_specs(values: Any) -> Any:
+    if isinstance(values, torch.Tensor):
+        return spec_of(values)
+    if type(values) is Failure:
+        return values.spec
+    if isinstance(values, (tuple, list)) and not isinstance(values, torch.Size):
+        return type(values)(_as_specs(v) for v in values)
+    if isinstance(values, dict):
+        return {k: _as_specs(v) for k, v in values.items()}
+    return values
+
+
+def _frozen(value: Any) -> Any:
+    """A hashable stand-in: 1, 1.0 and True are different arguments."""
+    if isinstance(value, (tuple, list)):
+        return type(value), tuple(_frozen(v) for v in value)
+    if isinstance(value, dict):
+        return dict, tuple((k, _frozen(v)) for k, v in value.items())
+    if isinstance(value, slice):
+        return slice, _frozen((value.start, value.stop, value.step))
+    return type(value), value if isinstance(value, TensorSpec) else repr(value)
+
+
+def fresh_specs(answer: shapes.Answer) -> Iterator[TensorSpec]:
+    """The specs of the new values of an operation, in order."""
+    if answer.spec is not None:
+        yield answer.spec
+    for part in answer.parts:
+        if isinstance(part, shapes.Answer):
+            yield from fresh_specs(part)
+        elif isinstance(part, TensorSpec):
+            yield part
+
+
+# -- what is written -------------------------------------------------------------------------------
+
+
+def _written(command: KnownCommand, args: Any, kwargs: dict[str, Any]) -> list[Any]:
+    """The tensors that a command may write into: all of them where that cannot be known."""
+    func = command.function
+    if not isinstance(func, OpOverload):
+        return list(_leaves((args, kwargs)))
+    positions, names = _written_arguments(func)
+    written: list[Any] = [args[i] for i in positions if i < len(args)]
+    written += [kwargs[name] for name in names if name in kwargs]
+    return list(_leaves(written))
+
+
+@cache
+def _written_arguments(func: OpOverload) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    schema = func._schema
+    undeclared = schema.name.partition("::")[2] in UNDECLARED_WRITERS
+    found = [
+        (position, argument.name)
+        for position, argument in enumerate(schema.arguments)
+        if undeclared or (argument.alias_info is not None and argument.alias_info.is_write)
+    ]
+    return tuple(position for position, _ in found), tuple(name for _, name in found)
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, torch.Tensor) or type(value) is Failure:
+        yield value
+    elif isinstance(value, dict):
+        yield from _leaves(tuple(value.values()))
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            yield from _leaves(item)

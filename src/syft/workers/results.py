@@ -1,0 +1,63 @@
+"""Storing what an operation returned, and saying what was stored."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from syft.core import shapes
+from syft.core.ids import ID_PROVIDER
+from syft.core.spec import TensorSpec
+from syft.exceptions import ResponseSignatureError
+from syft.messaging.message import Operation
+from syft.workers.permissions import Allowed
+
+
+def fresh_results(result: Any, facts: Any) -> list[Any]:
+    """The tensors of a response that are new, in order (arguments that were written into are not)."""
+    aliases = facts.aliases if facts is not None and facts.mutates else ()
+    found: list[Any] = []
+    several = isinstance(result, (tuple, list))
+    for index, value in enumerate(result if several else (result,)):
+        if index < len(aliases) and aliases[index] is not None:
+            continue
+        if isinstance(value, torch.Tensor):
+            found.append(value)
+        elif isinstance(value, (tuple, list)):
+            found.extend(fresh_results(value, None))
+    return found
+
+
+def keep_results(
+    worker: Any, message: Operation, fresh: list[Any], answer: shapes.Answer | None, allowed: Allowed
+) -> Any:
+    """Store what is new under the ids of the message, restricted before it can be seen.
+
+    Replies (ids, metadata) if the message asks for it. If there are too few ids the rest are stored under
+    ids of their own, and !! ResponseSignatureError carries them all, in order.
+    """
+    given = list(message.return_ids)
+    used = [given.pop() if given else ID_PROVIDER.pop() for _ in fresh]
+    for obj_id, value in zip(used, fresh, strict=True):
+        if allowed is not None:
+            worker.restrict(obj_id, allowed)
+        worker.set_obj(obj_id, value)
+    if message.wants_specs and answer is not None:
+        return tuple(used), _without_values(answer)
+    if len(used) != len(message.return_ids):
+        raise ResponseSignatureError(used)
+    return None
+
+
+def _without_values(answer: shapes.Answer) -> shapes.Answer:
+    """An answer that carries metadata only: Python values that came from data are left out."""
+    parts = tuple(
+        _without_values(part)
+        if isinstance(part, shapes.Answer)
+        else part
+        if isinstance(part, TensorSpec) or part is shapes.ALIAS
+        else None
+        for part in answer.parts
+    )
+    return shapes.Answer(spec=answer.spec, parts=parts, kind=answer.kind)

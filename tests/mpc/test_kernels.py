@@ -1,0 +1,62 @@
+"""int64 kernels agree with torch's float ones where those are exact, and wrap where they overflow."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from mpc.lower import STREAM, spread
+from syft.mpc import kernels
+from syft.mpc.kernels import Bilinear
+
+CONVS = [
+    ((2, 3, 9, 8), (4, 3, 3, 3), dict(stride=(1, 1), padding=(0, 0), dilation=(1, 1), groups=1)),
+    ((2, 4, 9, 8), (6, 2, 3, 2), dict(stride=(2, 3), padding=(1, 1), dilation=(1, 2), groups=2)),
+    ((1, 4, 7, 7), (4, 1, 5, 5), dict(stride=(1, 1), padding=(2, 2), dilation=(1, 1), groups=4)),
+    ((3, 2, 11), (4, 2, 3), dict(stride=(2,), padding=(1,), dilation=(2,), groups=1)),
+]
+
+
+def small(*shape: int) -> torch.Tensor:
+    return STREAM.below(2001, shape) - 1000
+
+
+@pytest.mark.parametrize(("x_shape", "w_shape", "params"), CONVS)
+def test_convolutions_and_their_gradients(x_shape, w_shape, params):
+    x, w = small(*x_shape), small(*w_shape)
+    xf, wf = x.double().requires_grad_(), w.double().requires_grad_()
+    plain = (F.conv1d if x.ndim == 3 else F.conv2d)(xf, wf, **params)
+    assert torch.equal(Bilinear.of("conv", **params)(x, w), plain.long())
+    g = small(*plain.shape)
+    plain.backward(g.double())
+    grad_input = Bilinear.of("conv_grad_input", input_size=tuple(x.shape[2:]), **params)
+    grad_weight = Bilinear.of("conv_grad_weight", kernel_size=tuple(w.shape[2:]), **params)
+    assert torch.equal(grad_input(g, w), xf.grad.long())
+    assert torch.equal(grad_weight(x, g), wf.grad.long())
+    for op, a, b in ((grad_input, g, w), (grad_weight, x, g)):
+        assert op.output_shape(a.shape, b.shape) == tuple(op(a, b).shape)
+
+
+def test_a_matmul_split_over_threads_is_the_same_matmul():
+    x, y = STREAM.words((300, 256)), STREAM.words((256, 300))
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        two = kernels.matmul(x, y)
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(two, torch.mm(x, y))
+    assert torch.equal(kernels.matmul(x, y.t().contiguous(), transpose_y=True), two)
+
+
+@pytest.mark.parametrize("divisor", [1, 2, 3, 1000, 1 << 40, 2**62 - 1])
+def test_floor_division(divisor):
+    x = spread(1000)
+    assert torch.equal(kernels.floor_divide(x, divisor), torch.div(x, divisor, rounding_mode="floor"))
+    assert kernels.floor_divide(x[0], divisor).shape == ()
+
+
+def test_an_unknown_kernel_is_refused_by_name():
+    with pytest.raises(ValueError, match="matmul"):
+        Bilinear("__import__")

@@ -1,0 +1,106 @@
+"""Streams are uniform, unbiased and reproducible; sharing is exact and its shares tell nothing."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mpc.lower import HOLDERS, STREAM, spread
+from syft.mpc import ring
+from syft.mpc.randomness import Stream, new_seed
+
+INT64 = st.integers(ring.MIN, ring.MAX)
+
+
+def test_two_streams_of_one_seed_agree_and_two_seeds_do_not():
+    seed = new_seed()
+    one, other = Stream(seed), Stream(seed)
+    for shape in ((3,), (2, 5), (0,), (70_001,)):
+        assert torch.equal(one.words(shape), other.words(shape))
+    assert not torch.equal(Stream().words(8), Stream().words(8))
+    assert torch.equal(one.fork().words(4), other.fork().words(4))
+
+
+def test_a_stream_reads_the_same_in_one_piece_and_in_many():
+    seed = new_seed()
+    whole, pieces = Stream(seed), Stream(seed)
+    sizes = [1, 2, 3, 16384, 16385, 40_000]
+    assert torch.equal(whole.words(sum(sizes)), torch.cat([pieces.words(size) for size in sizes]))
+
+
+def test_a_seed_of_the_wrong_size_is_refused():
+    with pytest.raises(ValueError, match="16 bytes"):
+        Stream(b"short")
+
+
+def test_words_do_not_touch_torchs_generator():
+    before = torch.random.get_rng_state()
+    Stream().words(100)
+    Stream().permutation(10)
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+@pytest.mark.parametrize("bound", [1, 2, 3, 67, 1000, 3 * 2**61, 2**63])
+def test_bounded_integers_are_uniform(bound):
+    drawn = STREAM.below(bound, 200_000)
+    assert int(drawn.min()) >= 0 and int(drawn.max()) < bound
+    cells = min(bound, 50)
+    counts = torch.bincount((drawn.double() / bound * cells).long().clamp(max=cells - 1), minlength=cells)
+    expected = 200_000 / cells
+    chi = float(((counts - expected) ** 2 / expected).sum())
+    if bound in (1, 2, 3, 67, 1000):
+        cells_are_equal = bound % cells == 0
+        assert not cells_are_equal or chi < cells + 8 * math.sqrt(2 * cells)
+    else:
+        assert chi < cells + 8 * math.sqrt(2 * cells)
+
+
+def test_bits_are_fair_and_permutations_are_permutations():
+    assert abs(float(STREAM.bits(200_000).double().mean()) - 0.5) < 0.01
+    rows = STREAM.permutation(64, rows=500)
+    assert torch.equal(rows.sort(-1).values, torch.arange(64).expand(500, 64))
+    firsts = torch.bincount(STREAM.permutation(8, rows=16_000)[:, 0], minlength=8)
+    assert float(((firsts - 2000.0) ** 2 / 2000).sum()) < 45
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(INT64, min_size=0, max_size=40), st.sampled_from(HOLDERS))
+def test_sharing_and_reconstructing_is_the_identity(values, holders):
+    x = torch.tensor(values, dtype=torch.int64)
+    shares = ring.share(x, holders, STREAM)
+    assert len(shares) == holders
+    assert torch.equal(ring.reconstruct(shares), x)
+    assert torch.equal(ring.reconstruct_bits(ring.share_bits(x, holders, STREAM)), x)
+    fresh = [s + z for s, z in zip(shares, ring.zero_shares(x.shape, holders, STREAM), strict=True)]
+    assert torch.equal(ring.reconstruct(fresh), x)
+
+
+def test_one_holder_and_floats_are_refused():
+    with pytest.raises(ValueError, match="two holders"):
+        ring.share(torch.zeros(1, dtype=torch.int64), 1, STREAM)
+    with pytest.raises(TypeError, match="fix_precision"):
+        ring.share(torch.zeros(1), 2, STREAM)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 300))
+def test_bits_survive_packing(count):
+    bits = STREAM.bits(count)
+    assert torch.equal(ring.unpack_bits(ring.pack_bits(bits), count), bits)
+
+
+@pytest.mark.parametrize("radix", [2, 4])
+@pytest.mark.parametrize("count", [1, 5, 64, 65, 200, 1000])
+def test_packing_level_by_level_ends_with_one_bit_per_element_in_order(radix, count):
+    """Packing always the lowest part leaves bit 0 of every element."""
+    columns = ring.words_for(count)
+    x = torch.zeros(ring.padded(count), dtype=torch.int64)
+    x[:count] = spread(count)
+    planes, width = x.view(-1, columns), 1
+    while width < 64:
+        planes, width = ring.pack(planes, radix, width, 0), width * radix
+    assert torch.equal(ring.unpack_bits(planes.view(-1), count), x[:count] & 1)

@@ -1,0 +1,56 @@
+"""Every page of the documentation runs as it is written, block after block."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+
+
+def blocks(page: Path) -> list[str]:
+    return BLOCK.findall(page.read_text())
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if blocks(p)], ids=lambda p: p.stem)
+def test_the_code_of_a_page_runs(page: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", "\n".join(blocks(page))],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_there_are_pages_with_code() -> None:
+    assert sum(bool(blocks(page)) for page in PAGES) >= 6
+
+
+def test_the_demo_runs_and_says_so() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "syft.cli", "demo"], capture_output=True, text=True, timeout=100, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "weights equal local training: True" in done.stdout
+    assert "left behind on the worker: 0 objects" in done.stdout
+    assert "may not get object" in done.stdout
+
+
+def test_the_command_tells_its_version_and_refuses_nonsense() -> None:
+    said = subprocess.run(
+        [sys.executable, "-m", "syft.cli", "version"], capture_output=True, text=True, check=True
+    )
+    assert said.stdout.startswith("resyft 0.")
+    wrong = subprocess.run(
+        [sys.executable, "-m", "syft.cli", "dance"], capture_output=True, text=True, check=False
+    )
+    assert wrong.returncode == 2
+    assert "invalid choice" in wrong.stderr
