@@ -11,7 +11,7 @@
     ├── UnsupportedOperationError (NotImplementedError)  a type has no rule for this operation
     ├── UnknownCommandError (RuntimeError)         not a torch operation a worker will run
     ├── LocalTensorError (RuntimeError)            the tensor is already here
-    ├── ValueNotHereError (RuntimeError)           the value is on another machine
+    ├── ValueNotHereError (RuntimeError, ValueError)  the value is on another machine
     ├── TensorsNotCollocatedException (ValueError) two tensors of one call live in two places
     ├── ResponseSignatureError (ValueError)        more results than ids to store them under
     ├── PermissionDeniedError (PermissionError)
@@ -148,7 +148,7 @@ class LocalTensorError(SyftError, RuntimeError):
         )
 
 
-class ValueNotHereError(SyftError, RuntimeError):
+class ValueNotHereError(SyftError, RuntimeError, ValueError):
     """The value of a tensor that lives elsewhere was read as if it were here."""
 
     def __init__(self, request: str, where: str) -> None:

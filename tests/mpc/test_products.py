@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -99,6 +101,15 @@ def test_a_released_mask_cannot_be_used():
         beaver.release(party, operand)
     with pytest.raises(CorrelationReusedError, match="Mask the operand again"):
         driver.run(spdz_mul, deal(spread(4), 2), masked)
+
+
+def test_a_mask_is_forgotten_with_its_operand():
+    driver = Lockstep(2)
+    masked = driver.run(beaver.mask, deal(spread(4), 2))
+    assert driver.provider._kept
+    del masked
+    gc.collect()
+    assert not driver.provider._kept
 
 
 def test_masks_of_two_operands_differ():

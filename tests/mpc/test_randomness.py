@@ -104,3 +104,13 @@ def test_packing_level_by_level_ends_with_one_bit_per_element_in_order(radix, co
     while width < 64:
         planes, width = ring.pack(planes, radix, width, 0), width * radix
     assert torch.equal(ring.unpack_bits(planes.view(-1), count), x[:count] & 1)
+
+
+@pytest.mark.parametrize("shape", [(1, 3), (7, 2), (64, 5), (2, 63, 300), (2, 6, 4)])
+@pytest.mark.parametrize(("radix", "width"), [(2, 1), (2, 16), (4, 1), (4, 4), (4, 16)])
+def test_packing_all_parts_at_once_is_packing_them_one_by_one(shape, radix, width):
+    planes = STREAM.words(shape)
+    parts = ring.pack_all(planes, radix, width)
+    for part in range(radix):
+        one_by_one = [ring.pack(one, radix, width, part) for one in planes.view(-1, *shape[-2:])]
+        assert torch.equal(parts[part].reshape(-1, *parts.shape[-2:]), torch.stack(one_by_one))

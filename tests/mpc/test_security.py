@@ -11,6 +11,7 @@ from mpc.lower import STREAM, deal
 from syft.mpc import ring
 from syft.mpc.drivers import Lockstep
 from syft.mpc.protocols import beaver, convert, divide, select
+from syft.mpc.protocols.registry import registry
 from syft.mpc.protocols.truncate import truncate
 
 N = 1 << 13
@@ -126,6 +127,17 @@ def test_results_are_fresh_shares():
         assert torch.equal(ring.reconstruct(result), SECRETS["zeros"])
         for share in result:
             assert chi_square(share.view(torch.uint8)) < 255 + 6.5 * math.sqrt(510)
+
+
+@pytest.mark.parametrize("secret", SECRETS)
+def test_function_secret_sharing_opens_nothing_but_noise(secret):
+    x = SECRETS[secret][:2048]
+    driver = Lockstep(2, transcript=True)
+    for program in (select.relu, select.is_zero):
+        driver.run(program, deal(x, 2), how=registry["fss"].how)
+    for rank in range(2):
+        raw = torch.cat([one.tensor.reshape(-1) for one in driver.seen[rank]]).view(torch.uint8)
+        assert chi_square(raw) < 255 + 6.5 * math.sqrt(510)
 
 
 def test_the_provider_sees_no_opening():

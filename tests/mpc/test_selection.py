@@ -143,3 +143,17 @@ def test_division_refuses_what_it_cannot_do():
         run(2, divide_public, spread(3, 62), divisor=0)
     with pytest.raises(ValueError, match="binary digits"):
         run(2, divide_shared, spread(3, 30), spread(3, 30), bits=62)
+
+
+@pytest.mark.parametrize("how", [2, 4, "fss"])
+@pytest.mark.parametrize("shape", [(), (0,), (3, 0), (1, 1)])
+def test_tensors_without_dimensions_and_without_elements(shape, how):
+    x = STREAM.words(shape) >> 4
+    assert torch.equal(run(2, select.relu, x, how=how), x.relu())
+    assert torch.equal(run(2, select.is_zero, x, how=how), (x == 0).long())
+    assert torch.equal(run(2, select.sign, x, how=how), x.sign())
+    assert torch.equal(run(2, select.clamp, x, low=-3, high=3, how=how), x.clamp(-3, 3))
+    assert torch.equal(run(2, divide_public, x, divisor=10, how=how), torch.div(x, 10, rounding_mode="floor"))
+    small = x >> 32
+    expected = torch.div(small, 3, rounding_mode="trunc")
+    assert torch.equal(run(2, divide_shared, small, torch.full_like(x, 3), how=how), expected)

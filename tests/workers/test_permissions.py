@@ -573,6 +573,31 @@ def test_a_callable_is_not_given_restricted_data(me: Any, bob: Any, secret: Any)
     refused(lambda: me.request_obj(5, bob))
 
 
+def test_a_callable_of_the_owner_may_be_called_on_restricted_data(bob: Any, secret: Any) -> None:
+    bob.load_data([sy.ObjectWrapper(lambda x: x + 1).tag("#plus one")])
+    (plus_one,) = bob.search("#plus one")
+    result = plus_one(secret)
+    refused(result.get)
+    assert result.get(user="ann").tolist() == [VALUE + 1] * 3
+
+
+def test_operations_that_reach_memory_beside_their_tensors_are_refused(me: Any, bob: Any) -> None:
+    x = torch.zeros(1).send(bob)
+    ref, sizes = (
+        Ref(x.id_at_location),
+        Ref(torch.tensor([[64]]).send(bob, garbage_collect_data=False).id_at_location),
+    )
+    for name, args in (
+        ("aten._reshape_alias.default", (ref, [64], [1])),
+        ("aten._nested_view_from_buffer.default", (ref, sizes, sizes, sizes)),
+        ("aten._sparse_coo_tensor_unsafe.default", (sizes, ref, [4])),
+    ):
+        with pytest.raises(RuntimeError, match="not a known"):
+            operation(me, bob, name, *args, ids=[1])
+    with pytest.raises(RuntimeError, match="out of bounds"):
+        operation(me, bob, "aten.as_strided.default", ref, [64], [1], ids=[1])
+
+
 def test_resizing_in_place_is_refused(me: Any, bob: Any) -> None:
     """It would hand out memory that nobody has cleared."""
     x = torch.zeros(1).send(bob)

@@ -102,6 +102,11 @@ class AbstractTensor(AbstractObject):
         return False
 
     @property
+    def is_remote(self) -> bool:
+        """Whether the values are on other machines."""
+        return isinstance(self.child, AbstractTensor) and self.child.is_remote
+
+    @property
     def location(self) -> Any:
         """The worker that holds the value, or None when it is here."""
         return getattr(self.child, "location", None)

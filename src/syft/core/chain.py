@@ -125,12 +125,16 @@ class Wrapper(torch.Tensor):
         self.child = made.child
 
     def tolist(self) -> Any:
+        if _is_overloaded(self, "tolist"):
+            return super().tolist()
         plain = _plain_value(self, "`.tolist()`")
         if plain is not None:
             return plain.tolist()
         return [part.tolist() for part in self] if self.dim() else self.item()
 
     def numpy(self, *, force: bool = False) -> Any:
+        if _is_overloaded(self, "numpy"):
+            return super().numpy(force=force)
         if self.requires_grad and not force:
             raise RuntimeError(
                 "numpy() was called on a chain that requires grad, and numpy keeps no gradients. "
@@ -239,6 +243,16 @@ def _with_attributes(made: Wrapper, original: Any, copied: Callable[[Any], Any])
         if name != "child":
             made.__dict__[name] = copied(value)
     return made
+
+
+def _is_overloaded(wrapper: Any, name: str) -> bool:
+    """Whether a type in the chain overloads a public name."""
+    node = wrapper.child
+    while isinstance(node, AbstractTensor):
+        if name in node.public_overloads:
+            return True
+        node = node.child
+    return False
 
 
 def _plain_value(wrapper: Any, request: str) -> torch.Tensor | None:
@@ -463,10 +477,14 @@ class _BranchTemplate:
 def call_below(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A public call that a type further down overloads: the same call, one level down."""
     template = first_node(args, kwargs)
-    _refuse_written_leaf(public_name(func), args)
+    name = public_name(func)
+    writes = _writes_in_place(name)
+    if writes:
+        _refuse_written_leaf(name, args)
     down = _stepping_down(type(template), func)
     response = func(*map_tensors(down, args), **map_tensors(down, kwargs))
-    return _written_or(public_name(func), map_tensors(lambda t: step_up(template, t), response), args, kwargs)
+    response = map_tensors(lambda t: step_up(template, t), response)
+    return _written_or(response, args, kwargs, writes) if writes or kwargs else response
 
 
 def call_on_chains(cls: Any, overload: Overload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -474,7 +492,9 @@ def call_on_chains(cls: Any, overload: Overload, args: tuple[Any, ...], kwargs: 
     if overload.takes == CHAINS:
         return overload.function(*args, **kwargs)
     template = first_node(args, kwargs)
-    _refuse_written_leaf(overload.name, args)
+    writes = _writes_in_place(overload.name)
+    if writes:
+        _refuse_written_leaf(overload.name, args)
     # Methods know no `out`: torch.add(x, y, out=z) is the method, written to z.
     passed = kwargs
     if kwargs and overload.takes == BELOW_WITH_SELF and "out" in kwargs:
@@ -484,7 +504,7 @@ def call_on_chains(cls: Any, overload: Overload, args: tuple[Any, ...], kwargs: 
     except Exception as error:
         error.add_note(f"This happened while {cls.__name__} ran its overload of {overload.name}.")
         raise
-    return _written_or(overload.name, response, args, kwargs)
+    return _written_or(response, args, kwargs, writes) if writes or kwargs else response
 
 
 @cache
@@ -498,21 +518,21 @@ def _writes_in_place(name: str) -> bool:
 
 def _refuse_written_leaf(name: str, args: tuple[Any, ...]) -> None:
     """What torch checks before it writes; an overload would find out after."""
-    if _writes_in_place(name) and args and type(args[0]) is Wrapper and args[0].is_leaf and _tracks(args[0]):
+    if args and type(args[0]) is Wrapper and args[0].is_leaf and _tracks(args[0]):
         raise RuntimeError(
             f"{name} was called on a leaf that requires grad: a leaf Variable that requires grad cannot be "
             "written in place. Do it inside `with torch.no_grad():`, or on a copy."
         )
 
 
-def _written_or(name: str, response: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _written_or(response: Any, args: tuple[Any, ...], kwargs: dict[str, Any], writes: bool) -> Any:
     """The argument that a call wrote into (its first, or `out`), or its response if it wrote into none."""
     if kwargs and type(kwargs.get("out")) is Wrapper:
         out = kwargs["out"]
         if out.child.child is not _as_child(step_down(response)):
             out.data = response
         return _settle_resized(out)
-    target = args[0] if args and _writes_in_place(name) else None
+    target = args[0] if args and writes else None
     if type(target) is not Wrapper or type(response) is not Wrapper:
         return response
     if _tracks(target) or _tracks(response) or target.child.child is not _as_child(step_down(response)):

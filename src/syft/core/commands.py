@@ -18,13 +18,15 @@ from syft.exceptions import UnknownCommandError
 #: Namespaces of torch's own operators.
 NAMESPACES = ("aten", "torch_nn")
 
-#: aten operations that read files, print, talk to a profiler, or hand out raw memory or storages.
+#: aten operations that read files, print, talk to a profiler, hand out raw memory or storages, or trust
+#: indices without checking them.
 REFUSED_ATEN = frozenset(
     """from_file save _print _assert_scalar _functional_assert_scalar set_ set_data data_ptr record_stream
     _cuda_getCurrentRawStream _local_scalar_dense item is_nonzero _test_check_tensor _pin_memory pin_memory
     is_pinned _version retains_grad retain_grad requires_grad_ _backward output_nr rename rename_ align_as
     _share_memory resize_storage_bytes_ _resize_output_ storage_offset resize_as_sparse_ _nnpack_available
-    _unsafe_index_put_""".split()
+    _unsafe_index_put_ _sparse_coo_tensor_unsafe _sparse_compressed_tensor_unsafe _sparse_csr_tensor_unsafe
+    _sparse_csc_tensor_unsafe _sparse_bsr_tensor_unsafe _sparse_bsc_tensor_unsafe""".split()
 )
 
 #: Public names that leave the tensor world (Python values, callbacks, storages, autograd, files).

@@ -56,7 +56,9 @@ class Correlation:
         return ()
 
     def derive(self, *base: torch.Tensor) -> Tensors:
-        """The derived values from the base values; the provider's work."""
+        """The derived values from the base values; the provider's work. It is given fresh tensors, and writes
+        to those it gets back: none of them may be a kept mask, or be returned twice.
+        """
         return ()
 
     def derive_from_parts(self, parts: Sequence[Sequence[torch.Tensor]]) -> Tensors | None:
@@ -338,10 +340,10 @@ class Comparison(Correlation):
         """Products of every non-empty subset S of each group's bits of r, at index S - 1."""
         radix = self.radices[0]
         out = torch.empty(self.derived[0].shape, dtype=torch.int64)
-        planes = r.view(self.planes, self.columns)
+        bits = ring.pack_all(r.view(self.planes, self.columns), radix, 1)
         for bit in range(radix):
             one = 1 << bit
-            ring.pack(planes, radix, 1, bit, into=out[one - 1])
+            out[one - 1] = bits[bit]
             if one > 1:
                 torch.bitwise_and(out[: one - 1], out[one - 1], out=out[one : 2 * one - 1])
         if self.sign:  # the sign bit takes no part in the products: see NOTE [Sign bit] in protocols/compare

@@ -4,8 +4,8 @@
     x.float_precision()          back to floating point; `float_prec` is the same
     x.fix_precision_()           in place: whoever holds x holds the fixed-precision tensor
 
-A leaf gives a leaf, a tensor with a history stays connected to it: the gradient of both steps is the other step.
-`TENSOR_METHODS`, `MODULE_METHODS` and `OPTIMIZER_METHODS` are the names to add.
+A leaf gives a leaf, a tensor with a history stays connected to it: the gradient of both steps is the other
+step. `TENSOR_METHODS`, `MODULE_METHODS` and `OPTIMIZER_METHODS` are the names to add.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from syft.core.abstract import AbstractTensor
 from syft.core.chain import Wrapper, new_wrapper
 from syft.core.swap import become
 from syft.exceptions import ChainError
-from syft.mpc.precision import DEFAULT_BASE, DEFAULT_PRECISION, FixedPrecisionTensor
+from syft.mpc.precision import DEFAULT_BASE, DEFAULT_PRECISION, FixedPrecisionTensor, encode_integers
+from syft.mpc.rules import fixed_fine
 from syft.mpc.rules.registry import on_children
 
 aten = torch.ops.aten
@@ -33,12 +34,9 @@ aten = torch.ops.aten
 def _encoded(tensor: torch.Tensor, template: FixedPrecisionTensor) -> Wrapper:
     """A tensor in the precision of a template, where it is: nothing is fetched to be encoded."""
     if type(tensor) is not Wrapper:
-        made = FixedPrecisionTensor.encode(
-            tensor.detach(), template.base, template.precision_fractional, template.presented_dtype
-        )
-        return new_wrapper(made)
+        return new_wrapper(template.like(encode_integers(tensor, template.scale)))
     node: AbstractTensor = tensor.child
-    made = FixedPrecisionTensor(template.base, template.precision_fractional, template.presented_dtype)
+    made = template.like(None)
     # NB: no range check: values that are elsewhere are not looked at.
     if node.dtype.is_floating_point:
         wide = on_children(aten._to_copy.default, node, dtype=torch.float64)
@@ -72,26 +70,26 @@ class Encode(torch.autograd.Function):
     """To fixed precision; the gradient comes back in floating point."""
 
     @staticmethod
-    def forward(ctx: Any, tensor: torch.Tensor, template: FixedPrecisionTensor) -> torch.Tensor:  # type: ignore[override]
+    def forward(ctx: Any, tensor: torch.Tensor, template: FixedPrecisionTensor) -> torch.Tensor:
         ctx.template = template
         return _encoded(tensor, template)
 
     @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> Any:  # type: ignore[override]
-        return (Decode.apply(grad) if _is_fixed(grad) else grad), None  # type: ignore[no-untyped-call]
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
+        return (Decode.apply(grad) if _is_fixed(grad) else grad), None
 
 
 class Decode(torch.autograd.Function):
     """To floating point; the gradient goes back in fixed precision."""
 
     @staticmethod
-    def forward(ctx: Any, tensor: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
-        ctx.template = tensor.child  # type: ignore[attr-defined]
+    def forward(ctx: Any, tensor: Any) -> torch.Tensor:
+        ctx.template = tensor.child
         return _decoded(tensor)
 
     @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> Any:  # type: ignore[override]
-        return grad if _is_fixed(grad) else Encode.apply(grad, ctx.template)  # type: ignore[no-untyped-call]
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
+        return grad if _is_fixed(grad) else Encode.apply(grad, ctx.template)
 
 
 def _is_fixed(tensor: Any) -> bool:
@@ -118,17 +116,19 @@ def fix_precision(
 ) -> Any:
     """The tensor as integers of 1 / base ** precision_fractional; !! ValueError for what does not fit.
 
-    A pointer is encoded where the value is. `dtype`: the floating-point dtype to present, by default the tensor's own;
-    the integers are always int64 (so `dtype="long"` and other options of old programs change nothing).
+    A pointer is encoded where the value is. `dtype`: the floating-point dtype to present, by default the
+    tensor's own; the integers are always int64 (so `dtype="long"` and other options of old programs change
+    nothing).
     """
     if _is_fixed(self):
         raise ChainError(
             f"This tensor is in fixed precision already (base={self.child.base}, "
-            f"precision_fractional={self.child.precision_fractional}). Call float_precision() first to change it."
+            f"precision_fractional={self.child.precision_fractional}). Call float_precision() first "
+            "to change it."
         )
     template = _template(self, base, precision_fractional, dtype)
     if self.requires_grad and torch.is_grad_enabled() and not self.is_leaf:
-        return Encode.apply(self, template)  # type: ignore[no-untyped-call]
+        return Encode.apply(self, template)
     made = _encoded(self, template)
     if self.requires_grad:
         made.requires_grad_()
@@ -141,11 +141,12 @@ def float_precision(self: Any) -> Any:
     """The values in floating point; !! ChainError for a tensor that is not in fixed precision here."""
     if not _is_fixed(self):
         raise ChainError(
-            "float_precision() was called on a tensor that is not in fixed precision. Use it as it is; only what "
+            "float_precision() was called on a tensor that is not in fixed precision. Use it as it "
+            "is; only what "
             "fix_precision() returned, or was computed from it, has to be decoded."
         )
     if self.requires_grad and torch.is_grad_enabled() and not self.is_leaf:
-        return Decode.apply(self)  # type: ignore[no-untyped-call]
+        return Decode.apply(self)
     made = _decoded(self)
     if self.requires_grad:
         made = made.detach().requires_grad_()
@@ -197,6 +198,13 @@ def float_module(self: Any) -> Any:
 #: Optimizers of which fix_precision() was asked, with what it was asked with.
 _fixed_optimizers: weakref.WeakKeyDictionary[Any, dict[str, Any]] = weakref.WeakKeyDictionary()
 _registered: list[Any] = []
+#: Moving averages that need more digits than their parameter.
+FINE_STATE = {
+    "exp_avg": fixed_fine.digits_of_average,
+    "exp_avg_sq": fixed_fine.digits_of_squares,
+    "max_exp_avg_sq": fixed_fine.digits_of_squares,
+    "square_avg": fixed_fine.digits_of_squares,
+}
 
 
 def fix_optimizer(
@@ -204,9 +212,9 @@ def fix_optimizer(
 ) -> Any:
     """Make an optimizer fit parameters in fixed precision; returns self.
 
-    Hyper-parameters stay Python numbers: they are public, and a number times a fixed-precision tensor keeps 22
-    significant bits, where an encoded learning rate of 4e-4 would be 0 at three digits. State that exists already
-    (momentum) is brought to the precision of its parameter, and follows it from then on.
+    Hyper-parameters stay Python numbers: they are public, and a number times a fixed-precision tensor keeps
+    22 significant bits, where an encoded learning rate of 4e-4 would be 0 at three digits. State that
+    exists already (momentum) is brought to the precision of its parameter, and follows it from then on.
     """
     _fixed_optimizers[self] = {"precision_fractional": precision_fractional, "base": base}
     follow_precision()
@@ -227,7 +235,9 @@ def precision_of(optimizer: Any) -> dict[str, Any] | None:
 
 
 def follow_precision() -> None:
-    """From the first model in fixed precision on, every optimizer step looks at the form of its parameters."""
+    """From the first model in fixed precision on, every optimizer step looks at the form of its
+    parameters.
+    """
     if not _registered:
         _registered.append(register_optimizer_step_pre_hook(_before_step))
 
@@ -240,14 +250,35 @@ def bring_state(optimizer: torch.optim.Optimizer) -> None:
     """Bring the state of every parameter to the form its parameter has."""
     for group in optimizer.param_groups:
         for parameter in group["params"]:
-            state = optimizer.state.get(parameter)
-            for name, value in (state or {}).items():
+            if isinstance(optimizer, torch.optim.Adam) and _is_fixed(parameter):
+                _begin_adam(optimizer, group, parameter)
+            state = optimizer.state.get(parameter) or {}
+            for name, value in state.items():
                 if not isinstance(value, torch.Tensor) or name == "step":
                     continue
-                if _is_fixed(parameter) and not _is_fixed(value) and type(value) is not Wrapper:
-                    state[name] = _encoded(value, parameter.child)
+                if _is_fixed(parameter) and type(value) is not Wrapper:
+                    template = parameter.child
+                    if name in FINE_STATE:
+                        template = _fine(None, template, name)
+                    state[name] = _encoded(value, template)
                 elif _is_fixed(value) and type(parameter) is not Wrapper:
                     state[name] = _decoded(value)
+
+
+def _begin_adam(optimizer: torch.optim.Optimizer, group: dict[str, Any], parameter: Any) -> None:
+    """The state that Adam would make on its first step, with fine moving averages (NOTE [Fine tensors])."""
+    state = optimizer.state[parameter]
+    if state or parameter.grad is None or group.get("capturable"):
+        return
+    names = ["exp_avg", "exp_avg_sq", *(["max_exp_avg_sq"] if group.get("amsgrad") else [])]
+    state["step"] = torch.tensor(0.0, dtype=torch.get_default_dtype())
+    for name in names:
+        zeros = on_children(aten.zeros_like.default, parameter.child.child)
+        state[name] = new_wrapper(_fine(zeros, parameter.child, name))
+
+
+def _fine(child: Any, like: FixedPrecisionTensor, name: str) -> FixedPrecisionTensor:
+    return fixed_fine.fine(child, like, FINE_STATE[name](like))
 
 
 TENSOR_METHODS: dict[str, Any] = {

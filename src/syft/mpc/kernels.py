@@ -71,6 +71,13 @@ class Bilinear:
         return _output_shape(self, tuple(x), tuple(y))
 
 
+def accumulate(out: torch.Tensor, op: Bilinear, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """out += op(x, y), in place; an elementwise product needs no buffer of its own for that."""
+    if op.name == "mul":
+        return out.addcmul_(x, y)
+    return out.add_(op(x, y))
+
+
 @lru_cache(maxsize=4096)
 def _output_shape(op: Bilinear, x: Ints, y: Ints) -> Ints:
     if op.name == "mul":

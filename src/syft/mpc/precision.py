@@ -8,15 +8,16 @@ Error of encoding: at most half a unit (1 / scale). Every product is followed by
 errs by less than one unit.
 
 NOTE [Reals and integers]
-A node that presents a floating-point dtype holds reals in units of 1 / scale. A node that presents `bool` or an
-integer dtype (the result of a comparison, an argmax) holds its values as they are: `precision_fractional` is 0
-and `float_fractional` remembers the precision that reals computed from it will have. So a bit times a real needs
-no truncation, an index is an index, and both mix freely with the reals they came from.
+A node that presents a floating-point dtype holds reals in units of 1 / scale. A node that presents `bool`
+or an integer dtype (the result of a comparison, an argmax) holds its values as they are:
+`precision_fractional` is 0 and `float_fractional` remembers the precision that reals computed from it will
+have. So a bit times a real needs no truncation, an index is an index, and both mix freely with the reals
+they came from.
 
 NOTE [Range]
 Integers live in Z_2^64 and wrap, as shares do. Encoding refuses what reaches 2^62 units. A product needs
-|x * y| < 2^63 / scale^2, a product with a public real |x| < 2^41 units. What is larger wraps silently, because
-nobody can look at a secret: choose the precision for the values you have.
+|x * y| < 2^63 / scale^2, a product with a public real |x| < 2^41 units. What is larger wraps silently,
+because nobody can look at a secret: choose the precision for the values you have.
 """
 
 from __future__ import annotations
@@ -42,8 +43,10 @@ class MixedPrecisionError(ChainError):
     def __init__(self, one: FixedPrecisionTensor, other: FixedPrecisionTensor) -> None:
         super().__init__(
             f"A tensor with base={one.base} and precision_fractional={one.float_fractional} met one with "
-            f"base={other.base} and precision_fractional={other.float_fractional}. Bring both to the same precision: "
-            f"x.float_precision().fix_precision(base={one.base}, precision_fractional={one.float_fractional})."
+            f"base={other.base} and precision_fractional={other.float_fractional}. Bring both to the "
+            "same precision: "
+            f"x.float_precision().fix_precision(base={one.base}, "
+            f"precision_fractional={one.float_fractional})."
         )
 
 
@@ -63,13 +66,16 @@ class FixedPrecisionTensor(AbstractTensor):
         super().__init__(**kwargs)
         if int(base) < 2 or int(precision_fractional) < 0:
             raise ValueError(
-                f"base={base} and precision_fractional={precision_fractional} do not describe numbers: the base "
+                f"base={base} and precision_fractional={precision_fractional} do not describe "
+                "numbers: the base "
                 "is at least 2 and the number of fractional digits at least 0."
             )
         self.base, self.precision_fractional = int(base), int(precision_fractional)
         self.presented_dtype = dtype or torch.get_default_dtype()
         #: The precision of reals made from this tensor; its own unless it holds integers.
         self.float_fractional = self.precision_fractional if float_fractional is None else float_fractional
+        #: See NOTE [Fine tensors] in syft.mpc.rules.fixed_fine.
+        self.is_fine = self.is_real and self.precision_fractional != self.float_fractional
         #: What a nonlinear operation found out on the way and its backward can use again.
         self.known: dict[str, Any] = {}
 
@@ -91,6 +97,9 @@ class FixedPrecisionTensor(AbstractTensor):
     @classmethod
     def interpret(cls, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The rule for the operation if it has one, else what `syft.mpc.rules.fixed_fallback` finds."""
+        for value in args:
+            if type(value) is cls and value.is_fine:
+                return fixed_fine.interpret(cls, func, args, kwargs)
         rule = cls.aten_rules.get(func)
         if rule is not None:
             return rule(cls, func, args, kwargs)
@@ -135,7 +144,8 @@ class FixedPrecisionTensor(AbstractTensor):
         child = self.child
         if not isinstance(child, torch.Tensor):
             raise ChainError(
-                f"The integers of this fixed-precision tensor are a {type(child).__name__}, not here. Fetch them "
+                f"The integers of this fixed-precision tensor are a {type(child).__name__}, not here. "
+                "Fetch them "
                 "with `.get()` first, then call float_precision()."
             )
         if not self.is_real:
@@ -197,7 +207,8 @@ def _no_complex() -> ValueError:
 def _out_of_range(value: float, scale: int) -> ValueError:
     largest = ENCODE_LIMIT / scale
     return ValueError(
-        f"The value {value} cannot be represented with {scale} units to the one: values must be finite and between "
+        f"The value {value} cannot be represented with {scale} units to the one: values must be "
+        "finite and between "
         f"{-largest:.6g} and {largest:.6g}. Scale the data down, or choose a smaller precision_fractional."
     )
 
@@ -205,4 +216,4 @@ def _out_of_range(value: float, scale: int) -> ValueError:
 default_register_tensor(FixedPrecisionTensor)
 
 # NB: at the end, because the rules are written for the class above.
-from syft.mpc.rules import fixed_fallback  # noqa: E402
+from syft.mpc.rules import fixed_fallback, fixed_fine  # noqa: E402

@@ -141,11 +141,12 @@ class Provider:
         if kind.common:
             return [value] * self.holders
         shares = [stream.words(kind.shape) for stream in self._streams[:-1]]
-        # NB: a value may be a base value itself, so the first subtraction makes a fresh tensor.
-        last = value ^ shares[0] if kind.bits else value - shares[0]
-        for share in shares[1:]:
-            last = last.bitwise_xor_(share) if kind.bits else last.sub_(share)
-        return [*shares, last]
+        for share in shares:
+            if kind.bits:
+                value.bitwise_xor_(share)
+            else:
+                value.sub_(share)
+        return [*shares, value]
 
     # -- kept masks --------------------------------------------------------------------------------------
 

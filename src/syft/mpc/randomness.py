@@ -63,7 +63,7 @@ class Stream:
         self.fill(memoryview(raw.numpy().view(np.uint8).data), 8 * count)
         return raw[:count].view(shape)
 
-    def bytes(self, count: int) -> bytes:
+    def raw(self, count: int) -> bytes:
         """`count` bytes of key stream."""
         raw = bytearray(count + _BLOCK)
         self.fill(memoryview(raw), count)
@@ -73,7 +73,7 @@ class Stream:
         """int64 zeros and ones, one uniform bit per element."""
         shape = (shape,) if isinstance(shape, int) else tuple(shape)
         count = math.prod(shape)
-        packed = np.frombuffer(self.bytes((count + 7) // 8), dtype=np.uint8)
+        packed = np.frombuffer(self.raw((count + 7) // 8), dtype=np.uint8)
         return torch.from_numpy(np.unpackbits(packed)[:count].astype(np.int64)).view(shape)
 
     def below(self, bound: int, shape: Sequence[int] | int) -> torch.Tensor:
@@ -96,10 +96,10 @@ class Stream:
             raise ValueError(f"A modulus of bytes is between 1 and 256, got {modulus}.")
         count = math.prod(shape)
         last = 256 // modulus * modulus - 1
-        drawn = np.frombuffer(bytearray(self.bytes(count)), dtype=np.uint8)
+        drawn = np.frombuffer(bytearray(self.raw(count)), dtype=np.uint8)
         rejected = np.flatnonzero(drawn > last)
         while rejected.size:
-            drawn[rejected] = np.frombuffer(self.bytes(rejected.size), dtype=np.uint8)
+            drawn[rejected] = np.frombuffer(self.raw(rejected.size), dtype=np.uint8)
             rejected = rejected[drawn[rejected] > last]
         return torch.from_numpy(drawn % modulus if modulus < 256 else drawn).view(tuple(shape))
 
@@ -117,4 +117,4 @@ class Stream:
 
     def fork(self) -> Stream:
         """A stream keyed by the next 16 bytes of this one: independent of everything else it gives."""
-        return Stream(self.bytes(SEED_BYTES))
+        return Stream(self.raw(SEED_BYTES))

@@ -140,6 +140,29 @@ def pack(
     return out
 
 
+_FEW = 1 << 13  # words up to which one call over all parts beats cheaper calls one by one
+
+
+def pack_all(planes: torch.Tensor, radix: int, width: int) -> torch.Tensor:
+    """`pack` for every part: (..., p, c) becomes (radix, ..., ceil(p / radix), c)."""
+    *batch, count, columns = planes.shape
+    groups = -(-count // radix)
+    if planes.numel() > _FEW:
+        out = torch.empty((radix, *batch, groups, columns), dtype=torch.int64)
+        sources = planes.reshape(-1, count, columns)
+        for part in range(radix):
+            for source, target in zip(sources, out[part].view(-1, groups, columns), strict=True):
+                pack(source, radix, width, part, into=target)
+        return out
+    if count % radix:
+        planes = torch.nn.functional.pad(planes, (0, 0, 0, groups * radix - count))
+    steps = torch.arange(0, radix * width, width)
+    grouped = planes.reshape(*batch, groups, radix, columns)
+    parts = grouped >> steps.view(radix, *[1] * grouped.ndim)
+    parts.bitwise_and_(run_mask(radix, width, 0)).bitwise_left_shift_(steps.unsqueeze(1))
+    return parts.sum(-2)  # the bits of different planes lie apart
+
+
 _SHIFTS = torch.arange(BITS).unsqueeze(1)
 
 

@@ -72,6 +72,16 @@ class AdditiveSharingTensor(AbstractTensor):
     def is_remote(self) -> bool:
         return True
 
+    @classmethod
+    def interpret(cls, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The rule for the operation if it has one, else what `syft.mpc.rules.shared_nonlinear` makes of it."""
+        rule = cls.aten_rules.get(func)
+        if rule is not None:
+            return rule(cls, func, args, kwargs)
+        from syft.mpc.rules import shared_nonlinear
+
+        return shared_nonlinear.interpret(cls, func, args, kwargs)
+
     @property
     def location(self) -> Any:
         return None

@@ -59,6 +59,10 @@ class MultiPointerTensor(AbstractTensor):
         return [pointer.location for pointer in self.child.values()]
 
     @property
+    def is_remote(self) -> bool:
+        return True
+
+    @property
     def location(self) -> Any:
         return None
 

@@ -143,6 +143,7 @@ class TorchTensor:
         workers = [session.require_local_worker().get_worker(w, fail_hard=True) for w in _flat(location)]
         if not workers:
             raise TypeError("send() needs the worker to send to, e.g. x.send(bob).")
+        sent: Any
         if len(workers) > 1:
             sent = MultiPointerTensor.of(
                 [transfer.send(self, w, user, preinitialize_grad, garbage_collect_data) for w in workers]
@@ -173,7 +174,7 @@ class TorchTensor:
         if isinstance(self.child, PointerTensor):
             value = transfer.fetch(self, user, reason)
         else:
-            if self.location is None and not isinstance(self.child, MultiPointerTensor):
+            if not self.child.is_remote:
                 raise LocalTensorError("get")
             value = self.child.get(*args, user=user, reason=reason, **kwargs)
         return become(self, value) if inplace else value
@@ -198,9 +199,8 @@ class TorchTensor:
             return self.send(target, user=user, inplace=True)
         if self.child.location is target:
             return self
-        return become(
-            self, transfer.move_leaf(self, target, user) if self.is_leaf else self.move(target, user)
-        )
+        move = transfer.move_leaf if self.is_leaf else transfer.move
+        return become(self, move(self, target, user))
 
     def copy(self: Any) -> Any:
         """A copy where the tensor is."""

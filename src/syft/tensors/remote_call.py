@@ -106,7 +106,7 @@ class RemoteCall(torch.autograd.Function):
     """The node: forward sends the call, backward sends its differentiation."""
 
     @staticmethod
-    def forward(ctx: Any, recipe: _Recipe, *tensors: Any) -> Any:  # type: ignore[override]
+    def forward(ctx: Any, recipe: _Recipe, *tensors: Any) -> Any:
         pointers: list[PointerTensor] = [t.child for t in tensors]
         refs = [Ref(p.id_at_location) for p in pointers]
         results = [new_pointer(recipe.location, ID_PROVIDER.pop(), s) for s in recipe.result_specs()]
@@ -132,7 +132,7 @@ class RemoteCall(torch.autograd.Function):
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, *gradients: Any) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, *gradients: Any) -> Any:
         (saved,) = ctx.saved_tensors
         handle: PointerTensor = saved.child
         results = [

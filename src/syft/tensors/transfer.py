@@ -57,7 +57,7 @@ def send_value(
                 "allowed user with send(worker, user=...)."
             )
         allowed = frozenset(head.allowed_users)
-    sent = tensor.detach()
+    sent: Any = tensor.detach()
     if isinstance(head, PointerTensor):
         sent = new_wrapper(
             PointerTensor(
@@ -94,11 +94,11 @@ class Send(torch.autograd.Function):
     """Local tensor with a history -> pointer; the gradient comes back here."""
 
     @staticmethod
-    def forward(ctx: Any, tensor: torch.Tensor, location: Any, user: Any, collect: bool) -> Any:  # type: ignore[override]
+    def forward(ctx: Any, tensor: torch.Tensor, location: Any, user: Any, collect: bool) -> Any:
         return new_wrapper(send_value(tensor, location, user, collect))
 
     @staticmethod
-    def backward(ctx: Any, grad: Any) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, grad: Any) -> Any:
         return fetch(grad) if _is_remote(grad) else grad, None, None, None
 
 
@@ -106,12 +106,12 @@ class Get(torch.autograd.Function):
     """Pointer with a history -> its value; the gradient is sent there."""
 
     @staticmethod
-    def forward(ctx: Any, tensor: Any, user: Any, reason: str) -> Any:  # type: ignore[override]
+    def forward(ctx: Any, tensor: Any, user: Any, reason: str) -> Any:
         ctx.location = tensor.child.location
         return tensor.child.get(user=user, reason=reason)
 
     @staticmethod
-    def backward(ctx: Any, grad: Any) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, grad: Any) -> Any:
         return _send_gradient(grad, ctx.location), None, None
 
 
@@ -119,12 +119,12 @@ class Move(torch.autograd.Function):
     """Pointer on one worker -> pointer on another; the gradient moves back."""
 
     @staticmethod
-    def forward(ctx: Any, tensor: Any, location: Any, user: Any) -> Any:  # type: ignore[override]
+    def forward(ctx: Any, tensor: Any, location: Any, user: Any) -> Any:
         ctx.origin = tensor.child.location
         return new_wrapper(tensor.child.forward_to(location, user))
 
     @staticmethod
-    def backward(ctx: Any, grad: Any) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, grad: Any) -> Any:
         if not _is_remote(grad):
             return _send_gradient(grad, ctx.origin), None, None
         return move(grad, ctx.origin), None, None

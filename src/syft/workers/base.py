@@ -254,11 +254,11 @@ class BaseWorker(ObjectStorage, AbstractWorker):
 
     def get_tensor_shape(self, pointer: Any) -> torch.Size:
         """Ask the worker for the shape of what a pointer points to."""
-        node = pointer.child if isinstance(pointer, torch.Tensor) else pointer
+        node = pointer.child if type(pointer) is Wrapper else pointer
         return torch.Size(self.send_msg(GetShapeMessage(node.id_at_location), node.location))
 
     def request_is_remote_tensor_none(self, pointer: Any) -> bool:
-        node = pointer.child if isinstance(pointer, torch.Tensor) else pointer
+        node = pointer.child if type(pointer) is Wrapper else pointer
         return bool(self.send_msg(IsNoneMessage(node.id_at_location), node.location))
 
     def delete_remote(self, obj_ids: Iterable[Any], location: Any) -> None:

@@ -14,13 +14,12 @@ import torch
 from syft.core import shapes
 from syft.core.commands import KnownCommand, command_named
 from syft.core.hook_args import base_types
-from syft.core.ops import facts_of
 from syft.exceptions import GetNotPermittedError, ObjectNotFoundError, RemoteError, UnknownCommandError
 from syft.messaging.message import Operation, Ref
 from syft.tensors.transfer import private_copy
 from syft.workers.permissions import Allowed, intersect
 from syft.workers.restricted import execute_restricted, refuse_overwriting
-from syft.workers.results import fresh_results, keep_results
+from syft.workers.results import facts_of_command, fresh_results, keep_results
 
 # torch registers these operators when the module is first imported; the guard's list is made once.
 with contextlib.suppress(ImportError):
@@ -119,28 +118,33 @@ def execute(worker: Any, message: Operation) -> Any:
 
 
 def _run(command: KnownCommand, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    if command.name in _ENLARGING:
-        return _enlarge(command, args, kwargs)
+    if command.name in _OF_OTHERS:
+        return _resize(command, args, kwargs)
     result = command.function(*args, **kwargs)
     if command.leaves_memory_uninitialised:
-        _clear(result, facts_of(command.function).mutates if _is_aten(command) else False)
+        facts = facts_of_command(command)
+        _clear(result, facts is not None and facts.mutates)
     return result
 
 
-# NOTE [Memory nobody has written]
+# NOTE [Memory of others]
 # Fresh memory may have held somebody else's data. What torch leaves unwritten is cleared before anybody can
-# point to it, the gaps between strides included, because `as_strided` reaches those.
+# point to it, the gaps between strides included, because `as_strided` reaches those. Operations that reach
+# memory beside their tensors are not run at all.
 
-#: Operations that enlarge a tensor by memory nobody has written.
-_ENLARGING = frozenset(
+#: Operations that hand out memory which is not the caller's, by the name of their packet.
+_OF_OTHERS = frozenset(
     f"aten.{packet}.{overload}"
-    for packet in "resize resize_ resize_as resize_as_ _resize_output _resize_output_".split()
+    for packet in """resize resize_ resize_as resize_as_ _resize_output _resize_output_ _reshape_alias
+    _reshape_alias_copy _nested_view_from_buffer _nested_view_from_buffer_copy _sparse_coo_tensor_unsafe
+    _sparse_compressed_tensor_unsafe _sparse_csr_tensor_unsafe _sparse_csc_tensor_unsafe
+    _sparse_bsr_tensor_unsafe _sparse_bsc_tensor_unsafe""".split()
     for overload in getattr(torch.ops.aten, packet).overloads()
 )
 
 
-def _enlarge(command: KnownCommand, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """`resize` into new memory; the forms that resize a tensor others may share are refused."""
+def _resize(command: KnownCommand, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """`resize` into new memory; every other form of it is refused."""
     if command.name not in ("aten.resize.default", "aten.resize_as.default"):
         raise UnknownCommandError(command.name)
     result = command.function(*args, **kwargs)
@@ -150,18 +154,15 @@ def _enlarge(command: KnownCommand, args: list[Any], kwargs: dict[str, Any]) -> 
 
 def _clear(result: Any, is_argument: bool) -> None:
     if type(result) is torch.Tensor and result.layout is torch.strided and not is_argument:
-        result.untyped_storage().fill_(0)
+        storage: Any = result.untyped_storage()
+        storage.fill_(0)
     elif isinstance(result, torch.Tensor):
         result.zero_()
 
 
-def _is_aten(command: KnownCommand) -> bool:
-    return isinstance(command.function, torch._ops.OpOverload)
-
-
 def _store(worker: Any, message: Operation, command: KnownCommand, result: Any) -> Any:
     """Store the tensors of a response; what else it holds stays here."""
-    facts = facts_of(command.function) if _is_aten(command) else None
+    facts = facts_of_command(command)
     answer = shapes.describe(result, facts) if message.wants_specs else None
     return keep_results(worker, message, fresh_results(result, facts), answer, None)
 

@@ -80,6 +80,8 @@ def keep_object(worker: Any, message: ObjectMessage) -> None:
         obj = obj.detach()
     if type(obj) is Wrapper and isinstance(obj.child, PointerTensor):
         obj.child.owner = worker
+    if not isinstance(obj, torch.Tensor) and hasattr(obj, "__dict__"):
+        obj._was_brought = True  # see call_object
     worker.restrict(obj_id, worker.policy.on_arrival(allowed, message.user))
     worker.set_obj(obj_id, obj)
 
@@ -213,10 +215,10 @@ TENSOR_ATTRIBUTES: dict[str, Callable[[torch.Tensor], Any]] = {
 
 
 def call_object(worker: Any, message: CallObjectMessage) -> Any:
-    """Call a callable that somebody put here; the result inherits the restrictions of all inputs.
+    """Call a callable that is held here; the result inherits the restrictions of all inputs.
 
-    Nobody can tell what a callable does with what it is given, so restricted data is given to it only on
-    behalf of somebody who may have that data.
+    Nobody can tell what a callable does with what it is given. The owner of this worker answers for those
+    they put here; one that came by message is given restricted data only for somebody who may have it.
     """
     obj = worker.get_obj(message.id)
     target = getattr(obj, "obj", obj)
@@ -226,8 +228,8 @@ def call_object(worker: Any, message: CallObjectMessage) -> Any:
     ids = executor.referenced_ids((message.args, message.kwargs))
     for obj_id in ids:
         allowed = worker.allowed_users(obj_id)
-        if allowed is not None:
-            worker.policy.check_get(message.user, obj_id, allowed, action="call a function on")
+        if allowed is not None and getattr(obj, "_was_brought", False):
+            worker.policy.check_get(message.user, obj_id, allowed, action="call a function of their own on")
     args = executor.resolve_objects(worker, message.args)
     kwargs = executor.resolve_objects(worker, message.kwargs)
     allowed = executor.allowed_on_all(worker, [message.id, *ids])
@@ -278,7 +280,7 @@ def run_call(worker: Any, message: CallMessage) -> None:
         outputs, _reason = run_concealed(call, answer, None, (args, kwargs))
     for output, obj_id in zip(outputs, message.return_ids, strict=True):
         worker.restrict(obj_id, allowed)
-        worker.set_obj(obj_id, output if type(output) is Failure else output.detach())
+        worker.set_obj(obj_id, output.detach() if isinstance(output, torch.Tensor) else output)
     if message.differentiable:
         worker.restrict(message.handle, allowed)
         if not inputs:

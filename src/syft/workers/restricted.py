@@ -22,11 +22,11 @@ from torch._ops import OpOverload
 
 from syft.core import shapes
 from syft.core.commands import KnownCommand
-from syft.core.ops import facts_of
 from syft.core.spec import TensorSpec, spec_of
 from syft.exceptions import GetNotPermittedError, RemoteError
 from syft.messaging.message import Operation
-from syft.workers.results import fresh_results, keep_results
+from syft.workers.permissions import Policy
+from syft.workers.results import facts_of_command, fresh_results, keep_results
 
 Run = Callable[[], Any]
 
@@ -71,7 +71,7 @@ def execute_restricted(
     run: Run,
 ) -> Any:
     """Run an operation with restricted inputs; see NOTE [Nothing shows]."""
-    facts = facts_of(command.function) if isinstance(command.function, OpOverload) else None
+    facts = facts_of_command(command)
     if worker.policy.may_get(message.user, allowed):
         failed = next((value for value in _leaves((args, kwargs)) if type(value) is Failure), None)
         if failed is not None:
@@ -132,20 +132,22 @@ def foretell(worker: Any, command: KnownCommand, args: Any, kwargs: Any, user: s
     """
     specs = _as_specs(args), _as_specs(kwargs)
     key = command.name, _frozen(specs)
-    answer = _foretold.get(key)
+    known = _foretold.get(key)
+    if known is not None:
+        return known
+    answer = _ask_without_data(command, *specs)
     if answer is None:
-        answer = _ask_without_data(command, *specs)
-        if answer is None:
-            worker.policy.refuse_shape(user, command.name)
-        if len(_foretold) >= _FORETOLD_LIMIT:
-            _foretold.clear()
-        _foretold[key] = answer
+        policy: Policy = worker.policy
+        policy.refuse_shape(user, command.name)
+    if len(_foretold) >= _FORETOLD_LIMIT:
+        _foretold.clear()
+    _foretold[key] = answer
     return answer
 
 
 def _ask_without_data(command: KnownCommand, args: Any, kwargs: Any) -> shapes.Answer | None:
     func = command.function
-    facts = facts_of(func) if isinstance(func, OpOverload) else None
+    facts = facts_of_command(command)
     if facts is not None and shapes.depends_on_data(func) and command.name not in _SOMETIMES_KNOWN:
         return None
     # NB: the meta kernels of these are wrong about the layout, so zeros stand in for the data.

@@ -5,13 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch._ops import OpOverload
 
 from syft.core import shapes
+from syft.core.commands import KnownCommand
 from syft.core.ids import ID_PROVIDER
+from syft.core.ops import OpFacts, facts_of
 from syft.core.spec import TensorSpec
 from syft.exceptions import ResponseSignatureError
 from syft.messaging.message import Operation
 from syft.workers.permissions import Allowed
+
+
+def facts_of_command(command: KnownCommand) -> OpFacts | None:
+    """What is known of an aten operation; None for a public function, of which less is known."""
+    func = command.function
+    return facts_of(func) if isinstance(func, OpOverload) else None
 
 
 def fresh_results(result: Any, facts: Any) -> list[Any]:

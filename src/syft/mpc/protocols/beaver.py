@@ -16,12 +16,13 @@ one tensor: there is no way to put a second tensor under it.
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass, field
 
 import torch
 
 from syft.mpc.correlations import And, Square, Triple
-from syft.mpc.kernels import Bilinear
+from syft.mpc.kernels import Bilinear, accumulate
 from syft.mpc.party import Party, Program
 
 MUL = Bilinear("mul")
@@ -30,10 +31,7 @@ MATMUL = Bilinear("matmul")
 
 @dataclass(eq=False)
 class MaskedOperand:
-    """A shared tensor whose masked value all holders know.
-
-    Made by `mask`; `release` when it is not needed.
-    """
+    """A shared tensor whose masked value all holders know. Made by `mask`; its mask is released with it."""
 
     share: torch.Tensor
     mask: torch.Tensor = field(repr=False)
@@ -49,11 +47,13 @@ def mask(party: Party, x: torch.Tensor) -> Program[MaskedOperand]:
     """Open x under a mask that the provider remembers: one round now, none for x in any later product."""
     handle, a = party.source.mask(x.shape)
     d = yield party.open(x - a)
-    return MaskedOperand(x, a, d, handle)
+    operand = MaskedOperand(x, a, d, handle)
+    weakref.finalize(operand, party.source.release, handle)  # the provider forgets with the last holder
+    return operand
 
 
 def release(party: Party, operand: MaskedOperand) -> None:
-    """Let the provider forget the operand's mask; products with it raise from then on."""
+    """Let the provider forget the operand's mask early; products with it raise from then on."""
     party.source.release(operand.handle)
 
 
@@ -76,7 +76,8 @@ def spdz_mul(
     if isinstance(y, MaskedOperand):
         e, y_share = y.opened, y.share
     else:
-        pending.append(y - next(fields))
+        b = next(fields)
+        pending.append(torch.sub(y, b, out=b))
         y_share = y
     c = next(fields)
     if pending:
@@ -86,7 +87,8 @@ def spdz_mul(
             d = next(values)
         if kept_y is None:
             e = next(values)
-    return c.add_(op(d, y_share)).add_(op(a, e))  # Beaver 1991, section 2; NOTE [Two products]
+    # Beaver 1991, section 2; NOTE [Two products]
+    return accumulate(accumulate(c, op, d, y_share), op, a, e)
 
 
 def square(party: Party, x: torch.Tensor) -> Program[torch.Tensor]:
@@ -94,7 +96,7 @@ def square(party: Party, x: torch.Tensor) -> Program[torch.Tensor]:
     a, aa = party.take(Square(tuple(x.shape)))
     d = yield party.open(x - a)
     # x^2 = (d + a)^2 = d (x + a) + a^2
-    return aa.add_(d.mul_(x + a))
+    return aa.addcmul_(d, x + a)
 
 
 def and_bits(party: Party, x: torch.Tensor, y: torch.Tensor) -> Program[torch.Tensor]:

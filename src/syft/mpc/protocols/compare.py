@@ -25,7 +25,7 @@ bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -84,8 +84,9 @@ def _tree(party: Party, x: torch.Tensor, kind: Comparison) -> Program[Compared]:
     fields = iter(party.take(kind))
     base = [next(fields) for _ in kind.base]
     r = base[0]
-    masked = r.clone()
-    masked[:count].add_(x.reshape(-1))
+    masked = torch.empty_like(r)
+    torch.add(r[:count], x.reshape(-1), out=masked[:count])
+    masked[count:] = r[count:]
     z = yield party.open(masked)
     less, equal = _first_level(party, z, next(fields), kind)
     for index, level in enumerate(kind.levels):
@@ -108,8 +109,7 @@ def _first_level(
     """
     radix = kind.radices[0]
     top = radix - 1
-    planes = z.bitwise_not().view(kind.planes, kind.columns)
-    n = [ring.pack(planes, radix, 1, part) for part in range(radix)]
+    n = ring.pack_all(z.bitwise_not().view(kind.planes, kind.columns), radix, 1)
     half = 1 << top
     f = monomials[half - 1 :]  # f_S times the top bit; S = 0 is the top bit of r alone
     lower = monomials[: half - 1]
@@ -151,16 +151,10 @@ def _join_level(
     of the inner neighbours joins in where the factors below it would stand.
     """
     radix, width, outputs = level.radix, level.width, level.outputs
-    lowest = [less, equal] if outputs == 2 else [less if level.less else equal]
-    hidden = torch.empty((radix - 1 + level.masks, level.groups, level.columns), dtype=torch.int64)
-    slots: Iterator[torch.Tensor] = iter(hidden)
-    for part in range(1, radix):
-        ring.pack(equal, radix, width, part, into=next(slots))
-    for one in lowest:
-        ring.pack(one, radix, width, 0, into=next(slots))
-    if level.less:
-        for part in range(1, radix - 1):
-            ring.pack(less, radix, width, part, into=next(slots))
+    # parts[j, -1] is `equal` of neighbour j, parts[j, 0] is `less` of it where there is one
+    parts = ring.pack_all(torch.stack([less, equal]) if level.less else equal.unsqueeze(0), radix, width)
+    inner = [parts[1 : radix - 1, 0]] if level.less else []
+    hidden = torch.cat([parts[1:, -1], parts[0, :outputs], *inner])
     own = hidden[radix - 1 :].clone()
     hidden[: radix - 1].bitwise_xor_(a)
     hidden[radix - 1 :].bitwise_xor_(b)
@@ -173,11 +167,11 @@ def _join_level(
         torch.bitwise_and(subsets[s], e[:outputs], out=f[s])
     f[1:].bitwise_xor_(terms)
     if level.less:
-        for s, product, inner in inner_terms(level):
-            f[s, 0].bitwise_xor_(subsets[product] & e[outputs + inner - 1])
-        for inner in range(1, radix - 1):
-            f[(1 << inner) - 1, 0].bitwise_xor_(own[outputs + inner - 1])
-        f[-1, 0].bitwise_xor_(ring.pack(less, radix, width, radix - 1))
+        for s, product, j in inner_terms(level):
+            f[s, 0].bitwise_xor_(subsets[product] & e[outputs + j - 1])
+        for j in range(1, radix - 1):
+            f[(1 << j) - 1, 0].bitwise_xor_(own[outputs + j - 1])
+        f[-1, 0].bitwise_xor_(parts[-1, 0])
     for factor in d:  # bit 0 of S is the lowest of the upper neighbours
         f[1::2].bitwise_xor_(f[0::2].bitwise_and_(factor))
         f = f[1::2]

@@ -43,7 +43,7 @@ def multiply_bits(
     for e, s, rho_s in zip(opened, masks, products, strict=True):
         # b x = (v + (1 - 2v) rho)(e + s) = v (e + s) + (1 - 2v)(rho e + rho s)
         column = flip.unsqueeze(1)
-        share = rho_s.add_(e * rho_sum.unsqueeze(1))
+        share = rho_s.addcmul_(e, rho_sum.unsqueeze(1))
         negate_where(share, column)
         chosen.append(share.add_((s.add_(e) if party.first else s).bitwise_and_(column)))
     return flipped_bit(party, rho_sum, flip), chosen

@@ -326,7 +326,7 @@ def maxpool_deriv(party: Party, x: torch.Tensor) -> Program[torch.Tensor]:
         rows = (k.unsqueeze(0) == torch.arange(n).view(n, *[1] * k.ndim)).long()
         yield from _hand_out(party, ("ring", (n, *shape), rows))
         return x
-    # r mod n hides the index; where n does not divide L, r stays 62 bits short of wrapping: distance n / 2^62.
+    # r mod n hides the index; where n does not divide L, r + index stays below 2^63: distance n / 2^62.
     common = _common(party)
     r = common.words(shape) if n & (n - 1) == 0 else common.below((1 << 62) // n * n, shape)
     g = common.words(shape)

@@ -81,7 +81,7 @@ def multiply_compared(
     v = yield party.open_bits(words ^ rho)
     flip = ring.unpack_bits(v, compared.count).neg_()
     # b x = v (z - r) + (1 - 2v)(rho z - rho r): NOTE [Selection without a mask of its own]
-    product = torch.mul(bit, compared.opened).sub_(product)
+    product = product.neg_().addcmul_(bit, compared.opened)
     negate_where(product, flip)
     unmasked = compared.opened - compared.mask if party.first else compared.mask.neg()
     product.add_(unmasked.bitwise_and_(flip))

@@ -1,16 +1,16 @@
 """Functions of secrets from ring operations alone: the mathematics, on children.
 
 NOTE [How a function is approximated]
-Everything starts with secret bits that bring the argument into one small interval, so that one polynomial (or one
-table of small polynomials) is right over the whole representable range:
+Everything starts with secret bits that bring the argument into one small interval, so that one polynomial
+(or one table of small polynomials) is right over the whole representable range:
 
     1/x, x^(±1/2), log     the leading bit of x gives x = y * 2^j with y in [1/2, 1)
     exp                    x / ln 2 = n + f with whole n and |f| < 1
-    sigmoid, tanh, erf,..  |x| is cut at a bound R beyond which the function is known, and falls into one of 64 segments
+    sigmoid, tanh, erf,..  |x|, cut at a bound beyond which the function is known, is in one of 64 segments
 
-Inside, numbers have WORK fractional bits whatever base and precision the tensor has. Powers of the argument are
-made by doubling (x, x^2 | x^3 x^4 | x^5..x^8), so that a polynomial of degree 8 takes three products and one truncation.
-At the end a secret gain (a combination of the same bits) brings the result to units.
+Inside, numbers have WORK fractional bits whatever base and precision the tensor has. Powers of the argument
+are made by doubling (x, x^2 | x^3 x^4 | x^5..x^8), so that a polynomial of degree 8 takes three products
+and one truncation. At the end a secret gain (a combination of the same bits) brings the result to units.
 
 Errors below are relative to the result plus units (1 / scale) in the last place.
 """
@@ -76,7 +76,9 @@ def polynomial(coefficients: Sequence[float], t: Any) -> Any:
 
 
 def rescaled(child: Any, factor: float, bound: float) -> Any:
-    """child * factor for a public factor, |child| < bound, with as many bits of the factor as fit the ring."""
+    """child * factor for a public factor, |child| < bound, with as many bits of the factor as fit the
+    ring.
+    """
     if factor == int(factor):
         return ring.times(child, int(factor))
     shift = 61 - math.ceil(math.log2(bound)) - math.frexp(factor)[1]
@@ -105,7 +107,9 @@ def gained(value: Any, rows: Any, gains: Sequence[float]) -> Any:
 
 
 def normalised(child: Any) -> tuple[Any, Any]:
-    """(rows, t): the leading bit of x > 0 as one-hot rows, and t in [-1, 1) with x = (3 + t) / 4 * 2^(i + 1)."""
+    """(rows, t): the leading bit of x > 0 as one-hot rows, and t in [-1, 1) with x = (3 + t) / 4 * 2^(i +
+    1).
+    """
     rows = ring.leading_bit(child, LEADING)
     top = ring.times(child, ring.weighted_rows(rows, [1 << (LEADING - 1 - i) for i in range(LEADING)]))
     # top is in [2^61, 2^62): 4 * top / 2^62 - 3 at WORK bits.
@@ -123,7 +127,7 @@ def signed(negative: Any, child: Any) -> Any:
     return ring.minus(child, ring.times(ring.multiply_bit(negative, child), 2))
 
 
-# -- quotients and roots --------------------------------------------------------------------------------------
+# -- quotients and roots -------------------------------------------------------------------------------
 
 
 def _inverse(y: Any) -> Any:
@@ -185,7 +189,7 @@ def inverse_square_root(child: Any, scale: int) -> Any:
     return gained(polynomial(_fitted(_inverse_root, 0.5, 1.0), t), rows, gains)
 
 
-# -- exponentials ---------------------------------------------------------------------------------------------
+# -- exponentials --------------------------------------------------------------------------------------
 
 
 def logarithm(child: Any, scale: int) -> Any:
@@ -236,7 +240,7 @@ def exponential(child: Any, scale: int) -> Any:
     return gained(polynomial(_fitted(np.exp2, -1.0, 1.0), fraction), rows, gains)
 
 
-# -- functions that are known far from zero ----------------------------------------------------------------------
+# -- functions that are known far from zero ------------------------------------------------------------
 
 
 @cache
@@ -274,7 +278,9 @@ def segmented(size: Any, function: Callable[[Any], Any], scale: int, bound: floa
 
 
 def cut_magnitude(child: Any, scale: int, bound: float) -> tuple[Any, Any, Any, Any]:
-    """(negative, above, below, size): signs, what lies beyond ±bound, and |x| cut at the bound. One comparison."""
+    """(negative, above, below, size): signs, what lies beyond ±bound, and |x| cut at the bound. One
+    comparison.
+    """
     edge = math.floor(bound * scale)
     negative, above, below = ring.unstacked(
         ring.less_than_zero(ring.stacked([child, ring.from_public(edge, child), ring.plus(child, edge)]))

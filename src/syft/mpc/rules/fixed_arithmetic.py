@@ -1,7 +1,7 @@
 """Sums, products and quotients, element by element.
 
-Errors, in units (1 / scale): sums none; a product of reals less than 1; a product with a public real factor less than
-1 plus 2^-22 of the result; division by a public integer less than 1; division by a secret: see
+Errors, in units (1 / scale): sums none; a product of reals less than 1; a product with a public real factor
+less than 1 plus 2^-22 of the result; division by a public integer less than 1; division by a secret: see
 `fixed_approximations.divide`.
 """
 
@@ -72,7 +72,9 @@ def positive(self: Any) -> Any:
 
 
 def product(op: Any, self: Any, other: Any, *args: Any) -> tuple[Any, FixedPrecisionTensor, bool]:
-    """A bilinear operation on two operands and one truncation: (child, template, whether the result is real)."""
+    """A bilinear operation on two operands and one truncation: (child, template, whether the result is
+    real).
+    """
     like = kinds.template_of(self, other)
     reals = kinds.is_real(self) or kinds.is_real(other)
     secret_reals = any(n.is_real for n in kinds.nodes_in(self, other))
@@ -110,8 +112,8 @@ def add_product(self: Any, tensor1: Any, tensor2: Any, *, value: float = 1) -> A
         return add(self, both)
     like = kinds.template_of(self, tensor1, tensor2)
     m, shift = kinds.public_factor(value)
-    # Some digits below the unit are kept, so that a small factor of a small product (the second moment of Adam)
-    # does not make it vanish before it is added.
+    # Some digits below the unit are kept, so that a small factor of a small product (the second moment
+    # of Adam) does not make it vanish before it is added.
     room = like.base ** min(like.float_fractional, 8 if like.base == 2 else 2)
     fine = ring.truncate(ring.times(tensor1.child, tensor2.child), like.float_scale // room)
     child = ring.truncate(ring.times(fine, m), shift * room)
@@ -138,7 +140,9 @@ def lerp(self: Any, end: Any, weight: Any) -> Any:
 
 @rule(FixedPrecisionTensor, aten.pow.Tensor_Scalar)
 def power(self: Any, exponent: float) -> Any:
-    """Integer powers by repeated squaring, ±1/2 by square roots, others of x > 0 as exp(exponent * log(x))."""
+    """Integer powers by repeated squaring, ±1/2 by square roots, others of x > 0 as exp(exponent *
+    log(x)).
+    """
     if float(exponent) == int(exponent):
         return _integer_power(self, int(exponent))
     from syft.mpc.rules import fixed_functions as functions
@@ -156,7 +160,8 @@ def _integer_power(base: Any, exponent: int) -> Any:
     if exponent == 0:
         ones = ring.plus(ring.times(base.child, 0), base.scale)
         return kinds.same_kind(ones, base)
-    made, factor = None, base
+    made: Any = None
+    factor = base
     while True:
         if exponent & 1:
             made = factor if made is None else multiply(made, factor)

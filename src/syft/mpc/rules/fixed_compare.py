@@ -1,4 +1,6 @@
-"""Comparisons, bits and selections. Exact. A comparison gives bits: nodes of 0/1 integers that present `bool`."""
+"""Comparisons, bits and selections. Exact. A comparison gives bits: nodes of 0/1 integers that present
+`bool`.
+"""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def rsqrt(self: Any) -> Any:
     return _on_reals(self, approx.inverse_square_root)
 
 
-# -- odd functions that end at ±1 -----------------------------------------------------------------------------
+# -- odd functions that end at ±1 ----------------------------------------------------------------------
 
 
 def _odd(self: Any, function: Callable[[Any], Any], bound: float) -> FixedPrecisionTensor:
@@ -116,7 +116,7 @@ def erfc(self: Any) -> Any:
     return arithmetic.subtract_from(erf(self), 1)
 
 
-# -- relu plus an even tail ------------------------------------------------------------------------------------
+# -- relu plus an even tail ----------------------------------------------------------------------------
 
 
 def _relu_and_tail(self: Any, tail: Callable[[Any], Any], bound: float) -> FixedPrecisionTensor:
@@ -173,7 +173,7 @@ def log_sigmoid(self: Any) -> Any:
     return made, torch.empty(0)
 
 
-# -- angles ------------------------------------------------------------------------------------------------------
+# -- angles --------------------------------------------------------------------------------------------
 
 #: Beyond this the angle is lost in the last bits of x / 2π.
 ANGLE_LIMIT = 2.0**16

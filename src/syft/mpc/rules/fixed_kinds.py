@@ -88,7 +88,7 @@ def same_kind(
 def is_real(value: Any) -> bool:
     """Whether an operand (node, tensor, number) is a real and not an integer or bit."""
     if is_node(value):
-        return value.is_real  # type: ignore[no-any-return]
+        return value.is_real
     if isinstance(value, torch.Tensor):
         if value.is_complex():
             raise ValueError(
@@ -147,7 +147,7 @@ def as_real(value: Any, like: FixedPrecisionTensor | None = None) -> FixedPrecis
     if like is None:
         like = value
     if is_node(value) and value.is_real:
-        return value  # type: ignore[no-any-return]
+        return value
     dtype = value.dtype if isinstance(value, torch.Tensor) and value.is_floating_point() else None
     return real(units(value, like), like, dtype)
 

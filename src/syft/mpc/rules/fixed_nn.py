@@ -22,7 +22,7 @@ from syft.mpc.rules.registry import on_children, rule
 aten = torch.ops.aten
 
 
-# -- softmax --------------------------------------------------------------------------------------------------
+# -- softmax -------------------------------------------------------------------------------------------
 
 
 def _below_maximum(self: FixedPrecisionTensor, dims: list[int]) -> tuple[Any, Any]:
@@ -66,7 +66,7 @@ def logsumexp(self: Any, dim: Any, keepdim: bool = False) -> Any:
     return made if keepdim else kinds.real(on_children(aten.squeeze.dims, made.child, dims), made)
 
 
-# -- batch norm -----------------------------------------------------------------------------------------------
+# -- batch norm ----------------------------------------------------------------------------------------
 
 
 def _column(value: Any, rank: int) -> Any:
@@ -145,7 +145,7 @@ def batch_norm_for_inference(
     return batch_norm(input, weight, bias, running_mean, running_var, False, momentum, eps)
 
 
-# -- inverse --------------------------------------------------------------------------------------------------
+# -- inverse -------------------------------------------------------------------------------------------
 
 #: Newton steps: enough for condition numbers (in the Frobenius norm) up to about 500.
 STEPS = 26
@@ -153,7 +153,7 @@ STEPS = 26
 
 @rule(FixedPrecisionTensor, aten.linalg_inv_ex.default)
 def inverse(A: Any, *, check_errors: bool = False) -> Any:
-    """X <- X (2 - A X) from X = A^T, on A divided by its Frobenius norm (Newton-Schulz), with WORK fractional bits.
+    """Newton-Schulz: X <- X (2 - A X) from X = A^T, on A divided by its Frobenius norm, with 24 bits.
 
     Relative error about cond(A)^2 * 2^-26 plus 2 units. A singular matrix is not detected.
     """
@@ -223,7 +223,7 @@ def solve_again(LU: Any, pivots: Any, B: Any, *, left: bool = True, adjoint: boo
     return both.child
 
 
-# -- dropout ---------------------------------------------------------------------------------------------------
+# -- dropout -------------------------------------------------------------------------------------------
 
 
 @rule(FixedPrecisionTensor, aten.native_dropout.default)

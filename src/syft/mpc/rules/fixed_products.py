@@ -1,4 +1,4 @@
-"""Matrix products and convolutions: one integer product and one truncation each, however many terms are summed.
+"""Matrix products and convolutions: one integer product and one truncation, however many terms are summed.
 
 Error: less than 1 unit, plus 2^-22 of the sum of |terms| where one operand is a public real.
 """
@@ -128,7 +128,9 @@ def convolution_backward(
     groups: int,
     output_mask: list[bool],
 ) -> Any:
-    """The gradients of a convolution are convolutions: of the gradient with the weight, of the input with the gradient."""
+    """The gradients of a convolution are convolutions: of the gradient with the weight, of the input with
+    the gradient.
+    """
     spatial = len(grad_output.shape) - 2
     stride, padding, dilation = (_full(v, spatial) for v in (stride, padding, dilation))
     grad_input = grad_weight = grad_bias = None
@@ -171,8 +173,9 @@ def _missing(input: Any, grad: Any, weight: Any, stride: Any, padding: Any, dila
 def _weight_gradient(
     input: Any, grad: Any, weight: Any, stride: Any, padding: Any, dilation: Any, groups: int
 ) -> Any:
-    """Channels take the place of the batch: input (C, N, ...) convolved with grad (O, N, ...), stride and dilation swapped.
+    """Channels take the place of the batch: input (C, N, ...) convolved with grad (O, N, ...).
 
+    Stride and dilation change places.
     A group is a slice of channels; each has its own convolution.
     """
     like = kinds.template_of(input, grad)

@@ -47,7 +47,9 @@ def mean(self: Any, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtyp
 
 
 def _moments(x: FixedPrecisionTensor, dims: list[int], correction: float) -> tuple[Any, Any]:
-    """(variance, mean), dimensions kept. The variance errs by less than 1 unit plus that of the mean, squared."""
+    """(variance, mean), dimensions kept. The variance errs by less than 1 unit plus that of the mean,
+    squared.
+    """
     count = count_of(x.shape, dims)
     middle = mean(x, dims, True)
     off = ring.minus(x.child, middle.child)

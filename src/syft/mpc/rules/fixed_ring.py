@@ -1,25 +1,27 @@
 """Ring operations: the few things fixed precision asks of its integers that no aten operation says.
 
 Integers are int64, in Z_2^64 read as signed. A child is a plain tensor, a pointer to one, or another node
-(an AdditiveSharingTensor). For a plain tensor and a pointer the operations are written here with aten operations;
-another node has a METHOD OF THE SAME NAME:
+(an AdditiveSharingTensor). For a plain tensor and a pointer the operations are written here with aten
+operations; another node has a METHOD OF THE SAME NAME:
 
-    truncate(divisor)            x / divisor for a public int >= 1, as an integer less than 1 away from the quotient,
-                                 for every x in [-2^62, 2^62). Rounding down, to nearest, or either: all are fine.
-    less_than_zero()             1 where x < 0, else 0. Exact.
-    equals_zero()                1 where x == 0, else 0. Exact.
-    multiply_bit(bits)           bits * x, where `bits` is a node of the same type that holds only 0 and 1.
-    one_hot(size)                for x in [0, size), size a power of two: shape (size, *x.shape), row i is 1 where x == i.
-                                 (From a masked opening mod `size` and a rotated one-hot vector: one round.)
-    leading_bit(size)            shape (size, *x.shape), row i is 1 where 2^i <= x < 2^(i+1). All rows are 0 for x <= 0.
-    maximum_along(dim)           (values, selection): the maximum along `dim`, which is gone from `values`, and a 0/1
-                                 tensor of x's shape with one 1 along `dim`, at the first maximum.
+    truncate(divisor)       x / divisor for a public int >= 1, as an integer less than 1 from the quotient,
+                            for every x in [-2^62, 2^62). Rounding down, to nearest, or either are all fine.
+    less_than_zero()        1 where x < 0, else 0. Exact.
+    equals_zero()           1 where x == 0, else 0. Exact.
+    multiply_bit(bits)      bits * x, where `bits` is a node of the same type that holds only 0 and 1; the two
+                            broadcast.
+    one_hot(size)           for x in [0, size), size a power of two: shape (size, *x.shape), row i is 1 where
+                            x == i.
+                            (From a masked opening mod `size` and a rotated one-hot vector: one round.)
+    leading_bit(size)       shape (size, *x.shape), row i is 1 where 2^i <= x < 2^(i+1). None for x <= 0.
+    maximum_along(dim)      (values, selection): the maximum along `dim`, which is gone from `values`, and a
+                            0/1 tensor of x's shape with one 1 along `dim`, at the first maximum.
 
 Only `truncate` and `less_than_zero` are necessary: a node without one of the other methods is served by a
 generic form made of these two and aten operations.
 
-Besides, a node must `interpret` these aten operations on integers, where every operand is a node or public (a plain
-int64 tensor or a Python int):
+Besides, a node must `interpret` these aten operations on integers, where every operand is a node or public
+(a plain int64 tensor or a Python int):
 
     linear         add.Tensor sub.Tensor neg sum.dim_IntList sum cumsum, and all rearrangements in
                    `fixed_structure.STRUCTURAL`; zeros_like, new_zeros, clone, copy_
@@ -52,7 +54,7 @@ def _own(child: Any, name: str) -> Any:
 
 
 def shape_of(child: Any) -> torch.Size:
-    return child.shape  # type: ignore[no-any-return]
+    return child.shape
 
 
 # -- the two necessary ones ------------------------------------------------------------------------------
@@ -128,7 +130,7 @@ def maximum_along(child: Any, dim: int) -> tuple[Any, Any]:
         selection = _as_int(on_children(aten.eq.Tensor, index, places))
         return on_children(aten.squeeze.dim, values, dim), selection
     if _own(child, "maximum_along") is not None:
-        return child.maximum_along(dim)  # type: ignore[no-any-return]
+        return child.maximum_along(dim)
     return _tournament(child, dim)
 
 

@@ -1,4 +1,6 @@
-"""Rounding and remainders: exact, because a truncation that errs by less than one is corrected by comparisons."""
+"""Rounding and remainders: exact, because a truncation that errs by less than one is corrected by
+comparisons.
+"""
 
 from __future__ import annotations
 

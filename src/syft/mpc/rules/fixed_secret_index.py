@@ -78,7 +78,9 @@ def embedding(func: Any, weight: Any, indices: Any, *_options: Any, **_named: An
 
 @rule_with_func(FixedPrecisionTensor, aten.scatter.src, aten.scatter.value, aten.scatter_add.default)
 def scatter(func: Any, self: Any, dim: int, index: Any, src: Any = None, *, value: Any = None) -> Any:
-    """Written at a secret index; where two indices are equal, `scatter` adds both (torch leaves open which wins)."""
+    """Written at a secret index; where two indices are equal, `scatter` adds both (torch leaves open which
+    wins).
+    """
     if not kinds.is_node(index):
         return structure.run_structural(func, (self, dim, index, src if value is None else value), {})
     source = src if value is None else value

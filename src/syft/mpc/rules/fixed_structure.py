@@ -1,7 +1,7 @@
 """Rearrangements and sums: operations that run on the integers exactly as they run on the reals.
 
-Plain floating-point tensors among the operands are encoded first; plain integer and boolean tensors are indices and
-masks and stay as they are. Numbers that are values (`fill`, padding) are encoded.
+Plain floating-point tensors among the operands are encoded first; plain integer and boolean tensors are
+indices and masks and stay as they are. Numbers that are values (`fill`, padding) are encoded.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ STRUCTURAL = frozenset(
     """
     _reshape_alias _unsafe_view alias_copy as_strided as_strided_copy as_strided_scatter atleast_1d atleast_2d
     atleast_3d block_diag cat chunk clone concat concatenate constant_pad_nd copy cumsum detach_copy diag
-    diag_embed diagonal diagonal_backward diagonal_copy diagonal_scatter embedding expand expand_copy fill flip fliplr
-    flipud gather hstack index index_add index_copy index_fill index_put index_select lift lift_fresh
-    lift_fresh_copy masked_scatter masked_select movedim narrow narrow_copy neg new_zeros
-    permute permute_copy pixel_shuffle pixel_unshuffle put reflection_pad1d reflection_pad2d reflection_pad3d repeat
-    repeat_interleave replication_pad1d replication_pad2d replication_pad3d reshape resolve_conj resolve_neg roll
-    rot90 scatter scatter_add select select_backward select_copy select_scatter slice slice_backward slice_copy
-    slice_scatter split split_copy split_with_sizes split_with_sizes_copy squeeze squeeze_copy stack sum t t_copy take
-    take_along_dim tile trace transpose transpose_copy tril triu unbind unbind_copy unfold unfold_backward
-    unfold_copy unsqueeze unsqueeze_copy view view_copy vstack zeros_like empty_like new_empty channel_shuffle
-    native_channel_shuffle
+    diag_embed diagonal diagonal_backward diagonal_copy diagonal_scatter embedding expand expand_copy fill
+    flip fliplr flipud gather hstack index index_add index_copy index_fill index_put index_select lift
+    lift_fresh lift_fresh_copy masked_scatter masked_select movedim narrow narrow_copy neg new_zeros permute
+    permute_copy pixel_shuffle pixel_unshuffle put reflection_pad1d reflection_pad2d reflection_pad3d repeat
+    repeat_interleave replication_pad1d replication_pad2d replication_pad3d reshape resolve_conj resolve_neg
+    roll rot90 scatter scatter_add select select_backward select_copy select_scatter slice slice_backward
+    slice_copy slice_scatter split split_copy split_with_sizes split_with_sizes_copy squeeze squeeze_copy
+    stack sum t t_copy take take_along_dim tile trace transpose transpose_copy tril triu unbind unbind_copy
+    unfold unfold_backward unfold_copy unsqueeze unsqueeze_copy view view_copy vstack zeros_like empty_like
+    new_empty channel_shuffle native_channel_shuffle
     """.split()
 )
 
@@ -101,7 +101,8 @@ def _operand(
         raise UnsupportedOperationError(
             str(func),
             FixedPrecisionTensor,
-            "The index or mask is a secret: what is taken would show it. Use torch.where, torch.gather or a product "
+            "The index or mask is a secret: what is taken would show it. Use torch.where, "
+            "torch.gather or a product "
             "with the mask, which touch every element.",
         )
     if parameter in VALUES and isinstance(value, (int, float)):
@@ -126,7 +127,7 @@ def _public_dtype(like: FixedPrecisionTensor, kwargs: dict[str, Any]) -> torch.d
     """The dtype asked for if it is another kind than that of the node: such a constant is public."""
     dtype = kwargs.get("dtype")
     if dtype is not None and dtype.is_floating_point != like.is_real:
-        return dtype  # type: ignore[no-any-return]
+        return dtype
     return None
 
 
@@ -222,7 +223,9 @@ def fill_with_noise(func: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
 
 @rule(FixedPrecisionTensor, aten._to_copy.default)
 def to_copy(self: Any, *, dtype: torch.dtype | None = None, **_storage: Any) -> Any:
-    """Real to real only changes the presented dtype; real to integer cuts the fraction off, to bool asks `!= 0`."""
+    """Real to real only changes the presented dtype; real to integer cuts the fraction off, to bool asks
+    `!= 0`.
+    """
     from syft.mpc.rules import fixed_compare, fixed_rounding
 
     if dtype is None or dtype == self.presented_dtype:
@@ -276,7 +279,7 @@ def copy(self: Any, src: Any, non_blocking: bool = False) -> Any:
     return write(made, src)
 
 
-# -- values that are read ---------------------------------------------------------------------------------------
+# -- values that are read ------------------------------------------------------------------------------
 
 
 def _here(node: FixedPrecisionTensor, request: str) -> torch.Tensor:

@@ -146,13 +146,13 @@ def as_public(value: Any) -> Any:
     if isinstance(value, AST):
         return value
     if isinstance(value, float) and not value.is_integer():
-        raise TypeError(
+        raise ValueError(
             f"The shared integers met the number {value}. Call fix_precision() before share() to compute with reals."
         )
     if isinstance(value, (bool, int, float)):
         return torch.tensor(int(value), dtype=torch.int64)
     if value.is_floating_point():
-        raise TypeError(
+        raise ValueError(
             "The shared integers met a tensor of floats. Call fix_precision() before share() to compute with reals."
         )
     return value.to(torch.int64)

@@ -9,12 +9,19 @@ import torch
 from syft.core.ops import _functional_twin, facts_of
 from syft.exceptions import UnsupportedOperationError
 from syft.mpc.protocols import divide, select
+from syft.mpc.protocols.registry import comparison
 from syft.mpc.rules.registry import rule
 from syft.mpc.rules.shared_linear import add, as_public, at_every_holder, full_like, join_values, rsub, sub
 from syft.mpc.rules.shared_products import mul
 from syft.mpc.sharing import AdditiveSharingTensor as AST
 
 aten = torch.ops.aten
+
+
+def _how(x: AST) -> dict[str, Any]:
+    """Which comparison the tournaments and divisions use: that of the secret, where it can be used inside them."""
+    how = comparison(x.protocol).how
+    return {} if how is None else {"how": how}
 
 
 def _difference(x: Any, y: Any) -> AST:
@@ -62,22 +69,27 @@ def logical_not(bits: Any) -> Any:
 
 @rule(AST, aten.relu.default)
 def relu(x: AST) -> Any:
-    return x.run(select.relu)
+    return x.run(comparison(x.protocol).relu)
 
 
 @rule(AST, aten.abs.default)
 def absolute(x: AST) -> Any:
-    return x.run(select.absolute)
+    """|x| = 2 relu(x) - x."""
+    return sub(mul(relu(x), 2), x)
 
 
 @rule(AST, aten.sign.default, aten.sgn.default)
 def sign(x: AST) -> Any:
-    return x.run(select.sign)
+    """1 - [x = 0] - 2 [x < 0]."""
+    return sub(_not(x.equals_zero()), mul(x.less_than_zero(), 2))
 
 
-@rule(AST, aten.clamp.default, aten.clamp_min.default, aten.clamp_max.default)
+@rule(AST, aten.clamp.default, aten.clamp_min.default)
 def clamp(x: AST, min: Any = None, max: Any = None) -> Any:
-    return x.run(select.clamp, None if min is None else int(min), None if max is None else int(max))
+    """x + relu(min - x), then x - relu(x - max)."""
+    if min is not None:
+        x = add(x, relu(rsub(x, int(min))))
+    return x if max is None else sub(x, relu(sub(x, int(max))))
 
 
 @rule(AST, aten.clamp_max.default)
@@ -87,7 +99,7 @@ def clamp_max(x: AST, max: Any) -> Any:
 
 @rule(AST, aten.max.dim)
 def max_along(x: AST, dim: int, keepdim: bool = False) -> Any:
-    return x.run(select.max_with_indices, dim, keepdim)
+    return x.run(select.max_with_indices, dim, keepdim, **_how(x))
 
 
 @rule(AST, aten.min.dim)
@@ -98,12 +110,12 @@ def min_along(x: AST, dim: int, keepdim: bool = False) -> Any:
 
 @rule(AST, aten.max.default)
 def max_of_all(x: AST) -> Any:
-    return x.run(select.maximum)
+    return x.run(select.maximum, **_how(x))
 
 
 @rule(AST, aten.min.default)
 def min_of_all(x: AST) -> Any:
-    return x.run(select.minimum)
+    return x.run(select.minimum, **_how(x))
 
 
 @rule(AST, aten.amax.default)
@@ -119,9 +131,9 @@ def amin(x: AST, dim: Any = (), keepdim: bool = False) -> Any:
 def _over_dims(x: AST, protocol: Any, dim: Any, keepdim: bool) -> Any:
     dims = list(dim) if isinstance(dim, (list, tuple)) else [dim]
     if not dims:
-        return x.run(protocol)
+        return x.run(protocol, **_how(x))
     for one in sorted((d % len(x.shape) for d in dims), reverse=True):
-        x = x.run(protocol, one, keepdim)
+        x = x.run(protocol, one, keepdim, **_how(x))
     return x
 
 
@@ -138,12 +150,12 @@ def minimum(x: Any, y: Any) -> Any:
 
 @rule(AST, aten.argmax.default)
 def argmax(x: AST, dim: int | None = None, keepdim: bool = False) -> Any:
-    return x.run(select.argmax, dim, keepdim)
+    return x.run(select.argmax, dim, keepdim, **_how(x))
 
 
 @rule(AST, aten.argmin.default)
 def argmin(x: AST, dim: int | None = None, keepdim: bool = False) -> Any:
-    return x.run(select.argmin, dim, keepdim)
+    return x.run(select.argmin, dim, keepdim, **_how(x))
 
 
 @rule(AST, aten.div.Tensor_mode, aten.floor_divide.default, aten.floor_divide.Scalar)
