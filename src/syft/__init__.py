@@ -19,9 +19,9 @@ from syft.core.ids import ID_PROVIDER
 from syft.core.overload import overloaded
 from syft.core.session import session as _session
 from syft.grid import PrivateGridNetwork
-from syft.hook.attributes import TorchAttributes
-from syft.hook.framework_hook import FrameworkHook
-from syft.hook.torch_hook import TorchHook
+from syft.hooking.attributes import TorchAttributes
+from syft.hooking.framework_hook import FrameworkHook
+from syft.hooking.torch_hook import TorchHook
 from syft.sandbox import create_sandbox
 from syft.tensors.autograd import AutogradTensor
 from syft.tensors.local import LocalTensor

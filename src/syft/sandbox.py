@@ -10,7 +10,7 @@ import torch
 from syft.core.session import session
 from syft.exceptions import DependencyError
 from syft.grid import PrivateGridNetwork
-from syft.hook.torch_hook import TorchHook
+from syft.hooking.torch_hook import TorchHook
 from syft.workers.virtual import VirtualWorker
 
 WORKERS = ("bob", "theo", "jason", "alice", "andy", "jon")

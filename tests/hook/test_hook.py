@@ -19,9 +19,9 @@ from syft.core.abstract import AbstractTensor
 from syft.core.chain import Wrapper
 from syft.core.session import session
 from syft.exceptions import UnknownCommandError
-from syft.hook.attributes import TorchAttributes
-from syft.hook.framework_hook import FrameworkHook
-from syft.hook.torch_hook import TorchHook
+from syft.hooking.attributes import TorchAttributes
+from syft.hooking.framework_hook import FrameworkHook
+from syft.hooking.torch_hook import TorchHook
 from syft.tensors.logging import LoggingTensor
 from syft.tensors.native import TorchTensor
 from syft.tensors.pointer import PointerTensor

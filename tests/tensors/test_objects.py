@@ -62,12 +62,23 @@ def test_a_call_on_data_of_another_worker_is_refused(alice: Any, bob: Any) -> No
         double(torch.ones(1).send(alice))  # type: ignore[attr-defined]
 
 
-def test_what_a_callable_makes_of_private_data_stays_private(bob: Any) -> None:
+def test_the_owners_callable_runs_on_private_data_and_the_result_stays_private(bob: Any) -> None:
     secret = torch.tensor([7.0]).private_tensor(allowed_users=("ann",)).send(bob, user="ann")  # type: ignore[attr-defined]
-    result = sy.ObjectWrapper(lambda x: x + 1).send(bob)(secret)
+    bob.load_data([sy.ObjectWrapper(lambda x: x + 1).tag("#plus_one")])
+    (plus_one,) = bob.search("#plus_one")
+    result = plus_one(secret)
     with pytest.raises(sy.exceptions.GetNotPermittedError):
         result.get(user="eve")
     assert result.get(user="ann").item() == 8.0
+
+
+def test_a_callable_that_somebody_sent_does_not_run_on_private_data(bob: Any) -> None:
+    secret = torch.tensor([7.0]).private_tensor(allowed_users=("ann",)).send(bob, user="ann")  # type: ignore[attr-defined]
+    seen: list[Any] = []
+    spy = sy.ObjectWrapper(seen.append).send(bob)
+    with pytest.raises(sy.exceptions.GetNotPermittedError):
+        spy(secret)
+    assert seen == []
 
 
 def test_an_object_that_is_no_callable_cannot_be_called(bob: Any) -> None:

@@ -193,6 +193,11 @@ class AbstractTensor(AbstractObject):
         """Fetch what the chain points to; the types above the pointer stay on top."""
         return self.like(_as_child(self.child.get(*args, **kwargs))).wrap()
 
+    def put_back(self, value: Any) -> AbstractTensor:
+        """The inverse of `get`: a local value (a node of this type, or a plain tensor) where this chain keeps its own."""
+        below = value.child if type(value) is type(self) else value
+        return self.like(self.child.put_back(below))
+
 
 def _overrides(cls: type, *names: str) -> bool:
     return any(getattr(cls, n).__func__ is not getattr(AbstractTensor, n).__func__ for n in names)

@@ -37,21 +37,6 @@ class Share(torch.autograd.Function):
         return grad.get(), None, None, None, None
 
 
-class Reveal(torch.autograd.Function):
-    """A secret with a history is opened; the gradient is shared among the same holders."""
-
-    @staticmethod
-    def forward(ctx: Any, tensor: Any) -> Any:  # type: ignore[override]
-        secret = secret_of(tensor.child)
-        ctx.group = secret.locations, secret.crypto_provider, secret.protocol
-        return tensor.child.get()
-
-    @staticmethod
-    def backward(ctx: Any, grad: Any) -> Any:  # type: ignore[override]
-        holders, provider, protocol = ctx.group
-        return new_wrapper(_shared_node(grad, holders, provider, protocol, None))
-
-
 def secret_of(node: Any) -> Any:
     """The AdditiveSharingTensor of a chain, or None."""
     while node is not None and not isinstance(node, AdditiveSharingTensor):

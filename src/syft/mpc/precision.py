@@ -29,6 +29,7 @@ import torch
 from syft.core.abstract import AbstractTensor
 from syft.core.chain import Wrapper, new_wrapper
 from syft.core.hook_args import default_register_tensor
+from syft.core.overload import overloaded, overloads_chain
 from syft.core.spec import TensorSpec, make_spec
 from syft.exceptions import ChainError
 
@@ -48,6 +49,17 @@ class MixedPrecisionError(ChainError):
             f"x.float_precision().fix_precision(base={one.base}, "
             f"precision_fractional={one.float_fractional})."
         )
+
+
+def dropout(
+    input: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+) -> torch.Tensor:
+    """torch's dropout with a plain mask."""
+    if not training or p == 0:
+        return input
+    kept = torch.empty(input.shape).bernoulli_(1 - p)
+    mask = kept.div_(1 - p) if p < 1 else kept
+    return input.mul_(mask) if inplace else input * mask
 
 
 class FixedPrecisionTensor(AbstractTensor):
@@ -168,6 +180,23 @@ class FixedPrecisionTensor(AbstractTensor):
         return f"FixedPrecisionTensor>{self.child}"
 
     __repr__ = __str__
+
+    # -- public names ------------------------------------------------------------------------------
+
+    @staticmethod
+    @overloaded.module
+    def torch(module: Any) -> None:
+        """`torch.nn.functional.dropout`: its mask is public, so no product of secrets is spent on it."""
+
+        @overloaded.module
+        def nn(module: Any) -> None:
+            @overloaded.module
+            def functional(module: Any) -> None:
+                module.dropout = overloads_chain(dropout)
+
+            module.functional = functional
+
+        module.nn = nn
 
 
 def encode_number(value: float, scale: int) -> int:

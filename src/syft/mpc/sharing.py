@@ -168,6 +168,10 @@ class AdditiveSharingTensor(AbstractTensor):
                 pointer.ask(ForceObjectDeleteMessage((pointer.id_at_location,)))
         return value
 
+    def put_back(self, value: torch.Tensor) -> AdditiveSharingTensor:
+        """Integers that are here, shared among the same holders."""
+        return share_integers(value, self.locations, self.crypto_provider, self.protocol)
+
     def virtual_get(self) -> torch.Tensor:
         """The secret, read from holders in this process; the shares stay (for tests and debugging)."""
         return ring.reconstruct([p.location.get_obj(p.id_at_location) for p in self.pointers])

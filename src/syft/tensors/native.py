@@ -176,7 +176,7 @@ class TorchTensor:
         else:
             if not self.child.is_remote:
                 raise LocalTensorError("get")
-            value = self.child.get(*args, user=user, reason=reason, **kwargs)
+            value = transfer.fetch_chain(self, user=user, reason=reason, **kwargs)
         return become(self, value) if inplace else value
 
     def get_(self: Any, *args: Any, **kwargs: Any) -> Any:

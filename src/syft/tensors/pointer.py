@@ -115,10 +115,22 @@ class PointerTensor(ObjectPointer, AbstractTensor):
 
     def get(self, user: str | None = None, reason: str = "", deregister_ptr: bool = True) -> Any:
         """Fetch the value. The remote object goes with the last pointer to it; see NOTE [Who deletes]."""
-        value = self.ask(
-            ObjectRequestMessage((self._id_at_location, user, reason), keep=self.garbage_collect_data)
-        )
-        return take_over(value, self._speaker())
+        return self._fetch(user, reason, keep=self.garbage_collect_data)
+
+    def get_last(self, user: str | None = None, reason: str = "") -> Any:
+        """Fetch the value for the only holder of this pointer: it is handed over instead of copied."""
+        value = self._fetch(user, reason, keep=False)
+        self.garbage_collect_data = False
+        return value
+
+    def _fetch(self, user: str | None, reason: str, keep: bool) -> Any:
+        message = ObjectRequestMessage((self._id_at_location, user, reason), keep=keep)
+        return take_over(self.ask(message), self._speaker())
+
+    def put_back(self, value: Any) -> PointerTensor:
+        from syft.tensors.transfer import send_value
+
+        return send_value(value, self._location, None, True, obj_id=_pop_id())
 
     def forward_to(self, destination: Any, user: str | None = None) -> PointerTensor:
         """The worker sends the value on to another worker, not through here."""

@@ -7,6 +7,7 @@ stays connected to it: the gradient of a send is a fetch, of a fetch a send, of 
 from __future__ import annotations
 
 import copy
+import sys
 from typing import Any
 
 import torch
@@ -172,17 +173,55 @@ def fetch(tensor: Any, user: str | None = None, reason: str = "") -> torch.Tenso
     if tracked and not tensor.is_leaf:
         value = Get.apply(tensor, user, reason)  # type: ignore[no-untyped-call]
     else:
-        value = pointer.get(user=user, reason=reason)
+        # The gradient first: if one of the two is refused, both are still there.
+        has_gradient = tensor.is_leaf and tensor.grad is not None
+        gradient = _peek(tensor.grad, user, reason) if has_gradient else None
+        # References: the wrapper's, this variable, the argument of getrefcount. Somebody else's (an alias, the
+        # graph) would still need the remote value.
+        is_last = pointer.garbage_collect_data and sys.getrefcount(pointer) <= 3
+        value = (pointer.get_last if is_last else pointer.get)(user=user, reason=reason)
         if tensor.requires_grad:
             value.requires_grad_()
-            if tensor.is_leaf and tensor.grad is not None:
-                value.grad = fetch(tensor.grad, user, reason) if _is_remote(tensor.grad) else tensor.grad
+            value.grad = gradient
+            tensor.grad = None
         if isinstance(tensor, torch.nn.Parameter) and type(value) is torch.Tensor:
             value = _as_parameter(value)
     if type(value) is not Wrapper:
         _keep_identity(value, pointer)
     tensor.child = None
     return value  # type: ignore[no-any-return]
+
+
+def _peek(gradient: Any, user: str | None, reason: str) -> Any:
+    """A gradient, fetched and still there."""
+    return gradient.child.get(user=user, reason=reason) if _is_remote(gradient) else gradient
+
+
+class GetChain(torch.autograd.Function):
+    """A remote chain with a history -> its value here; the gradient goes where the chain keeps its values."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Any, options: dict[str, Any]) -> Any:
+        ctx.head = tensor.child
+        return tensor.child.get(**options)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:
+        return new_wrapper(ctx.head.put_back(grad.child if type(grad) is Wrapper else grad)), None
+
+
+def fetch_chain(tensor: Any, **options: Any) -> Any:
+    """The value of a chain whose values are elsewhere (shares, a type above a pointer), with its gradient."""
+    if tensor.requires_grad and torch.is_grad_enabled() and not tensor.is_leaf:
+        value = GetChain.apply(tensor, options)  # type: ignore[no-untyped-call]
+    else:
+        value = tensor.child.get(**options)
+        if tensor.requires_grad and isinstance(value, torch.Tensor):
+            value.requires_grad_()
+            if tensor.is_leaf and tensor.grad is not None:
+                value.grad = fetch_chain(tensor.grad, **options)
+    tensor.child = None
+    return value
 
 
 def _as_parameter(value: torch.Tensor) -> torch.nn.Parameter:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -92,10 +93,23 @@ def give_object(worker: Any, message: ObjectRequestMessage) -> Any:
     worker.policy.check_get(user, obj_id, worker.allowed_users(obj_id), reason)
     if type(obj) is Failure:
         obj.tell()
-    copy = private_copy(obj)
-    if not message.keep:
-        worker.rm_obj(obj_id)
-    return copy
+    if message.keep:
+        return private_copy(obj)
+    worker.rm_obj(obj_id)
+    return obj if _is_sole_reference(obj) else private_copy(obj)
+
+
+def _is_sole_reference(obj: Any) -> bool:
+    """Whether a removed tensor can be handed over as it is: nobody here has it or shares its memory.
+
+    Counted references: the caller's variable, this function's, and the argument of `getrefcount`; the storage is
+    held by the tensor and by the object that `untyped_storage` returns.
+    """
+    return (
+        type(obj) is torch.Tensor
+        and sys.getrefcount(obj) <= 3
+        and torch._C._storage_Use_Count(obj.untyped_storage()._cdata) <= 2
+    )
 
 
 def forward_object(worker: Any, message: ForwardMessage) -> None:

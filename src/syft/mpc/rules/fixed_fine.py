@@ -110,8 +110,8 @@ def _like(child: Any, node: FixedPrecisionTensor) -> FixedPrecisionTensor:
 def _times_number(child: Any, number: float) -> Any:
     """child * number, without leaving the ring where the result fits it.
 
-    For numbers close to 1 what is missing is subtracted. A small number is first a shift, as far as a power of
-    two goes. Error: 2^-11 of the result (of what is missing) and 2 units.
+    For numbers close to 1 what is missing is subtracted. A small number is a shift first, as far as one
+    goes. Error: 2^-11 of the result (of what is missing) and 2 units.
     """
     if 0.5 < number < 1:
         return ring.minus(child, _times_number(child, 1 - number))

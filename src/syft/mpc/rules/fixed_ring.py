@@ -91,7 +91,7 @@ def equals_zero(child: Any) -> Any:
     if _own(child, "equals_zero") is not None:
         return child.equals_zero()
     below, above = unstacked(less_than_zero(stacked([child, negated(child)])))
-    return from_public(1, minus(below, above))
+    return from_public(1, plus(below, above))
 
 
 def multiply_bit(bits: Any, child: Any) -> Any:

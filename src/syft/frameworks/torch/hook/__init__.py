@@ -1,5 +1,5 @@
 """Historical path of `TorchHook`: a module in 2019, a package in 2020."""
 
-from syft.hook.torch_hook import TorchHook
+from syft.hooking.torch_hook import TorchHook
 
 __all__ = ["TorchHook"]

@@ -1,8 +1,8 @@
-"""The historical path of `syft.hook.torch_hook`: the same module under an older name."""
+"""The historical path of `syft.hooking.torch_hook`: the same module under an older name."""
 
 import sys
 
-from syft.hook import torch_hook
-from syft.hook.torch_hook import *  # noqa: F403  (for editors and type checkers)
+from syft.hooking import torch_hook
+from syft.hooking.torch_hook import *  # noqa: F403  (for editors and type checkers)
 
 sys.modules[__name__] = torch_hook

@@ -13,7 +13,7 @@ import torch
 
 from syft.core.chain import Wrapper
 from syft.core.session import session
-from syft.hook.optimizers import follow_parameters
+from syft.hooking.optimizers import follow_parameters
 
 
 class ModuleAttribute:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import logging
-import sys
 from types import ModuleType
 from typing import Any
 
@@ -15,10 +14,10 @@ from syft.core.abstract import AbstractTensor
 from syft.core.identity import identity_of, known_identity
 from syft.core.public_names import IN_PLACE_OPERATORS, OPERATORS, REFLECTED_OPERATORS, function_named
 from syft.core.session import session
-from syft.hook import modules
-from syft.hook.attributes import TorchAttributes
-from syft.hook.framework_hook import FrameworkHook
-from syft.hook.optimizers import follow_parameters
+from syft.hooking import modules
+from syft.hooking.attributes import TorchAttributes
+from syft.hooking.framework_hook import FrameworkHook
+from syft.hooking.optimizers import follow_parameters
 from syft.tensors.native import TorchTensor
 from syft.tensors.private import PrivateTensor
 from syft.workers.base import BaseWorker
@@ -78,8 +77,6 @@ class TorchHook(FrameworkHook):
         self._hook_module()
         self._hook_optim()
         session.framework.eval_torch_modules()
-        # NB: `sy.hook` is this object. The room of the same name is found by `from syft.hook... import ...`.
-        sys.modules["syft"].hook = self  # type: ignore[attr-defined]
         torch.torch_hooked = 0  # type: ignore[attr-defined]
 
     # -- making things -----------------------------------------------------------------------------
