@@ -15,8 +15,6 @@ from bench import chain, plain_torch, pointers  # noqa: F401  (they register the
 from bench.harness import BENCHMARKS, Figure
 
 
-
-
 def _seconds(value: float | None) -> str:
     if value is None:
         return "-"

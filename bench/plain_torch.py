@@ -39,6 +39,8 @@ def plain_torch_after_hooking() -> list[Figure]:
         before = statistics.median(t[index] for t in plain)
         after = statistics.median(t[index] for t in hooked)
         figures.append(
-            Figure(name, after, before, "torch without the hook", "ratio 1.00 within noise", after / before < 1.1)
+            Figure(
+                name, after, before, "torch without the hook", "ratio 1.00 within noise", after / before < 1.1
+            )
         )
     return figures

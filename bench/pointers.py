@@ -31,7 +31,14 @@ def send_and_get() -> list[Figure]:
     x, buffer = torch.randn(1_000_000), torch.empty(1_000_000)
     memcpy, clone, ours = side_by_side(lambda: buffer.copy_(x), lambda: x.clone(), lambda: x.send(bob).get())  # type: ignore[attr-defined]
     return [
-        Figure("send().get(), 1e6 floats", ours, memcpy, "one memcpy", "<= 2 memcpy + 100 us", ours <= 2 * memcpy + 1e-4),
+        Figure(
+            "send().get(), 1e6 floats",
+            ours,
+            memcpy,
+            "one memcpy",
+            "<= 2 memcpy + 100 us",
+            ours <= 2 * memcpy + 1e-4,
+        ),
         Figure("  the same", ours, clone, "one clone (fresh memory)", "", None),
     ]
 
@@ -60,4 +67,8 @@ def remote_sgd_step() -> list[Figure]:
         lambda: _step(local, local_sgd, data, target),
         lambda: _step(remote, remote_sgd, remote_data, remote_target),
     )
-    return [Figure("SGD step, MLP 784-128-10, batch 64", ours, plain, "local step", "<= 2x local", ours <= 2 * plain)]
+    return [
+        Figure(
+            "SGD step, MLP 784-128-10, batch 64", ours, plain, "local step", "<= 2x local", ours <= 2 * plain
+        )
+    ]

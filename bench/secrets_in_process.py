@@ -62,7 +62,11 @@ def shared_mlp() -> list[Figure]:
     alice, bob, provider = _workers()
     torch.manual_seed(0)
     model: Any = torch.nn.Sequential(
-        torch.nn.Linear(784, 128), torch.nn.ReLU(), torch.nn.Linear(128, 64), torch.nn.ReLU(), torch.nn.Linear(64, 10)
+        torch.nn.Linear(784, 128),
+        torch.nn.ReLU(),
+        torch.nn.Linear(128, 64),
+        torch.nn.ReLU(),
+        torch.nn.Linear(64, 10),
     )
     plain_data = torch.randn(64, 784)
     model.fix_precision(base=2, precision_fractional=16).share(alice, bob, crypto_provider=provider)

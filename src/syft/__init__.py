@@ -22,6 +22,8 @@ from syft.grid import PrivateGridNetwork
 from syft.hooking.attributes import TorchAttributes
 from syft.hooking.framework_hook import FrameworkHook
 from syft.hooking.torch_hook import TorchHook
+from syft.mpc.precision import FixedPrecisionTensor
+from syft.mpc.sharing import AdditiveSharingTensor
 from syft.sandbox import create_sandbox
 from syft.tensors.autograd import AutogradTensor
 from syft.tensors.local import LocalTensor
@@ -60,9 +62,11 @@ def __getattr__(name: str) -> _Any:
 __all__ = [
     "ID_PROVIDER",
     "AbstractTensor",
+    "AdditiveSharingTensor",
     "AutogradTensor",
     "BaseWorker",
     "CallablePointer",
+    "FixedPrecisionTensor",
     "FrameworkHook",
     "LocalTensor",
     "LoggingTensor",

@@ -95,7 +95,9 @@ def training(hook: Any) -> None:
 def permissions(hook: Any) -> None:
     """The owner of data says who may have it; what is computed from it inherits that"""
     hospital = sy.VirtualWorker(hook, id="demo-hospital")
-    hospital.load_data([torch.tensor([61.0, 70.0, 58.0]).private_tensor(allowed_users=("dr_ada",)).tag("#ages")])  # type: ignore[attr-defined]
+    hospital.load_data(
+        [torch.tensor([61.0, 70.0, 58.0]).private_tensor(allowed_users=("dr_ada",)).tag("#ages")]
+    )  # type: ignore[attr-defined]
     (ages,) = hospital.search("#ages")
     mean = ages.mean()
     try:

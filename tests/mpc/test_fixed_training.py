@@ -70,8 +70,6 @@ def test_the_loss_follows_plain_training(
 ) -> None:
     torch.manual_seed(1)
     plain, x, y, loss_function = task()
-    if task is norms and precision == (10, 4):
-        pytest.skip("a variance of 1e-4 units is too coarse for two norms")
     model = copy.deepcopy(plain)
     plain_optimizer, model_optimizer = (OPTIMIZERS[optimizer](m.parameters()) for m in (plain, model))
     base, digits = precision
@@ -141,6 +139,26 @@ def test_gradients_cross_the_border_in_both_directions() -> None:
     assert leaf.is_leaf and leaf.requires_grad
     (leaf * leaf).sum().backward()
     torch.testing.assert_close(float_precision(leaf.grad), 2 * x.detach(), atol=1e-3, rtol=0)
+
+
+def test_a_fine_average_of_an_optimizer_is_an_ordinary_tensor_elsewhere() -> None:
+    parameter = fix_precision(torch.ones(3), 16, 2).requires_grad_()
+    optimizer = torch.optim.Adam([parameter], lr=0.1)
+    fix_optimizer(optimizer, 16, 2)
+    (parameter * torch.tensor([1.0, 2.0, 3.0])).sum().backward()
+    optimizer.step()
+    average = optimizer.state[parameter]["exp_avg"]
+    assert average.child.precision_fractional > average.child.float_fractional == 16
+    expected = torch.tensor([0.1, 0.2, 0.3])
+    for made, wanted in (
+        (average, expected),
+        (average + parameter.detach() * 0, expected),
+        (average * 10, 10 * expected),
+        (torch.stack([average, average])[1], expected),
+        (average.clone().mul_(2), 2 * expected),
+        (average.view(3, 1)[:, 0].abs().sum(), expected.sum()),
+    ):
+        torch.testing.assert_close(float_precision(made), wanted, atol=1e-3, rtol=0)
 
 
 def test_relu_and_max_pool_use_their_bits_again() -> None:

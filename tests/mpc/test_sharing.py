@@ -181,7 +181,9 @@ def test_reconstruct_gives_every_holder_the_value(group: Any) -> None:
 def test_refresh_changes_the_shares_and_not_the_secret(group: Any) -> None:
     secret = group(X)
     fresh = secret.refresh()
-    old, new = (s.child.pointers[0].location.get_obj(s.child.pointers[0].id_at_location) for s in (secret, fresh))
+    old, new = (
+        p.location.get_obj(p.id_at_location) for p in (secret.child.pointers[0], fresh.child.pointers[0])
+    )
     assert not torch.equal(old, new)
     assert torch.equal(fresh.get(), X)
     assert torch.equal(secret.zero().get(), torch.zeros_like(X))
@@ -202,7 +204,9 @@ def test_a_remote_tensor_is_shared_where_it_is(group: Any, make_worker: Any) -> 
     assert torch.equal(secret.get(), X)
 
 
-def test_a_private_remote_tensor_is_shared_only_by_those_who_may_have_it(group: Any, make_worker: Any) -> None:
+def test_a_private_remote_tensor_is_shared_only_by_those_who_may_have_it(
+    group: Any, make_worker: Any
+) -> None:
     hospital = make_worker("hospital")
     pointer = X.private_tensor(allowed_users=("ann",)).send(hospital, user="ann")  # type: ignore[attr-defined]
     with pytest.raises(sy.exceptions.GetNotPermittedError):
@@ -246,7 +250,7 @@ def test_floats_want_fix_precision_first(group: Any) -> None:
 
 
 def test_secrets_of_different_holders_do_not_mix(group: Any) -> None:
-    alice, bob, charlie = group.workers[:3]
+    alice, _, charlie = group.workers[:3]
     other = Y.share(alice, charlie, crypto_provider=group.provider)  # type: ignore[attr-defined]
     with pytest.raises(sy.exceptions.ChainError, match="different holders"):
         group(X) + other

@@ -3,6 +3,6 @@
 import sys
 
 from syft.core import ids
-from syft.core.ids import *  # noqa: F403  (for editors and type checkers)
+from syft.core.ids import *
 
 sys.modules[__name__] = ids

@@ -3,6 +3,6 @@
 import sys
 
 from syft.core import objects
-from syft.core.objects import *  # noqa: F403  (for editors and type checkers)
+from syft.core.objects import *
 
 sys.modules[__name__] = objects

@@ -3,6 +3,6 @@
 import sys
 
 from syft.workers import store
-from syft.workers.store import *  # noqa: F403  (for editors and type checkers)
+from syft.workers.store import *
 
 sys.modules[__name__] = store

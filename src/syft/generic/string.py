@@ -3,6 +3,6 @@
 import sys
 
 from syft.tensors import string
-from syft.tensors.string import *  # noqa: F403  (for editors and type checkers)
+from syft.tensors.string import *
 
 sys.modules[__name__] = string

@@ -3,6 +3,6 @@
 import sys
 
 from syft.core import abstract
-from syft.core.abstract import *  # noqa: F403  (for editors and type checkers)
+from syft.core.abstract import *
 
 sys.modules[__name__] = abstract

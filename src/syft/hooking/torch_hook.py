@@ -18,6 +18,7 @@ from syft.hooking import modules
 from syft.hooking.attributes import TorchAttributes
 from syft.hooking.framework_hook import FrameworkHook
 from syft.hooking.optimizers import follow_parameters
+from syft.mpc import fixed_methods, methods
 from syft.tensors.native import TorchTensor
 from syft.tensors.private import PrivateTensor
 from syft.workers.base import BaseWorker
@@ -76,6 +77,7 @@ class TorchHook(FrameworkHook):
         self._hook_worker_methods()
         self._hook_module()
         self._hook_optim()
+        self._hook_secrets()
         session.framework.eval_torch_modules()
         torch.torch_hooked = 0  # type: ignore[attr-defined]
 
@@ -246,6 +248,15 @@ class TorchHook(FrameworkHook):
     def _hook_optim(self) -> None:
         """From the first sent model on, optimizers bring the state of a parameter to where it is."""
         _add(torch.optim.Optimizer, "follow_parameters", staticmethod(follow_parameters))
+
+    def _hook_secrets(self) -> None:
+        """Fixed precision and secret sharing: `fix_precision`, `float_precision`, `share` and their relatives."""
+        for name, member in {**fixed_methods.TENSOR_METHODS, **methods.TENSOR_METHODS}.items():
+            _add(torch.Tensor, name, member)
+        for name, member in {**fixed_methods.MODULE_METHODS, "share": methods.share_module}.items():
+            _add(torch.nn.Module, name, member)
+        for name, member in fixed_methods.OPTIMIZER_METHODS.items():
+            _add(torch.optim.Optimizer, name, member)
 
 
 def _add(holder: Any, name: str, member: Any) -> None:

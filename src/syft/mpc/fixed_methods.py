@@ -55,10 +55,8 @@ def _decoded(tensor: torch.Tensor) -> torch.Tensor:
     if type(tensor) is not Wrapper or not isinstance(tensor.child, FixedPrecisionTensor):
         return tensor
     node = tensor.child
-    if not hasattr(type(node.child), "interpret") or isinstance(node.child, torch.Tensor):
-        return node.decode()
-    if hasattr(node.child, "truncate"):
-        return node.decode()  # shares: says what to call first
+    if isinstance(node.child, torch.Tensor) or hasattr(node.child, "truncate"):
+        return node.decode()  # of shares: says what to call first
     if not node.is_real:
         return new_wrapper(on_children(aten._to_copy.default, node.child, dtype=node.presented_dtype))
     wide = on_children(aten._to_copy.default, node.child, dtype=torch.float64)

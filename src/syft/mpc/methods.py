@@ -29,11 +29,11 @@ class Share(torch.autograd.Function):
     """A tensor with a history becomes a secret; the gradient of the secret is opened for it."""
 
     @staticmethod
-    def forward(ctx: Any, tensor: Any, holders: Any, provider: Any, protocol: Any, user: Any) -> Any:  # type: ignore[override]
+    def forward(ctx: Any, tensor: Any, holders: Any, provider: Any, protocol: Any, user: Any) -> Any:
         return new_wrapper(_shared_node(tensor, holders, provider, protocol, user))
 
     @staticmethod
-    def backward(ctx: Any, grad: Any) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, grad: Any) -> Any:
         return grad.get(), None, None, None, None
 
 
@@ -67,12 +67,14 @@ def share(
     comparison(protocol, len(holders))
     AdditiveSharingTensor(field=field)
     if self.requires_grad and not self.is_leaf and torch.is_grad_enabled():
-        shared = Share.apply(self, holders, provider, protocol, user)  # type: ignore[no-untyped-call]
+        shared = Share.apply(self, holders, provider, protocol, user)
     else:
         shared = new_wrapper(_shared_node(self, holders, provider, protocol, user))
         if self.requires_grad or requires_grad:
             if not shared.dtype.is_floating_point:
-                raise ValueError("Shared integers have no gradient. Call fix_precision() before share(requires_grad=True).")
+                raise ValueError(
+                    "Shared integers have no gradient. Call fix_precision() before share(requires_grad=True)."
+                )
             shared.requires_grad_()
             if self.is_leaf and self.grad is not None:
                 shared.grad = share(self.grad, *holders, crypto_provider=provider, protocol=protocol)
@@ -91,11 +93,15 @@ def _flat(owners: Any) -> list[Any]:
 def _shared_node(tensor: Any, holders: list[Any], provider: Any, protocol: Any, user: Any) -> Any:
     head = tensor.child if type(tensor) is Wrapper else tensor.detach()
     if secret_of(head) is not None:
-        raise ChainError("This tensor is shared already. Use it as it is, or `.get()` it first to share it anew.")
+        raise ChainError(
+            "This tensor is shared already. Use it as it is, or `.get()` it first to share it anew."
+        )
     if isinstance(head, FixedPrecisionTensor):
         return head.like(_shared_integers(head.child, holders, provider, protocol, user))
     if not isinstance(head, (torch.Tensor, PointerTensor)):
-        raise ChainError(f"A {type(head).__name__} cannot be shared. Share the plain tensor, then put the type on top.")
+        raise ChainError(
+            f"A {type(head).__name__} cannot be shared. Share the plain tensor, then put the type on top."
+        )
     dtype = head.dtype
     if dtype.is_floating_point or dtype.is_complex:
         raise TypeError(
@@ -105,7 +111,9 @@ def _shared_node(tensor: Any, holders: list[Any], provider: Any, protocol: Any, 
     return _shared_integers(head, holders, provider, protocol, user)
 
 
-def _shared_integers(values: Any, holders: list[Any], provider: Any, protocol: Any, user: Any) -> AdditiveSharingTensor:
+def _shared_integers(
+    values: Any, holders: list[Any], provider: Any, protocol: Any, user: Any
+) -> AdditiveSharingTensor:
     if isinstance(values, PointerTensor):
         return _share_there(values, holders, provider, protocol, user)
     return share_integers(values.to(torch.int64), holders, provider, protocol)
@@ -150,10 +158,12 @@ handlers.HANDLERS[ShareMessage] = split_and_send
 def _secret(tensor: Any, method: str) -> AdditiveSharingTensor:
     found = secret_of(tensor.child) if type(tensor) is Wrapper else None
     if found is None:
-        raise LocalTensorError(method) if type(tensor) is not Wrapper else ChainError(
-            f".{method} is for shared tensors. Call share(...) first."
+        raise (
+            LocalTensorError(method)
+            if type(tensor) is not Wrapper
+            else ChainError(f".{method} is for shared tensors. Call share(...) first.")
         )
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 def _over(tensor: Any, node: Any) -> Any:
@@ -217,10 +227,9 @@ TENSOR_METHODS: dict[str, Any] = {
 def share_module(self: Any, *owners: Any, **kwargs: Any) -> Any:
     """Share parameters and buffers that are in fixed precision, in place; returns self."""
     for tensor in (*self.parameters(), *self.buffers()):
-        if type(tensor) is Wrapper or not tensor.is_floating_point():
-            if type(tensor) is Wrapper:
-                tensor.share_(*owners, **kwargs)
-        else:
+        if type(tensor) is Wrapper:
+            share_(tensor, *owners, **kwargs)
+        elif tensor.is_floating_point():
             raise TypeError(
                 "The parameters of this model are floats. Call model.fix_precision() before model.share(...)."
             )

@@ -11,7 +11,13 @@ from typing import Any, NoReturn
 import torch
 
 from syft.core.abstract import AbstractTensor
-from syft.core.hook_args import get_child, one, register_backward_func, register_forward_func, register_type_rule
+from syft.core.hook_args import (
+    get_child,
+    one,
+    register_backward_func,
+    register_forward_func,
+    register_type_rule,
+)
 from syft.core.ids import ID_PROVIDER
 from syft.core.session import session
 from syft.exceptions import ChainError, ValueNotHereError
@@ -139,24 +145,24 @@ class AdditiveSharingTensor(AbstractTensor):
 
     def truncate(self, divisor: int) -> AdditiveSharingTensor:
         """x / divisor, rounded to one of the two integers next to it."""
-        return self.run(truncate.truncate, divisor)  # type: ignore[no-any-return]
+        return self.run(truncate.truncate, divisor)
 
     def less_than_zero(self) -> AdditiveSharingTensor:
-        return self.run(comparison(self.protocol).is_negative)  # type: ignore[no-any-return]
+        return self.run(comparison(self.protocol).is_negative)
 
     def equals_zero(self) -> AdditiveSharingTensor:
-        return self.run(comparison(self.protocol).is_zero)  # type: ignore[no-any-return]
+        return self.run(comparison(self.protocol).is_zero)
 
     def multiply_bit(self, bits: AdditiveSharingTensor) -> AdditiveSharingTensor:
-        return self.run(beaver.spdz_mul, bits)  # type: ignore[no-any-return]
+        return self.run(beaver.spdz_mul, bits)
 
     def leading_bit(self, size: int) -> AdditiveSharingTensor:
         """Shape (size, *shape): row i is 1 where 2^i <= x < 2^(i+1)."""
-        return self.run(derived.leading_bit, size)  # type: ignore[no-any-return]
+        return self.run(derived.leading_bit, size)
 
     def maximum_along(self, dim: int) -> tuple[AdditiveSharingTensor, AdditiveSharingTensor]:
         """The maximum along `dim`, and a 0/1 tensor that shows where it is."""
-        return self.run(derived.maximum_and_place, dim)  # type: ignore[no-any-return]
+        return self.run(derived.maximum_and_place, dim)
 
     # -- opening -----------------------------------------------------------------------------------
 
@@ -183,12 +189,14 @@ class AdditiveSharingTensor(AbstractTensor):
     def refresh(self) -> AdditiveSharingTensor:
         """The same secret under new shares."""
         zero = self.zero(self.shape)
-        return self.run(_add, zero)  # type: ignore[no-any-return]
+        return self.run(_add, zero)
 
     def zero(self, shape: Any = None) -> AdditiveSharingTensor:
         """A secret of zeros, with the same holders."""
         size = tuple(self.shape if shape is None else shape)
-        return share_integers(torch.zeros(size, dtype=torch.int64), self.locations, self.crypto_provider, self.protocol)
+        return share_integers(
+            torch.zeros(size, dtype=torch.int64), self.locations, self.crypto_provider, self.protocol
+        )
 
     def refuse_reading(self, request: str) -> NoReturn:
         where = "split among " + ", ".join(map(str, self.child))

@@ -29,7 +29,7 @@ class ObjectWrapper(AbstractObject):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.obj(*args, **kwargs)
 
-    def send(self, worker: Any, garbage_collect_data: bool = True) -> ObjectPointer:
+    def send(self, worker: Any, garbage_collect_data: bool = True) -> Any:
         """Put the object on a worker in this process; returns a pointer to it."""
         return send_object(self, worker, garbage_collect_data)
 

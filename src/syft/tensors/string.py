@@ -45,13 +45,13 @@ class String(AbstractObject):
         return send_object(self, worker, garbage_collect_data)
 
     def __eq__(self, other: object) -> bool:
-        return self.child == _plain(other)
+        return bool(self.child == _plain(other))
 
     def __hash__(self) -> int:
         return hash(self.child)
 
     def __str__(self) -> str:
-        return self.child
+        return str(self.child)
 
     def __repr__(self) -> str:
         return f"String({self.child!r})"

@@ -3,6 +3,6 @@
 import sys
 
 from syft.core import overload
-from syft.core.overload import *  # noqa: F403  (for editors and type checkers)
+from syft.core.overload import *
 
 sys.modules[__name__] = overload

@@ -3,6 +3,6 @@
 import sys
 
 from syft.hooking import attributes
-from syft.hooking.attributes import *  # noqa: F403  (for editors and type checkers)
+from syft.hooking.attributes import *
 
 sys.modules[__name__] = attributes

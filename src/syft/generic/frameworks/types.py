@@ -3,6 +3,6 @@
 import sys
 
 from syft.core import types
-from syft.core.types import *  # noqa: F403  (for editors and type checkers)
+from syft.core.types import *
 
 sys.modules[__name__] = types

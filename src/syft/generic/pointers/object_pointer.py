@@ -3,6 +3,6 @@
 import sys
 
 from syft.tensors import object_pointer
-from syft.tensors.object_pointer import *  # noqa: F403  (for editors and type checkers)
+from syft.tensors.object_pointer import *
 
 sys.modules[__name__] = object_pointer

@@ -3,6 +3,6 @@
 import sys
 
 from syft.tensors import object_wrapper
-from syft.tensors.object_wrapper import *  # noqa: F403  (for editors and type checkers)
+from syft.tensors.object_wrapper import *
 
 sys.modules[__name__] = object_wrapper

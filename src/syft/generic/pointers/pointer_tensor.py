@@ -3,6 +3,6 @@
 import sys
 
 from syft.tensors import pointer
-from syft.tensors.pointer import *  # noqa: F403  (for editors and type checkers)
+from syft.tensors.pointer import *
 
 sys.modules[__name__] = pointer

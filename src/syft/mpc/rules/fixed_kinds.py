@@ -105,6 +105,8 @@ def dtype_of(value: Any) -> torch.dtype:
 def units(value: Any, like: FixedPrecisionTensor) -> Any:
     """An operand as integers in the units of the reals of `like`."""
     if is_node(value):
+        if value.is_fine:
+            return ring.truncate(value.child, value.scale // value.float_scale)
         return value.child if value.is_real else ring.times(value.child, like.float_scale)
     if isinstance(value, torch.Tensor):
         return encode_integers(value, like.float_scale)

@@ -25,7 +25,7 @@ def _how(x: AST) -> dict[str, Any]:
 
 
 def _difference(x: Any, y: Any) -> AST:
-    return sub(x, y) if isinstance(x, AST) else rsub(y, x)  # type: ignore[no-any-return]
+    return sub(x, y) if isinstance(x, AST) else rsub(y, x)
 
 
 def _not(bits: Any) -> Any:
@@ -206,6 +206,6 @@ def interpret(cls: Any, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     raise UnsupportedOperationError(
         str(func),
         cls,
-        "Shared integers have arithmetic, comparisons, products, extremes and rearrangements; for functions of reals call "
-        "fix_precision() before share().",
+        "Shared integers have arithmetic, comparisons, products, extremes and rearrangements; for functions of reals "
+        "call fix_precision() before share().",
     )

@@ -3,6 +3,6 @@
 import sys
 
 from syft.hooking import torch_hook
-from syft.hooking.torch_hook import *  # noqa: F403  (for editors and type checkers)
+from syft.hooking.torch_hook import *
 
 sys.modules[__name__] = torch_hook

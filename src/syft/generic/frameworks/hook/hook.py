@@ -3,6 +3,6 @@
 import sys
 
 from syft.hooking import framework_hook
-from syft.hooking.framework_hook import *  # noqa: F403  (for editors and type checkers)
+from syft.hooking.framework_hook import *
 
 sys.modules[__name__] = framework_hook

@@ -3,6 +3,6 @@
 import sys
 
 from syft.core import hook_args
-from syft.core.hook_args import *  # noqa: F403  (for editors and type checkers)
+from syft.core.hook_args import *
 
 sys.modules[__name__] = hook_args

@@ -3,6 +3,6 @@
 import sys
 
 from syft.tensors import logging
-from syft.tensors.logging import *  # noqa: F403  (for editors and type checkers)
+from syft.tensors.logging import *
 
 sys.modules[__name__] = logging

@@ -3,6 +3,6 @@
 import sys
 
 from syft.tensors import autograd
-from syft.tensors.autograd import *  # noqa: F403  (for editors and type checkers)
+from syft.tensors.autograd import *
 
 sys.modules[__name__] = autograd

@@ -3,6 +3,6 @@
 import sys
 
 from syft.tensors import multi_pointer
-from syft.tensors.multi_pointer import *  # noqa: F403  (for editors and type checkers)
+from syft.tensors.multi_pointer import *
 
 sys.modules[__name__] = multi_pointer

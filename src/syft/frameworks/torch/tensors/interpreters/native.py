@@ -3,6 +3,6 @@
 import sys
 
 from syft.tensors import native
-from syft.tensors.native import *  # noqa: F403  (for editors and type checkers)
+from syft.tensors.native import *
 
 sys.modules[__name__] = native

@@ -3,6 +3,6 @@
 import sys
 
 from syft.tensors import numpy_array
-from syft.tensors.numpy_array import *  # noqa: F403  (for editors and type checkers)
+from syft.tensors.numpy_array import *
 
 sys.modules[__name__] = numpy_array

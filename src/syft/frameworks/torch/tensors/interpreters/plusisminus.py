@@ -3,6 +3,6 @@
 import sys
 
 from syft.tensors import plusisminus
-from syft.tensors.plusisminus import *  # noqa: F403  (for editors and type checkers)
+from syft.tensors.plusisminus import *
 
 sys.modules[__name__] = plusisminus

@@ -3,6 +3,6 @@
 import sys
 
 from syft.tensors import polynomial
-from syft.tensors.polynomial import *  # noqa: F403  (for editors and type checkers)
+from syft.tensors.polynomial import *
 
 sys.modules[__name__] = polynomial

@@ -3,6 +3,6 @@
 import sys
 
 from syft.tensors import private
-from syft.tensors.private import *  # noqa: F403  (for editors and type checkers)
+from syft.tensors.private import *
 
 sys.modules[__name__] = private
