@@ -405,3 +405,11 @@ def test_ids_given_for_a_test_are_used_in_order(bob: Any) -> None:
     pointers = [bob.remote.torch.zeros(1) for _ in range(3)]
     assert [p.id_at_location for p in pointers] == [1, 2, 3]
     assert list(itertools.islice(bob._objects, 3)) == [1, 2, 3]
+
+
+def test_a_worker_made_again_is_the_same_place(make_worker: Any) -> None:
+    """A notebook cell that is run twice: pointers made before and after work together."""
+    before = torch.ones(2).send(make_worker("dora"))
+    after = torch.ones(2).send(make_worker("dora"))
+    assert (before + after).get().tolist() == [2.0, 2.0]
+    assert before.move("dora").copy().get().tolist() == [1.0, 1.0]

@@ -32,7 +32,7 @@ def _tensors(module: torch.nn.Module) -> Iterator[Any]:
 
 
 def _is_remote(tensor: Any) -> bool:
-    return type(tensor) is Wrapper and tensor.child is not None and tensor.child.location is not None
+    return type(tensor) is Wrapper and tensor.child is not None and tensor.child.is_remote
 
 
 def send(self: Any, *dest: Any, force_send: bool = False, **kwargs: Any) -> Any:
@@ -49,7 +49,7 @@ def send(self: Any, *dest: Any, force_send: bool = False, **kwargs: Any) -> Any:
 def get(self: Any, **kwargs: Any) -> Any:
     """Fetch parameters, their gradients and buffers, in place; returns self. What is here stays here."""
     for tensor in _tensors(self):
-        if _is_remote(tensor) or (type(tensor) is Wrapper and hasattr(tensor.child, "locations")):
+        if _is_remote(tensor):
             tensor.get_(**kwargs)
     return self
 

@@ -133,7 +133,7 @@ class AdditiveSharingTensor(AbstractTensor):
         return tuple(self.nodes(part) for part in result)
 
     def check_same_holders(self, other: AdditiveSharingTensor) -> None:
-        if list(self.child) != list(other.child) or self.crypto_provider is not other.crypto_provider:
+        if list(self.child) != list(other.child) or self.crypto_provider.id != other.crypto_provider.id:
             raise ChainError(
                 f"Two secrets with different holders met: one is held by {', '.join(map(str, self.child))} with provider "
                 f"{self.crypto_provider.id}, the other by {', '.join(map(str, other.child))} with provider "

@@ -197,7 +197,7 @@ class TorchTensor:
         target = session.require_local_worker().get_worker(location, fail_hard=True)
         if type(self) is not Wrapper or not isinstance(self.child, PointerTensor):
             return self.send(target, user=user, inplace=True)
-        if self.child.location is target:
+        if self.child.location.id == target.id:
             return self
         move = transfer.move_leaf if self.is_leaf else transfer.move
         return become(self, move(self, target, user))

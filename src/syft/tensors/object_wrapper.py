@@ -78,7 +78,7 @@ def as_argument(value: Any, beside: ObjectPointer) -> Any:
 
     node = getattr(value, "child", None) if getattr(value, "is_wrapper", False) else value
     if isinstance(node, ObjectPointer):
-        if node.location is not beside.location:
+        if node.location.id != beside.location.id:
             raise TensorsNotCollocatedException(beside, node, "a remote call")
         return Ref(node.id_at_location)
     return value

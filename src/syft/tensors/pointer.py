@@ -209,7 +209,7 @@ def _repeat(func: Any, args: Any) -> PointerTensor | None:
         if kind is PointerTensor:
             if first is None:
                 first = value
-            elif value._location is not first._location:
+            elif value._location is not first._location and value._location.id != first._location.id:
                 return None
             key.append(value._spec)
             refs.append(Ref(value._id_at_location))
@@ -262,7 +262,7 @@ class _Call:
                 if self.location is None:
                     self.location = location
                     self.first = value
-                elif location is not self.location:
+                elif location is not self.location and location.id != self.location.id:
                     raise TensorsNotCollocatedException(self.first, value, str(self.func))
                 key.append(value._spec)
                 refs.append(Ref(value._id_at_location))

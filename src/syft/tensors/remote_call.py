@@ -55,7 +55,7 @@ class _Recipe:
         location = first.child.location
         local = [index for index, tensor in enumerate(self.tensors) if type(tensor) is not Wrapper]
         for tensor in self.tensors:
-            if type(tensor) is Wrapper and tensor.child.location is not location:
+            if type(tensor) is Wrapper and tensor.child.location.id != location.id:
                 raise TensorsNotCollocatedException(first.child, tensor.child, self.name)
         for index in local:
             tensor = self.tensors[index]

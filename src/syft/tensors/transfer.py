@@ -137,7 +137,7 @@ def _is_remote(tensor: Any) -> bool:
 
 def _send_gradient(grad: Any, location: Any) -> Any:
     if _is_remote(grad):
-        return grad if grad.child.location is location else move(grad, location)
+        return grad if grad.child.location.id == location.id else move(grad, location)
     if grad.requires_grad and torch.is_grad_enabled():
         return Send.apply(grad, location, None, True)  # type: ignore[no-untyped-call]
     return new_wrapper(send_value(grad.detach(), location, None, True, obj_id=ID_PROVIDER.pop()))
@@ -238,7 +238,7 @@ def _keep_identity(value: torch.Tensor, pointer: PointerTensor) -> None:
 
 def move(tensor: Any, location: Any, user: str | None = None) -> torch.Tensor:
     """A pointer to the same value on another worker; the value does not pass through here."""
-    if tensor.child.location is location:
+    if tensor.child.location.id == location.id:
         return tensor  # type: ignore[no-any-return]
     if tensor.requires_grad and torch.is_grad_enabled():
         return Move.apply(tensor, location, user)  # type: ignore[no-any-return, no-untyped-call]
