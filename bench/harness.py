@@ -40,6 +40,8 @@ def benchmark(function: Callable[[], list[Figure]]) -> Callable[[], list[Figure]
 
 
 def calls_per_run(run: Run, seconds: float = 0.02) -> int:
+    """How many calls fill a run. The first call fills caches, and is not counted."""
+    run()
     started, calls = time.perf_counter(), 0
     while time.perf_counter() - started < seconds:
         run()

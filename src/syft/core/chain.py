@@ -36,6 +36,10 @@ _disable_torch_function = torch._C.DisableTorchFunctionSubclass
 _plain_data: Any = torch.Tensor.data
 
 
+#: `tensor.grad`, `tensor.shape` and the like arrive as the descriptor's bound `__get__` and `__set__`.
+_PropertyAccess = type(torch.Tensor.grad.__get__)
+
+
 class Wrapper(torch.Tensor):
     """A tensor with no storage of its own whose behaviour is that of its `.child`."""
 
@@ -54,6 +58,9 @@ class Wrapper(torch.Tensor):
     def __torch_function__(
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        if func.__class__ is _PropertyAccess:
+            with _disable_torch_function():
+                return func(*args)
         kwargs = kwargs or {}
         if len(types) > 1 and any(issubclass(t, AbstractTensor) for t in types):
             return on_bare_nodes(func, args, kwargs)

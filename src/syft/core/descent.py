@@ -12,6 +12,7 @@ import torch
 
 from syft.core import hook_args
 from syft.core.hook_args import _backward_of, _build_part, _build_walk, _forward_of, _identity, _is_node_type
+from syft.core.ops import facts_of
 from syft.exceptions import ChainError, MixedChainsError
 
 Descent = tuple[Any, dict[str, Any], Any, Any]
@@ -24,7 +25,12 @@ def descend(level: type, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any
     the node type to ask next (None when only plain tensors are left). Plain tensors pass as they are:
     the level below lifts them if it has to.
     """
-    key = (level, func, hook_args.signature(args), hook_args.signature((kwargs,)) if kwargs else None)
+    key = (
+        level,
+        facts_of(func),
+        hook_args.signature(args),
+        hook_args.signature((kwargs,)) if kwargs else None,
+    )
     step = hook_args.hook_method_args_functions.get(key)
     if step is None:
         step = _build_descent(level, func, args, kwargs)
@@ -134,7 +140,7 @@ def rewrap_response(level: type, func: Any, response: Any, template: Any) -> Any
     attributes = template.get_class_attributes() if template is not None else {}
     if isinstance(response, torch.Tensor):
         return _backward_of(level)(response, **attributes)
-    key = (func, level, hook_args.signature((response,)))
+    key = (facts_of(func), level, hook_args.signature((response,)))
     wrap = hook_args.hook_method_response_functions.get(key)
     if wrap is None:
         put_back = _backward_of(level)

@@ -78,14 +78,13 @@ def _functional_twin(func: OpOverload) -> OpOverload | None:
     return None
 
 
-_facts: dict[OpOverload, OpFacts] = {}
-
-
-def facts_of(func: OpOverload) -> OpFacts:
-    facts = _facts.get(func)
-    if facts is None:
-        facts = _facts[func] = OpFacts(func)
-    return facts
+def facts_of(func: Any) -> OpFacts:
+    """The facts of an overload. Kept on it: torch's overloads hash in Python, which costs more than all else here."""
+    try:
+        return func._syft_facts  # type: ignore[no-any-return]
+    except AttributeError:
+        facts = func._syft_facts = OpFacts(func)
+        return facts
 
 
 def written_argument(facts: OpFacts, index: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

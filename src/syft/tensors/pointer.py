@@ -102,10 +102,9 @@ class PointerTensor(ObjectPointer, AbstractTensor):
 
     @classmethod
     def interpret(cls, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if not kwargs:
-            result = _repeat(func, args)
-            if result is not None:
-                return result
+        result = _repeat(func, args, kwargs)
+        if result is not _MISSED:
+            return result
         call = _Call(func)
         refs = call.scan(args)
         ref_kwargs = {name: call.scan_one(name, value) for name, value in kwargs.items()}
@@ -192,16 +191,19 @@ def new_pointer(location: Any, obj_id: Any, spec: TensorSpec) -> PointerTensor:
 _new = PointerTensor.__new__
 
 
-_NUMBERS = frozenset({int, float, bool, type(None)})
+#: Arguments that are sent, and compared, as they are.
+_PLAIN = frozenset({int, float, bool, type(None), torch.dtype, str})
+_MISSED = object()
 
 
-def _repeat(func: Any, args: Any) -> PointerTensor | None:
-    """The result of a plain operation whose like was run before; None if `_Call` has to look closer.
+def _repeat(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """The result of a plain operation whose like was run before; `_MISSED` if `_Call` has to look closer.
 
-    Most operations by far are of this kind: pointers of one place and numbers in, one new tensor out. Same
-    as `_Call`, without its bookkeeping (see bench/pointers.py).
+    Most operations by far are of this kind: pointers of one place and numbers in, one new tensor out or the first
+    argument written into. Same as `_Call`, without its bookkeeping (see bench/pointers.py).
     """
-    key: list[Any] = [facts_of(func)]
+    facts = facts_of(func)
+    key: list[Any] = [facts]
     refs: list[Any] = []
     first: PointerTensor | None = None
     for value in args:
@@ -209,26 +211,41 @@ def _repeat(func: Any, args: Any) -> PointerTensor | None:
         if kind is PointerTensor:
             if first is None:
                 first = value
-            elif value._location is not first._location and value._location.id != first._location.id:
-                return None
+            elif value._location is not first._location:
+                return _MISSED
             key.append(value._spec)
-            refs.append(Ref(value._id_at_location))
-        elif kind in _NUMBERS:
+            value = Ref(value._id_at_location)
+        elif kind in _PLAIN:
             key.append(kind)
             key.append(value)
-            refs.append(value)
+        elif kind is list:
+            key.append((list, len(value)))
+            for item in value:
+                if type(item) is not int:
+                    return _MISSED
+                key.append(int)
+                key.append(item)
         else:
-            return None
+            return _MISSED
+        refs.append(value)
+    for name, value in kwargs.items():
+        if type(value) not in _PLAIN:
+            return _MISSED
+        key.append(name)
+        key.append(type(value))
+        key.append(value)
     answer = shapes.remembered(key)
-    if answer is None or answer.spec is None or first is None:
-        return None
-    location, new_id = first._location, _pop_id()
+    if answer is None or first is None:
+        return _MISSED
     speaker = first._owner or session.local_worker
-    speaker.send_msg(Operation(key[0].name, None, refs, _NOTHING, (new_id,)), location)
-    return new_pointer(location, new_id, answer.spec)
-
-
-_NOTHING: dict[str, Any] = {}
+    if answer.spec is not None:
+        new_id = _pop_id()
+        speaker.send_msg(Operation(facts.name, None, refs, kwargs, (new_id,)), first._location)
+        return new_pointer(first._location, new_id, answer.spec)
+    if answer.parts == _WRITTEN and answer.kind is None and args[0] is first:
+        speaker.send_msg(Operation(facts.name, None, refs, kwargs, ()), first._location)
+        return first
+    return _MISSED
 
 
 #: Parts of the names of operations whose results are not dense, which a pointer could not describe.

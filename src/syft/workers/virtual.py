@@ -18,5 +18,4 @@ class VirtualWorker(BaseWorker):
             message = ObjectMessage(private_copy(message.object), message.id, message.allowed, message.user)
         return location._recv_msg(message)
 
-    def _recv_msg(self, message: Any) -> Any:
-        return self.recv_msg(message)
+    _recv_msg = BaseWorker.recv_msg
