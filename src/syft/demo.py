@@ -95,9 +95,8 @@ def training(hook: Any) -> None:
 def permissions(hook: Any) -> None:
     """The owner of data says who may have it; what is computed from it inherits that"""
     hospital = sy.VirtualWorker(hook, id="demo-hospital")
-    hospital.load_data(
-        [torch.tensor([61.0, 70.0, 58.0]).private_tensor(allowed_users=("dr_ada",)).tag("#ages")]
-    )  # type: ignore[attr-defined]
+    data: Any = torch.tensor([61.0, 70.0, 58.0])
+    hospital.load_data([data.private_tensor(allowed_users=("dr_ada",)).tag("#ages")])
     (ages,) = hospital.search("#ages")
     mean = ages.mean()
     try:
@@ -105,6 +104,38 @@ def permissions(hook: Any) -> None:
     except sy.exceptions.GetNotPermittedError as error:
         print(f"  mallory: {error}")
     print(f"  dr_ada: {mean.get(user='dr_ada').item():.1f}")
+
+
+@step
+def secrets(hook: Any) -> None:
+    """A tensor can be split into secret shares: workers compute on what none of them can read"""
+    alice, bob, carol = (sy.VirtualWorker(hook, id=f"demo-{name}") for name in ("alice", "bob", "carol"))
+    salaries: Any = torch.tensor([31.5, 48.2, 27.9, 90.1])
+    secret = salaries.fix_precision(base=2, precision_fractional=16).share(alice, bob, crypto_provider=carol)
+    first, second = (p.location.get_obj(p.id_at_location) for p in secret.child.child.pointers)
+    print(f"  what alice has: {first.tolist()[:2]} ...")
+    print(f"  what bob has:   {second.tolist()[:2]} ...")
+    print(f"  mean, opened:   {secret.mean().get().float_precision().item():.3f}")
+    print(f"  the highest:    number {secret.argmax().get().float_precision().int().item()}")
+
+    torch.manual_seed(0)
+    model: Any = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
+    data, target = torch.randn(32, 4), torch.randn(32, 1)
+
+    def shared(tensor: Any) -> Any:
+        return tensor.fix_precision(base=2, precision_fractional=16).share(alice, bob, crypto_provider=carol)
+
+    model.fix_precision(base=2, precision_fractional=16).share(alice, bob, crypto_provider=carol)
+    x, y = shared(data), shared(target)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    losses = []
+    for _ in range(10):
+        optimizer.zero_grad()
+        loss: Any = F.mse_loss(model(x), y)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.get().float_precision().item())
+    print(f"  a network trained on shares: loss {losses[0]:.3f} -> {losses[-1]:.3f}")
 
 
 def main() -> None:

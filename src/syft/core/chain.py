@@ -37,7 +37,7 @@ _plain_data: Any = torch.Tensor.data
 
 
 #: `tensor.grad`, `tensor.shape` and the like arrive as the descriptor's bound `__get__` and `__set__`.
-_PropertyAccess = type(torch.Tensor.grad.__get__)
+_PropertyAccess = type(vars(torch._C.TensorBase)["grad"].__get__)
 
 
 class Wrapper(torch.Tensor):
