@@ -274,7 +274,7 @@ def test_location_and_owner_of_a_model(me: Any, alice: Any, bob: Any) -> None:
     assert model.move(me).location is None
     assert len(alice._objects) == 0
     model[0].send(bob)
-    with pytest.raises((AttributeError, RuntimeError)):
+    with pytest.raises(sy.exceptions.ChainError, match=r"several places \(bob, here\)"):
         model.location
     assert model.get().location is None
 

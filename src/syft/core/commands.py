@@ -29,6 +29,38 @@ REFUSED_ATEN = frozenset(
     _sparse_csc_tensor_unsafe _sparse_bsr_tensor_unsafe _sparse_bsc_tensor_unsafe""".split()
 )
 
+#: Of the operations that torch keeps to itself (`_name`), those that ordinary programs reach. No others are run.
+INTERNAL_ATEN = frozenset(
+    """_adaptive_avg_pool2d _adaptive_avg_pool2d_backward _adaptive_avg_pool3d _adaptive_avg_pool3d_backward
+    _addmm_activation _aminmax _batch_norm_impl_index _batch_norm_no_update _batch_norm_with_update
+    _batch_norm_with_update_functional _cdist_backward _cdist_forward _cholesky_solve_helper _chunk_cat _conj
+    _conj_physical _convolution _convolution_double_backward _ctc_loss _ctc_loss_backward _cummax_helper
+    _cummin_helper _dirichlet_grad _embedding_bag _embedding_bag_backward _embedding_bag_dense_backward
+    _embedding_bag_forward_only _embedding_bag_per_sample_weights_backward _euclidean_dist _fft_c2c _fft_c2r
+    _fft_r2c _fused_dropout _fused_rms_norm _fused_rms_norm_backward _grid_sampler_2d_cpu_fallback
+    _grid_sampler_2d_cpu_fallback_backward _histogramdd_bin_edges _histogramdd_from_bin_cts
+    _histogramdd_from_bin_tensors _index_put_impl _index_put_impl_ _int_mm _is_all_true _is_any_true _lazy_clone
+    _linalg_check_errors _linalg_det _linalg_eigh _linalg_eigvals _linalg_slogdet _linalg_solve_ex _linalg_svd
+    _log_softmax _log_softmax_backward_data _logcumsumexp _lu_with_info _masked_scale _masked_softmax
+    _masked_softmax_backward _native_batch_norm_legit _native_batch_norm_legit_functional
+    _native_batch_norm_legit_no_training _native_multi_head_attention _neg_view _pack_padded_sequence
+    _pack_padded_sequence_backward _pad_packed_sequence _pdist_backward _pdist_forward _prelu_kernel
+    _prelu_kernel_backward _reshape_copy _safe_softmax _sample_dirichlet _scaled_dot_product_attention_math
+    _scaled_dot_product_efficient_attention _scaled_dot_product_efficient_attention_backward
+    _scaled_dot_product_flash_attention _scaled_dot_product_flash_attention_backward
+    _scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention_for_cpu_backward
+    _segment_reduce_backward _slow_conv2d_backward _slow_conv2d_forward _softmax _softmax_backward_data _stack
+    _standard_gamma _standard_gamma_grad _thnn_differentiable_gru_cell_backward
+    _thnn_differentiable_lstm_cell_backward _thnn_fused_gru_cell _thnn_fused_gru_cell_backward
+    _thnn_fused_lstm_cell _thnn_fused_lstm_cell_backward _to_copy _transform_bias_rescale_qkv
+    _transformer_encoder_layer_fwd _trilinear _unique _unique2 _unsafe_index _unsafe_index_put
+    _unsafe_masked_index _unsafe_masked_index_put_accumulate _unsafe_view _upsample_bicubic2d_aa
+    _upsample_bicubic2d_aa_backward _upsample_bilinear2d_aa _upsample_bilinear2d_aa_backward
+    _upsample_nearest_exact1d _upsample_nearest_exact1d_backward _upsample_nearest_exact2d
+    _upsample_nearest_exact2d_backward _upsample_nearest_exact3d _upsample_nearest_exact3d_backward _weight_norm
+    _weight_norm_differentiable_backward _weight_norm_interface _weight_norm_interface_backward""".split()
+)
+
 #: Public names that leave the tensor world (Python values, callbacks, storages, autograd, files).
 REFUSED_PUBLIC = frozenset(
     """apply_ map_ map2_ numpy tolist item data_ptr storage untyped_storage storage_type share_memory_
@@ -59,9 +91,17 @@ def aten_operations() -> frozenset[str]:
     for full in torch._C._dispatch_get_all_op_names():
         namespace, _, signature = full.partition("::")
         name, _, overload = signature.partition(".")
-        if namespace in NAMESPACES and name not in REFUSED_ATEN:
+        if namespace in NAMESPACES and _is_allowed_aten(namespace, name):
             names.add(f"{namespace}.{name}.{overload or 'default'}")
     return frozenset(names)
+
+
+def _is_allowed_aten(namespace: str, name: str) -> bool:
+    if name in REFUSED_ATEN:
+        return False
+    if namespace != "aten" or not name.startswith("_"):
+        return True
+    return name in INTERNAL_ATEN or name in _OPERATOR_DUNDERS or name.startswith("_foreach_")
 
 
 @cache

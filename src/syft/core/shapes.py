@@ -8,6 +8,7 @@ sent anywhere.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -43,14 +44,24 @@ class Answer:
 ALIAS = "alias"
 ASK = Answer(asks=True)
 
-#: Operations whose meta kernels answer something else than the CPU kernel does.
-MISJUDGED: set[str] = {
-    "aten._embedding_bag.default",  # shapes of the bookkeeping results
-    "aten._fft_r2c.default",  # strides
-    "aten._linalg_svd.default",  # strides
-    "aten._native_batch_norm_legit.default",  # saved statistics are empty in evaluation
-    "aten.linalg_eig.default",  # strides
-    "aten.native_batch_norm.default",  # saved statistics are empty in evaluation
+
+def _always(_args: Any) -> bool:
+    return True
+
+
+def _in_evaluation(args: Any) -> bool:
+    """Whether a batch norm (input, weight, bias, mean, variance, training, ...) is not in training."""
+    return not args[5]
+
+
+#: Operations whose meta kernels answer something else than the CPU kernel does, and for which arguments.
+MISJUDGED: dict[str, Callable[[Any], bool]] = {
+    "aten._embedding_bag.default": _always,  # shapes of the bookkeeping results
+    "aten._fft_r2c.default": _always,  # strides
+    "aten._linalg_svd.default": _always,  # strides
+    "aten.linalg_eig.default": _always,  # strides
+    "aten._native_batch_norm_legit.default": _in_evaluation,  # saved statistics are empty
+    "aten.native_batch_norm.default": _in_evaluation,
 }
 
 
@@ -72,13 +83,17 @@ def infer(key: list[Any], func: Any, args: Any, kwargs: dict[str, Any]) -> Answe
     return answer
 
 
-def depends_on_data(func: Any) -> bool:
+def depends_on_data(func: Any, args: Any = ()) -> bool:
+    """Whether the shape of the result depends on values. An index of integers does not, one of bits does."""
+    if func is torch.ops.aten.index.Tensor and args:
+        return any(getattr(index, "dtype", None) in (torch.bool, torch.uint8) for index in args[1])
     return torch.Tag.dynamic_output_shape in func.tags or torch.Tag.data_dependent_output in func.tags
 
 
 def _ask_meta(func: Any, args: Any, kwargs: dict[str, Any]) -> Answer:
     facts = facts_of(func)
-    if depends_on_data(func) or facts.name in MISJUDGED:
+    misjudged = MISJUDGED.get(facts.name)
+    if depends_on_data(func, args) or (misjudged is not None and misjudged(args)):
         return ASK
     meta_args, meta_kwargs = to_meta(args), to_meta(kwargs)
     if meta_kwargs.get("device") is not None:

@@ -13,6 +13,7 @@ import torch
 
 from syft.core.chain import Wrapper
 from syft.core.session import session
+from syft.exceptions import ChainError
 from syft.hooking.optimizers import follow_parameters
 
 
@@ -84,7 +85,8 @@ def _location(self: Any) -> Any:
     found = {id(t.location): t.location for t in _tensors(self)}
     if len(found) > 1:
         names = sorted(str(getattr(w, "id", "here")) for w in found.values())
-        raise AttributeError(
+        # NB: not an AttributeError, which nn.Module.__getattr__ would replace by its own.
+        raise ChainError(
             f"The parts of this model are in several places ({', '.join(names)}). "
             "Ask its layers one by one, or bring it together with `.move(worker)`."
         )

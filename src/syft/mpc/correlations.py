@@ -147,7 +147,10 @@ class And(Correlation):
 
 @dataclass(frozen=True)
 class Truncation(Correlation):
-    """r uniform, floor(r / divisor) of r read as signed, and the sign bit of r."""
+    """r uniform, floor(r / divisor) of r read as signed, and the sign bit of r (1 where r < 0).
+
+    Of a power of two, 2^k, the sign comes as -2^(64 - k) or 0, which is how it is used.
+    """
 
     shape: Shape
     divisor: int
@@ -161,7 +164,10 @@ class Truncation(Correlation):
         return (Field(self.shape), Field(self.shape))
 
     def derive(self, *base: torch.Tensor) -> Tensors:
-        return floor_divide(base[0], self.divisor), (base[0] >> 63).neg_()
+        quotient, sign = floor_divide(base[0], self.divisor), base[0] >> 63
+        if self.divisor & (self.divisor - 1) == 0:
+            return quotient, sign.bitwise_left_shift_(ring.BITS + 1 - self.divisor.bit_length())
+        return quotient, sign.neg_()
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ What was measured (torch 2.13, one thread, processor time, on a shared two-core 
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -73,9 +74,11 @@ class Bilinear:
 
 
 def accumulate(out: torch.Tensor, op: Bilinear, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """out += op(x, y), in place; an elementwise product needs no buffer of its own for that."""
+    """out += op(x, y), in place; elementwise and matrix products need no buffer of their own for that."""
     if op.name == "mul":
         return out.addcmul_(x, y)
+    if op == _MATMUL and x.ndim == y.ndim == 2 and not _is_split(*x.shape, y.shape[1]):
+        return out.addmm_(x, y)
     return out.add_(op(x, y))
 
 
@@ -111,18 +114,26 @@ def matmul(
     if transpose_y:
         y = y.transpose(-1, -2)
     if x.ndim >= 2 and y.ndim == 2 and x.device.type == "cpu":
-        rows = x.reshape(-1, x.shape[-1])
+        rows = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
         return _mm(rows, y).view(*x.shape[:-1], y.shape[-1])
     return torch.matmul(x, y)
+
+
+_MATMUL = Bilinear("matmul")
+
+
+def _is_split(rows: int, inner: int, columns: int) -> bool:
+    """Whether a product is large enough for several threads, and there are some."""
+    return min(torch.get_num_threads(), rows) > 1 and rows * inner * columns >= _SPLIT_WORK
 
 
 def _mm(x: torch.Tensor, y: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
     rows, inner = x.shape
     if out is None:
         out = torch.empty((rows, y.shape[1]), dtype=x.dtype)
-    threads = min(torch.get_num_threads(), rows)
-    if threads < 2 or rows * inner * y.shape[1] < _SPLIT_WORK:
+    if not _is_split(rows, inner, y.shape[1]):
         return torch.mm(x, y, out=out)
+    threads = min(torch.get_num_threads(), rows)
     bounds = [rows * k // threads for k in range(threads + 1)]
     parts = list(pairwise(bounds))
     jobs = [_pool().submit(torch.mm, x[a:b], y, out=out[a:b]) for a, b in parts[1:]]

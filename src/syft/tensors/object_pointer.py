@@ -104,7 +104,8 @@ class ObjectPointer(AbstractObject):
 
     def setattr(self, name: str, value: Any) -> None:
         """Set an attribute of the remote object to a value or to another object of the same worker."""
-        value = getattr(value, "child", None) or value
+        child = getattr(value, "child", None)
+        value = value if child is None else child
         sent = value.ref() if isinstance(value, ObjectPointer) else value
         self.ask(AttributeMessage(self._id_at_location, name, value=sent, is_write=True))
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import torch
 
+from syft.mpc import ring
 from syft.mpc.correlations import Truncation
 from syft.mpc.kernels import floor_divide
 from syft.mpc.party import Party, Program
@@ -38,16 +39,15 @@ def truncate(party: Party, x: torch.Tensor, divisor: int) -> Program[torch.Tenso
     r, quotient, sign = party.take(Truncation(tuple(x.shape), divisor))
     z = yield party.open(r.add_(x).add_(OFFSET) if party.first else r.add_(x))
     negative = z >> 63  # all ones where z < 0
-    z.bitwise_and_((1 << 63) - 1)  # z mod 2^63: z itself, or z + 2^63
     if divisor & (divisor - 1) == 0:
-        # All constants are multiples of the divisor, so the quotients differ by constants.
+        # All constants are multiples of the divisor, so with D = 2^64 / d the quotients differ by constants:
+        # V_0 = floor(z / d) - D/4 for z >= 0;  V_1 = floor(z / d) - D/4 + D and V_1 - V_0 = D for z < 0.
         shift = divisor.bit_length() - 1
-        share = sign.mul_(-(1 << (64 - shift))).bitwise_and_(negative).sub_(quotient)
         if party.first:
-            constant = OFFSET >> shift
-            # V_0 = z/d - B/d for z >= 0;  V_1 = (z mod 2^63 + 2^63 - B) / d = (z mod 2^63)/d + B/d for z < 0
-            share.add_(z.bitwise_right_shift_(shift)).sub_(constant).add_(negative.bitwise_and_(2 * constant))
-        return share
+            sign.add_(ring.signed(1 << (64 - shift)))
+        share = sign.bitwise_and_(negative).sub_(quotient)  # `sign` comes as -s D
+        return share.add_(z.bitwise_right_shift_(shift)).sub_(OFFSET >> shift) if party.first else share
+    z.bitwise_and_((1 << 63) - 1)  # z mod 2^63: z itself, or z + 2^63
     whole = floor_divide(z, divisor)
     rest = z.sub_(whole * divisor)
     plus = _shifted(rest, OFFSET, divisor)  # V_1 - whole, for z < 0

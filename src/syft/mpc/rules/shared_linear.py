@@ -5,15 +5,16 @@ Public values: a sum adds them at the first holder only, a product multiplies ev
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from syft.core.shapes import contiguous_spec
 from syft.core.spec import TensorSpec
+from syft.exceptions import UnsupportedOperationError
 from syft.mpc.rules.registry import rule, rule_with_func
 from syft.mpc.sharing import AdditiveSharingTensor as AST
-from syft.mpc.sharing import share_integers
 from syft.tensors.pointer import PointerTensor
 
 aten = torch.ops.aten
@@ -35,21 +36,34 @@ def shared_nodes(value: Any) -> list[AST]:
     return []
 
 
-def at_holder(value: Any, holder_id: Any, first: bool, additive: bool = False) -> Any:
-    """Arguments as one holder uses them; `additive` public tensors count at the first holder only."""
+@dataclass(frozen=True)
+class Addend:
+    """A public value (an int64 tensor or an int) that counts once: itself at the first holder, zero elsewhere."""
+
+    value: Any
+
+    def at(self, first: bool) -> Any:
+        if first:
+            return self.value
+        if isinstance(self.value, int):
+            return 0
+        return torch.zeros((), dtype=torch.int64).expand(self.value.shape)
+
+
+def at_holder(value: Any, holder_id: Any, first: bool) -> Any:
+    """Arguments as one holder uses them."""
     if isinstance(value, AST):
         return value.child[holder_id]
-    if isinstance(value, torch.Tensor):
-        value = value.to(torch.int64) if value.dtype == torch.bool and additive else value
-        return torch.zeros_like(value) if additive and not first else value
+    if isinstance(value, Addend):
+        return value.at(first)
     if isinstance(value, dict):
-        return {k: at_holder(v, holder_id, first, additive) for k, v in value.items()}
+        return {k: at_holder(v, holder_id, first) for k, v in value.items()}
     if isinstance(value, (list, tuple)) and not isinstance(value, torch.Size):
-        return type(value)(at_holder(v, holder_id, first, additive) for v in value)
+        return type(value)(at_holder(v, holder_id, first) for v in value)
     return value
 
 
-def at_every_holder(func: Any, args: Any, kwargs: dict[str, Any], additive: bool = False) -> Any:
+def at_every_holder(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """Run an aten operation at each holder on its shares; returns secrets in the structure of the result."""
     nodes = shared_nodes((args, kwargs))
     template = nodes[0]
@@ -60,9 +74,7 @@ def at_every_holder(func: Any, args: Any, kwargs: dict[str, Any], additive: bool
         first = rank == 0
         results.append(
             PointerTensor.interpret(
-                func,
-                at_holder(args, holder_id, first, additive),
-                at_holder(kwargs, holder_id, first, additive),
+                func, at_holder(args, holder_id, first), at_holder(kwargs, holder_id, first)
             )
         )
     return _joined(template, results)
@@ -77,47 +89,67 @@ def _joined(template: AST, results: list[Any]) -> Any:
     return first
 
 
+def _overloads(names: str) -> list[Any]:
+    """Every overload of these operations that writes nowhere, and that adds or moves elements only."""
+    packets = [getattr(aten, name) for name in names.split()]
+    return [
+        overload
+        for packet in packets
+        for overload in (getattr(packet, name) for name in packet.overloads())
+        if not overload._schema.is_mutable
+    ]
+
+
 #: Operations that rearrange, copy or add up elements of their secret arguments.
-REARRANGING = frozenset(
-    overload
-    for packet in (
-        aten.view, aten._unsafe_view, aten.reshape, aten._reshape_alias, aten.t, aten.transpose, aten.permute,
-        aten.expand, aten.squeeze, aten.unsqueeze, aten.select, aten.slice, aten.narrow, aten.as_strided,
-        aten.unfold, aten.diagonal, aten.split, aten.split_with_sizes, aten.unsafe_split, aten.unbind, aten.chunk,
-        aten.clone, aten.contiguous, aten.flip, aten.roll, aten.rot90, aten.repeat, aten.tile, aten.gather,
-        aten.index, aten.index_select, aten.take, aten.sum, aten.neg, aten.cumsum, aten.tril, aten.triu,
-        aten.diag_embed, aten.trace, aten.select_backward, aten.slice_backward, aten.diagonal_backward,
-        aten.unfold_backward, aten.embedding_dense_backward, aten.pixel_shuffle, aten.pixel_unshuffle,
-        aten.channel_shuffle, aten.upsample_nearest2d, aten.movedim, aten.swapaxes, aten.repeat_interleave,
-        aten.reflection_pad1d, aten.reflection_pad2d, aten.replication_pad1d, aten.replication_pad2d,
-        aten.zeros_like, aten.new_zeros, aten.empty_like, aten.new_empty, aten.new_empty_strided, aten.zero_,
-        aten.lift_fresh, aten.expand_copy, aten.view_copy, aten.masked_select,
-    )
-    for overload in (getattr(packet, name) for name in packet.overloads())
-    if not overload._schema.is_mutable or packet is aten.zero_
-)  # fmt: skip
+REARRANGING = _overloads(
+    """
+    view _unsafe_view reshape _reshape_alias t transpose permute expand squeeze unsqueeze select slice narrow
+    as_strided unfold diagonal split split_with_sizes unsafe_split unbind chunk clone contiguous flip roll rot90
+    repeat tile gather index index_select take sum neg cumsum tril triu diag_embed trace select_backward
+    slice_backward diagonal_backward unfold_backward embedding_dense_backward pixel_shuffle pixel_unshuffle
+    channel_shuffle movedim swapaxes repeat_interleave reflection_pad1d reflection_pad2d reflection_pad3d
+    replication_pad1d replication_pad2d replication_pad3d zeros_like new_zeros empty_like new_empty
+    new_empty_strided lift_fresh masked_select alias_copy as_strided_copy diagonal_copy expand_copy narrow_copy
+    permute_copy select_copy slice_copy split_copy split_with_sizes_copy squeeze_copy t_copy transpose_copy
+    unbind_copy unfold_copy unsqueeze_copy view_copy detach_copy lift_fresh_copy native_channel_shuffle
+    """
+)
 
-#: The same, where public tensors among the arguments are values: they count at the first holder only.
-JOINING = frozenset(
-    overload
-    for packet in (
-        aten.cat, aten.stack, aten.index_put, aten.index_add, aten.index_copy, aten.scatter, aten.scatter_add,
-        aten.slice_scatter, aten.select_scatter, aten.as_strided_scatter, aten.copy_, aten.copy, aten.diagonal_scatter,
-    )
-    for overload in (getattr(packet, name) for name in packet.overloads())
-    if not overload._schema.is_mutable or packet is aten.copy_
-)  # fmt: skip
+#: The same, where public numbers and tensors among the arguments are values.
+JOINING = _overloads(
+    """
+    cat stack block_diag index_put index_add index_copy index_fill scatter scatter_add slice_scatter select_scatter
+    as_strided_scatter diagonal_scatter copy put masked_scatter fill
+    """
+)
+
+#: Names of arguments that are values, and of those that say where: these are public.
+VALUES = frozenset({"self", "src", "values", "source", "value", "tensors"})
+WHERE = frozenset({"index", "indices", "mask", "repeats"})
 
 
-@rule_with_func(AST, *REARRANGING)
+def _check_public_places(func: Any, args: Any, kwargs: dict[str, Any]) -> None:
+    for name, value in (*zip((a.name for a in func._schema.arguments), args, strict=False), *kwargs.items()):
+        if name in WHERE and shared_nodes(value):
+            raise UnsupportedOperationError(
+                str(func),
+                AST,
+                f"Its `{name}` is a secret, and the place that is looked at would show it. Use a product with a "
+                "one-hot comparison, (torch.arange(n) == secret), which touches every element.",
+            )
+
+
+@rule_with_func(AST, *REARRANGING, aten.zero_.default)
 def rearrange(func: Any, *args: Any, **kwargs: Any) -> Any:
     kwargs.pop("dtype", None)
+    _check_public_places(func, args, kwargs)
     return at_every_holder(func, args, kwargs)
 
 
 @rule(AST, aten.embedding.default)
 def embedding(weight: Any, indices: Any, *args: Any, **kwargs: Any) -> Any:
     """Rows of a secret table at public indices."""
+    _check_public_places(aten.embedding.default, (weight, indices), {})
     return at_every_holder(aten.embedding.default, (weight, indices, *args), kwargs)
 
 
@@ -137,8 +169,11 @@ def rsub(x: Any, y: Any, alpha: int = 1) -> Any:
 
 
 def _sum(func: Any, x: Any, y: Any, alpha: int) -> Any:
-    x, y = as_public(x), as_public(y)
-    return at_every_holder(func, (x, y), {"alpha": int(alpha)} if alpha != 1 else {}, additive=True)
+    return at_every_holder(func, (_value(x), _value(y)), {"alpha": int(alpha)} if alpha != 1 else {})
+
+
+def _value(value: Any) -> Any:
+    return value if isinstance(value, AST) else Addend(as_public(value))
 
 
 def as_public(value: Any) -> Any:
@@ -158,33 +193,27 @@ def as_public(value: Any) -> Any:
     return value.to(torch.int64)
 
 
-@rule_with_func(AST, *JOINING)
+def _value_argument(name: str, value: Any) -> Any:
+    """One argument of a joining operation: public values count once, everything else is as it is."""
+    if name not in VALUES or isinstance(value, AST):
+        return value
+    if isinstance(value, (list, tuple)):
+        return [_value(v) for v in value]
+    public = as_public(value)
+    return Addend(public if isinstance(value, torch.Tensor) else int(public))
+
+
+@rule_with_func(AST, *JOINING, aten.copy_.default)
 def join_values(func: Any, *args: Any, **kwargs: Any) -> Any:
-    """Concatenation and friends: public parts are values (indices are passed as they are)."""
+    """Concatenation, scattering, filling: secrets and public values side by side."""
     if func is aten.copy_.default and not isinstance(args[0], AST):
         raise TypeError("A secret cannot be copied into a public tensor. Call `.get()` on it first.")
-    if func._schema.name in ("aten::cat", "aten::stack", "aten::copy_", "aten::copy"):
-        return at_every_holder(func, args, kwargs, additive=True)
-    if all(isinstance(a, AST) for a in _values_of(func, args)):
-        return at_every_holder(func, args, kwargs)
-    self, values = args[0], list(args)
-    for position, argument in enumerate(func._schema.arguments):
-        if argument.name in _VALUE_NAMES and position < len(values) and not isinstance(values[position], AST):
-            template = shared_nodes(args)[0]
-            values[position] = trivial(template, as_public(values[position]))
-    return at_every_holder(func, (self if isinstance(self, AST) else values[0], *values[1:]), kwargs)
-
-
-_VALUE_NAMES = ("self", "src", "values", "source", "value")
-
-
-def _values_of(func: Any, args: Any) -> list[Any]:
-    return [a for a, s in zip(args, func._schema.arguments, strict=False) if s.name in _VALUE_NAMES]
-
-
-def trivial(template: AST, value: torch.Tensor) -> AST:
-    """A public value as a secret of the same holders."""
-    return share_integers(value.contiguous(), template.locations, template.crypto_provider, template.protocol)
+    if kwargs.get("reduce", "add") != "add":
+        raise UnsupportedOperationError(str(func), AST, "Scattered values are set or added, not multiplied.")
+    _check_public_places(func, args, kwargs)
+    parameters = func._schema.arguments
+    values = tuple(_value_argument(parameters[i].name, value) for i, value in enumerate(args))
+    return at_every_holder(func, values, {k: _value_argument(k, v) for k, v in kwargs.items()})
 
 
 @rule(AST, aten.full_like.default, aten.ones_like.default)
