@@ -10,6 +10,8 @@ import pytest
 import torch
 from torch import nn
 
+import syft as sy
+
 STEPS = 20
 
 
