@@ -59,7 +59,7 @@ class AbstractTensor(AbstractObject):
         A leaf that requires grad gives a leaf that requires grad. A tensor with a history stays
         connected to it.
         """
-        from syft.core.chain import put_on_top
+        from syft.core.levels import put_on_top
 
         if isinstance(tensor, torch.Tensor):
             return put_on_top(self, tensor, wrap)
@@ -68,7 +68,7 @@ class AbstractTensor(AbstractObject):
 
     def wrap(self, type: Any = None, **kwargs: Any) -> torch.Tensor:
         """This node as something torch understands: `Wrapper > self > ...`."""
-        from syft.core.chain import wrap_node
+        from syft.core.levels import wrap_node
 
         return wrap_node(self)
 
@@ -183,7 +183,7 @@ class AbstractTensor(AbstractObject):
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Any torch function takes a bare node: it is wrapped for the call and unwrapped after."""
-        from syft.core.chain import on_bare_nodes
+        from syft.core.levels import on_bare_nodes
 
         return on_bare_nodes(func, args, kwargs or {})
 

@@ -1,21 +1,14 @@
 """`Wrapper`, the only `torch.Tensor` subclass, and the two levels at which torch asks it what to do.
 
-    __torch_function__   public names: only types that overload or observe the name are asked
-    (autograd)           torch's own
-    __torch_dispatch__   aten operations: unwrap, let the head of the chain interpret, rewrap
-
-NOTE [Levels and autograd]
-At the dispatcher autograd is already above us, so stepping down a chain needs no gradient code. An
-overload of a public name runs above autograd and computes one level down, so the step down and the step
-up are nodes of the graph themselves: the gradient of one is the other. That is all there is to it, and
-since each is made of the other they can be differentiated any number of times.
+__torch_function__   public names: only types that overload or observe the name are asked
+(autograd)           torch's own
+__torch_dispatch__   aten operations: unwrap, let the head of the chain interpret, rewrap
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -26,10 +19,9 @@ from syft.core import hook_args
 from syft.core.abstract import AbstractTensor
 from syft.core.descent import descend, empty_wrapper, rewrap_response
 from syft.core.ops import facts_of, written_argument
-from syft.core.overload import BELOW, BELOW_WITH_SELF, CHAINS, OBSERVE, Overload, route
-from syft.core.public_names import IN_PLACE_OPERATORS, public_name
+from syft.core.overload import OBSERVE, route
 from syft.core.spec import TensorSpec
-from syft.exceptions import ChainError, MixedChainsError, UnsupportedOperationError, ValueNotHereError
+from syft.exceptions import ChainError, UnsupportedOperationError, ValueNotHereError
 
 _make_wrapper = torch.Tensor._make_wrapper_subclass
 _disable_torch_function = torch._C.DisableTorchFunctionSubclass
@@ -63,7 +55,7 @@ class Wrapper(torch.Tensor):
                 return func(*args)
         kwargs = kwargs or {}
         if len(types) > 1 and any(issubclass(t, AbstractTensor) for t in types):
-            return on_bare_nodes(func, args, kwargs)
+            return levels.on_bare_nodes(func, args, kwargs)
         if func in _READS_INDICES:
             args, kwargs = _read_indices(args, kwargs)
         node = first_node(args, kwargs)
@@ -74,9 +66,9 @@ class Wrapper(torch.Tensor):
             answer = routes[func] if func in routes else route(node_type, func)
             if answer is not None:
                 if is_head and answer is not OBSERVE:
-                    return call_on_chains(node_type, answer, args, kwargs)
+                    return levels.call_on_chains(node_type, answer, args, kwargs)
                 if not is_head and is_clear_above:
-                    return call_below(func, args, kwargs)
+                    return levels.call_below(func, args, kwargs)
                 if answer is OBSERVE:
                     node_type.on_public_call(func, args, kwargs)
             node = node.child
@@ -339,7 +331,7 @@ def _set_metadata(wrapper: Any, like: torch.Tensor) -> None:
         _plain_data.__set__(wrapper, like.detach())
 
 
-def _settle_resized(wrapper: Any) -> Any:
+def settle_resized(wrapper: Any) -> Any:
     """After `out=`: torch resizes what it writes into, and the wrapper has to present the new shape."""
     if type(wrapper) is Wrapper and wrapper.child is not None and wrapper.shape != wrapper.child.shape:
         _set_metadata(wrapper, new_wrapper(wrapper.child))
@@ -357,7 +349,7 @@ def _call_with_out(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
             out.data = func(*args, **{name: value for name, value in kwargs.items() if name != "out"})
             return out
         response = func(*args, **kwargs)
-    map_tensors(_settle_resized, out)
+    map_tensors(settle_resized, out)
     return response
 
 
@@ -373,245 +365,11 @@ def _written_wrappers(facts: Any, response: Any, args: tuple[Any, ...], kwargs: 
     return type(response)(owned) if several else owned[0]
 
 
-# -- levels (see NOTE [Levels and autograd]) -------------------------------------------------------
-
-
-def _tracks(tensor: torch.Tensor) -> bool:
-    return tensor.requires_grad and torch.is_grad_enabled()
-
-
-def _as_tensor(child: Any) -> torch.Tensor:
-    return child if isinstance(child, torch.Tensor) else new_wrapper(child)
-
-
-def _below(node: AbstractTensor) -> torch.Tensor:
-    """One level below a node, by the way its type registered, as something torch understands."""
-    return _as_tensor(hook_args._forward_of(node)(node))
-
-
-def _as_child(tensor: torch.Tensor) -> Any:
-    return tensor.child if type(tensor) is Wrapper else tensor
-
-
-class StepDown(torch.autograd.Function):
-    """From `Wrapper > A > child` to the child (in a Wrapper of its own if it is a node)."""
-
-    @staticmethod
-    def forward(ctx: Any, wrapper: Wrapper) -> torch.Tensor:
-        ctx.set_materialize_grads(False)
-        ctx.head = wrapper.child
-        below = _below(wrapper.child).detach()
-        if not (below.is_floating_point() or below.is_complex()):
-            ctx.mark_non_differentiable(below)
-        return below
-
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor | None) -> Any:
-        return None if grad is None else step_up(ctx.head, grad)
-
-
-class StepUp(torch.autograd.Function):
-    """From a tensor to `Wrapper > A > tensor`."""
-
-    @staticmethod
-    def forward(ctx: Any, tensor: torch.Tensor, template: AbstractTensor) -> Wrapper:
-        ctx.set_materialize_grads(False)
-        return new_wrapper(template.like(_as_child(tensor.detach())))
-
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor | None) -> Any:
-        return (None if grad is None else step_down(grad)), None
-
-
-def step_down(tensor: torch.Tensor) -> torch.Tensor:
-    """One level down; a plain tensor is there already."""
-    if type(tensor) is not Wrapper:
-        return tensor
-    if _tracks(tensor):
-        return StepDown.apply(tensor)  # type: ignore[no-any-return, no-untyped-call]
-    return _below(tensor.child)
-
-
-def step_up(template: AbstractTensor, tensor: torch.Tensor) -> torch.Tensor:
-    """One level up, below a node like `template`."""
-    if _tracks(tensor):
-        return StepUp.apply(tensor, template)  # type: ignore[no-any-return, no-untyped-call]
-    return new_wrapper(template.like(_as_child(tensor)))
-
-
-def wrap_node(node: AbstractTensor) -> Wrapper:
-    """`Wrapper > node`, connected to the history of the node's child if it has one."""
-    child = node.child
-    if isinstance(child, torch.Tensor):
-        if _tracks(child):
-            return step_up(node, child)  # type: ignore[return-value]
-        if type(child) is Wrapper:
-            return new_wrapper(node.like(child.child))
-    return new_wrapper(node)
-
-
-def bare_node(wrapper: Wrapper) -> AbstractTensor:
-    """The head of a chain as a node; its child carries the history that the wrapper had."""
-    head: AbstractTensor = wrapper.child
-    return head.like(step_down(wrapper)) if _tracks(wrapper) else head
-
-
-def put_on_top(node: AbstractTensor, tensor: torch.Tensor, wrap: bool) -> Any:
-    """`AbstractTensor.on`: `node` between a tensor's wrapper (if any) and the rest."""
-    if not wrap:
-        node.child = _as_child(tensor)
-        return node
-    if _tracks(tensor) and not tensor.is_leaf:
-        return StepUp.apply(tensor, _BranchTemplate(node))  # type: ignore[no-untyped-call]
-    node.child = _as_child(tensor.detach() if tensor.requires_grad else tensor)
-    return new_wrapper(node).requires_grad_(tensor.requires_grad)
-
-
-class _BranchTemplate:
-    """Lets `StepUp` use the very node the user made instead of a new one like it."""
-
-    def __init__(self, node: AbstractTensor) -> None:
-        self.node = node
-
-    def like(self, child: Any) -> AbstractTensor:
-        self.node.child = child
-        return self.node
-
-
-# -- calling overloads ------------------------------------------------------------------------------
-
-
-def call_below(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A public call that a type further down overloads: the same call, one level down."""
-    template = first_node(args, kwargs)
-    name = public_name(func)
-    writes = _writes_in_place(name)
-    if writes:
-        _refuse_written_leaf(name, args)
-    down = _stepping_down(type(template), func)
-    response = func(*map_tensors(down, args), **map_tensors(down, kwargs))
-    response = map_tensors(lambda t: step_up(template, t), response)
-    return _written_or(response, args, kwargs, writes) if writes or kwargs else response
-
-
-def call_on_chains(cls: Any, overload: Overload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call an overload with what it takes, made from the chains that the user passed."""
-    if overload.takes == CHAINS:
-        return overload.function(*args, **kwargs)
-    template = first_node(args, kwargs)
-    writes = _writes_in_place(overload.name)
-    if writes:
-        _refuse_written_leaf(overload.name, args)
-    # Methods know no `out`: torch.add(x, y, out=z) is the method, written to z.
-    passed = kwargs
-    if kwargs and overload.takes == BELOW_WITH_SELF and "out" in kwargs:
-        passed = {name: value for name, value in kwargs.items() if name != "out"}
-    try:
-        response = _call(cls, overload, template, args, passed)
-    except Exception as error:
-        error.add_note(f"This happened while {cls.__name__} ran its overload of {overload.name}.")
-        raise
-    return _written_or(response, args, kwargs, writes) if writes or kwargs else response
-
-
-@cache
-def _writes_in_place(name: str) -> bool:
-    """Whether a public name (`add_`, `torch.relu_`, `__iadd__`) writes into its first argument."""
-    last = name.rpartition(".")[2]
-    if last.startswith("__"):
-        return last in IN_PLACE_OPERATORS
-    return last.endswith("_")
-
-
-def _refuse_written_leaf(name: str, args: tuple[Any, ...]) -> None:
-    """What torch checks before it writes; an overload would find out after."""
-    if args and type(args[0]) is Wrapper and args[0].is_leaf and _tracks(args[0]):
-        raise RuntimeError(
-            f"{name} was called on a leaf that requires grad: a leaf Variable that requires grad cannot be "
-            "written in place. Do it inside `with torch.no_grad():`, or on a copy."
-        )
-
-
-def _written_or(response: Any, args: tuple[Any, ...], kwargs: dict[str, Any], writes: bool) -> Any:
-    """The argument that a call wrote into (its first, or `out`), or its response if it wrote into none."""
-    if kwargs and type(kwargs.get("out")) is Wrapper:
-        out = kwargs["out"]
-        if out.child.child is not _as_child(step_down(response)):
-            out.data = response
-        return _settle_resized(out)
-    target = args[0] if args and writes else None
-    if type(target) is not Wrapper or type(response) is not Wrapper:
-        return response
-    if _tracks(target) or _tracks(response) or target.child.child is not _as_child(step_down(response)):
-        target.copy_(response)
-    return target
-
-
-def _call(
-    cls: Any, overload: Overload, template: AbstractTensor, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
-    if overload.takes in (BELOW, BELOW_WITH_SELF):
-        down = _stepping_down(cls, overload.name)
-        inner_args, inner_kwargs = map_tensors(down, args), map_tensors(down, kwargs)
-        if overload.takes == BELOW_WITH_SELF:
-            me = args[0].child if type(args[0]) is Wrapper else template.like(args[0])
-            response = overload.function(me, *inner_args, **inner_kwargs)
-        else:
-            response = overload.function(*inner_args, **inner_kwargs)
-        return map_tensors(lambda t: step_up(template, t), response)
-
-    def as_node(tensor: Any) -> Any:
-        if type(tensor) is Wrapper:
-            _same_type(cls, tensor.child, overload.name)
-            return bare_node(tensor)
-        return template.like(tensor)
-
-    response = overload.function(*map_tensors(as_node, args), **map_tensors(as_node, kwargs))
-    return map_tensors(lambda t: wrap_node(t) if isinstance(t, AbstractTensor) else t, response)
-
-
-def _stepping_down(cls: Any, operation: Any) -> Callable[[Any], Any]:
-    def down(tensor: Any) -> Any:
-        if type(tensor) is Wrapper:
-            _same_type(cls, tensor.child, operation)
-        return step_down(tensor)
-
-    return down
-
-
-def _same_type(cls: Any, node: Any, operation: Any) -> None:
-    if type(node) is not cls:
-        name = operation if isinstance(operation, str) else public_name(operation)
-        if node is None:
-            raise empty_wrapper(name)
-        raise MixedChainsError(name, cls, type(node))
-
-
-def on_bare_nodes(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A torch function on bare nodes: wrapped for the call, bare again after. Chains stay chains."""
-    found_bare = False
-
-    def as_chain(tensor: Any) -> Any:
-        nonlocal found_bare
-        if isinstance(tensor, AbstractTensor):
-            found_bare = True
-            return wrap_node(tensor)
-        return tensor
-
-    chain_args, chain_kwargs = map_tensors(as_chain, args), map_tensors(as_chain, kwargs)
-    response = func(*chain_args, **chain_kwargs)
-    if not found_bare:
-        return response
-    return map_tensors(lambda t: bare_node(t) if type(t) is Wrapper else t, response)
-
-
-def call_on_nodes(cls: Any, overload: Overload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call an overload directly on bare nodes, as `node.add(other)` does."""
-    return on_bare_nodes(lambda *a, **k: call_on_chains(cls, overload, a, k), args, kwargs)
-
-
 hook_args.register_type_rule({Wrapper: hook_args.one})
 hook_args.register_forward_func({Wrapper: hook_args.get_child})
 hook_args.register_backward_func(
     {Wrapper: lambda node, **_kwargs: new_wrapper(node) if isinstance(node, AbstractTensor) else node}
 )
+
+# NB: last, because it stands on the names above; they meet at run time only.
+from syft.core import levels  # noqa: E402

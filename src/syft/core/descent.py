@@ -11,7 +11,8 @@ from typing import Any
 import torch
 
 from syft.core import hook_args
-from syft.core.hook_args import _backward_of, _build_part, _build_walk, _forward_of, _identity, _is_node_type
+from syft.core.folds import _identity
+from syft.core.hook_args import _backward_of, _build_part, _build_walk, _forward_of, _is_node_type
 from syft.core.ops import facts_of
 from syft.exceptions import ChainError, MixedChainsError
 

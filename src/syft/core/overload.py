@@ -60,7 +60,7 @@ class Overloaded:
         overload = Overload(attr, BELOW_WITH_SELF, attr.__name__)
 
         def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-            from syft.core.chain import call_on_nodes
+            from syft.core.levels import call_on_nodes
 
             return call_on_nodes(type(self), overload, (self, *args), kwargs)
 
@@ -72,7 +72,8 @@ class Overloaded:
         overload = Overload(attr, BELOW, attr.__name__)
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            from syft.core.chain import call_on_nodes, first_node
+            from syft.core.chain import first_node
+            from syft.core.levels import call_on_nodes
 
             return call_on_nodes(type(first_node(args, kwargs)), overload, args, kwargs)
 
@@ -149,7 +150,7 @@ def route(cls: Any, func: Any) -> Overload | None:
 
 def run_public_command(cls: Any, command: tuple[str, Any, tuple[Any, ...], dict[str, Any]]) -> Any:
     """Run the public function named in `command` (name, self, args, kwargs) on nodes or chains."""
-    from syft.core.chain import on_bare_nodes
+    from syft.core.levels import on_bare_nodes
 
     name, method_self, args, kwargs = command
     func = function_named(name)

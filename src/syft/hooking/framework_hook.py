@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from syft.core.abstract import AbstractTensor
-from syft.core.chain import on_bare_nodes
+from syft.core.levels import on_bare_nodes
 from syft.core.public_names import function_named
 from syft.exceptions import UnknownCommandError
 from syft.tensors.multi_pointer import MultiPointerTensor
