@@ -4,17 +4,45 @@ from __future__ import annotations
 
 import torch
 
+from syft.mpc.correlations import OneHot
 from syft.mpc.party import Party, Program
 from syft.mpc.protocols.beaver import and_bits
+from syft.mpc.protocols.compare import TREE, How, negative_bits
 from syft.mpc.protocols.convert import split_bits, to_bits
-from syft.mpc.protocols.select import tournament
+from syft.mpc.protocols.select import multiply_compared, tournament
 
 
-def maximum_and_place(party: Party, x: torch.Tensor, dim: int) -> Program[tuple[torch.Tensor, torch.Tensor]]:
+def positive_part(
+    party: Party, x: torch.Tensor, how: How = TREE
+) -> Program[tuple[torch.Tensor, torch.Tensor]]:
+    """max(x, 0) and [x > 0], for every x but -2^63. Four rounds, 12.4 bytes per element (fan-in 4)."""
+    compared = yield from negative_bits(party, -x, how, select=True)
+    bit, product = yield from multiply_compared(party, compared)
+    return product.neg_().view(x.shape), bit.view(x.shape)
+
+
+def maximum_and_place(
+    party: Party, x: torch.Tensor, dim: int, how: How = TREE
+) -> Program[tuple[torch.Tensor, torch.Tensor]]:
     """The maximum along `dim`, and a 0/1 tensor of x's shape with one 1 along it, at the first maximum."""
-    found = yield from tournament(party, x.movedim(dim, 0).contiguous(), onehot=True)
+    found = yield from tournament(party, x.movedim(dim, 0).contiguous(), onehot=True, how=how)
     assert found.onehot is not None  # noqa: S101  (asked for)
     return found.values, found.onehot.movedim(0, dim).contiguous()
+
+
+def one_hot(party: Party, x: torch.Tensor, size: int) -> Program[torch.Tensor]:
+    """Shape (size, *shape): row i is 1 where x mod `size` is i, for a power of two. One round, 8 bytes per element.
+
+    z = x + r mod size is open, and x = i where r = z - i: the dealer's one-hot rows of r, read from z downwards.
+    A power of two divides 2^64, so the lowest bits of the shares of x + r are shares of z, and say nothing else.
+    """
+    if size < 1 or size & (size - 1):
+        raise ValueError(f"A one-hot vector has a power of two of rows, got {size}.")
+    r, rows = party.take(OneHot(x.numel(), size))
+    low = size - 1
+    z = yield party.open(r.add_(x.reshape(-1)).bitwise_and_(low))
+    places = (z.unsqueeze(0) - torch.arange(size).unsqueeze(1)).bitwise_and_(low)
+    return rows.gather(0, places).view(size, *x.shape)
 
 
 def leading_bit(party: Party, x: torch.Tensor, size: int = 62) -> Program[torch.Tensor]:

@@ -1,18 +1,20 @@
 """Comparison by function secret sharing: one round, eight bytes, two holders; large keys from the provider.
 
 The provider picks r and hands the holders keys of the function z -> [z - r < 0] (or [z = r]); the holders
-open z = x + r and evaluate their keys on it, each getting a Boolean share of the result. Boyle, Chandran,
-Gilboa, Gupta, Ishai, Kumar, Rathee, "Function secret sharing for mixed-mode and fixed-point secure
-computation" (EUROCRYPT 2021), figure 1 for the distributed comparison function (payload in Z_2) and section
-4 for masking the input; Boyle, Gilboa, Ishai, "Function secret sharing: improvements and extensions" (CCS
-2016), figure 1 for the point function. Its letters: seeds s, control bits t, values v, correction words CW.
+open z = x + r and evaluate their keys on it, each getting a Boolean share of the result; what needs it as a
+number spends a second round and one more bit. Boyle, Chandran, Gilboa, Gupta, Ishai, Kumar, Rathee,
+"Function secret sharing for mixed-mode and fixed-point secure computation" (EUROCRYPT 2021), figure 1 for
+the distributed comparison function, here with its payload in Z_2; Boyle, Gilboa, Ishai, "Secure computation
+with preprocessing via function secret sharing" (TCC 2019) for masking the input, and "Function secret
+sharing: improvements and extensions" (CCS 2016) for the point function. Their letters: seeds s, control bits
+t, values v, correction words CW.
 
 NOTE [Generator]
 The pseudorandom generator is fixed-key AES in Matyas-Meyer-Oseas mode, H(s) = AES(s) ^ s (Guo, Katz, Wang,
-Yu, "Efficient and secure multiparty computation from fixed-key block ciphers", S&P 2020, section 5), one
-block per child: the children of s are H(s) and H(s ^ 1). Three low bits of a seed are kept free for the
-child's side, its control bit and its value bit, so seeds have 125 bits. All elements of a level are
-encrypted in one call.
+Yu, "Efficient and secure multiparty computation from fixed-key block ciphers", S&P 2020: it takes AES under
+a public key for an ideal permutation, which is more than the masks elsewhere assume), one block per child:
+the children of s are H(s) and H(s ^ 1). Three low bits of a seed are kept free for the child's side, its
+control bit and its value bit, so seeds have 125 bits. All elements of a level are encrypted in one call.
 
 Keys take 16 bytes per element and bit (about 1 kB per comparison), so this is for few elements and slow
 links.

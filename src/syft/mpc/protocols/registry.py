@@ -87,10 +87,7 @@ DEFAULT = "tree"
 
 
 def comparison(name: str | None = None, holders: int | None = None) -> ComparisonProtocol:
-    """The protocol of this name (None:
-
-    the default), checked against the number of holders if that is given.
-    """
+    """The protocol of this name (None: the default), checked against the number of holders if that is given."""
     if name is None:
         name = DEFAULT
     if name not in registry:

@@ -1,14 +1,22 @@
 """SecureNN: comparison for two holders with the provider online, by the paper.
 
 Wagh, Gupta, Chandran, "SecureNN: 3-party secure computation for neural network training" (PoPETs 2019(3));
-its algorithms by number at each function, its letters in the formulas. P_0 and P_1 hold shares, P_2 is the
-provider. All three run these generators: `party.is_provider` tells whose turn it is, and a party with
-nothing to say in a round yields an empty one. Shares live in Z_L, L = 2^64, in the odd ring Z_(L-1)
-(unsigned residues in int64 words), and bits in Z_p, p = 67 (uint8). Every mask, permutation and blinding
-factor is drawn per element.
+its algorithms at each function, by name and (as we know that version; others may count differently) by
+number; its letters in the formulas. P_0 and P_1 hold shares, P_2 is the provider. All three run these
+generators: `party.is_provider` tells whose turn it is, and a party with nothing to say in a round yields an
+empty one. Shares live in Z_L, L = 2^64, in the odd ring Z_(L-1) (unsigned residues in int64 words), and
+bits in Z_p, p = 67 (uint8). Every mask, permutation and blinding factor is drawn per element.
 
 Exact for -2^62 <= x < 2^62: the paper's relu_deriv doubles its input so that share_convert never meets L - 1.
-What P_2 sees: masked values and permuted blinded residues; P_0 and P_1: shares, and one masked opening.
+What P_2 sees: the input plus a mask (share_convert), permuted blinded residues under fresh shares and one
+bit under a one-time pad (private_compare), the place of a maximum plus a mask (maxpool_deriv). P_0 and P_1
+see fresh shares, and operands minus masks.
+
+NOTE [Fresh residues]
+P_2 itself deals the shares of x that private_compare starts from. Were the holders to send s_i c_i as
+their algebra leaves it, P_2 could divide one holder's residue by the other's: s_i cancels, and what is left
+tells whether a guess of r, hence of the secret, is right. So they add shares of zero from their common
+randomness first, and P_2 sees a uniform pair with the sum d_i, and nothing besides.
 """
 
 from __future__ import annotations
@@ -41,7 +49,7 @@ def _below(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 def wrap(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """Whether a + b, unsigned, reaches 2^64 (section 3.1)."""
+    """Whether a + b, unsigned, reaches 2^64: the paper's wrap."""
     return _below(a + b, a)
 
 
@@ -100,8 +108,10 @@ def _hand_out(party: Party, *values: Handed) -> Program[list[torch.Tensor]]:
         yield party.exchange({1: sent})
         return [torch.empty(shape, device="meta") for _, shape, _ in values]
     if party.first:
+        # NB: drawn before the round, as P_2 does, so that the two streams stay in step under `together`.
+        drawn = [_draw(kind, party.private[P2], shape) for kind, shape, _ in values]
         yield party.exchange()
-        return [_draw(kind, party.private[P2], shape) for kind, shape, _ in values]
+        return drawn
     expected = [
         Expected(tuple(shape), torch.uint8 if kind == "bits" else torch.int64) for kind, shape, _ in values
     ]
@@ -126,7 +136,7 @@ def _common(party: Party) -> Stream:
 
 
 def _multiply(party: Party, x: torch.Tensor, y: torch.Tensor) -> Program[torch.Tensor]:
-    """Algorithm 1 (MatMul) for one element each: Beaver, with P_2's triples."""
+    """Algorithm 1 (MatMul), for one element each: Beaver, with P_2's triples."""
     if party.is_provider:
         yield party.exchange()
         return torch.empty(torch.broadcast_shapes(x.shape, y.shape), device="meta")
@@ -148,7 +158,7 @@ def _refresh(party: Party, share: torch.Tensor) -> torch.Tensor:
 def select_share(
     party: Party, alpha: torch.Tensor, x: torch.Tensor, y: torch.Tensor
 ) -> Program[torch.Tensor]:
-    """Algorithm 2: x where the shared bit alpha is 0, y where it is 1."""
+    """Algorithm 2 (SelectShare): x where the shared bit alpha is 0, y where it is 1."""
     chosen = yield from _multiply(party, alpha, y - x)
     return _refresh(party, x + chosen)
 
@@ -157,7 +167,10 @@ def select_share(
 def private_compare(
     party: Party, x_bits: torch.Tensor, r: torch.Tensor, beta: torch.Tensor
 ) -> Program[torch.Tensor | None]:
-    """Algorithm 3: P_2 learns beta ^ [x > r], x shared bit by bit in Z_p, r and beta known to P_0 and P_1."""
+    """Algorithm 3 (PrivateCompare): P_2 learns beta ^ [x > r].
+
+    x is shared bit by bit in Z_p, r and beta are known to P_0 and P_1.
+    """
     shape = tuple(x_bits.shape)
     if party.is_provider:
         pair = yield from _to_provider(party, torch.empty(shape, dtype=torch.uint8, device="meta"))
@@ -169,28 +182,59 @@ def private_compare(
     common = _common(party)
     s = common.residues(PRIME - 1, shape).to(torch.int16) + 1
     u = common.residues(PRIME - 1, shape).to(torch.int16) + 1
-    order = common.permutation(ring.BITS, rows=max(x_bits.numel() // ring.BITS, 1)).view(shape)
-    flip = beta.unsqueeze(-1).to(torch.int16)  # beta = 1: steps 7-9, with t = r + 1 for r
+    order = common.permutation(ring.BITS, rows=x_bits.numel() // ring.BITS).view(shape)
+    zero = common.residues(PRIME, shape).to(torch.int16)  # NOTE [Fresh residues]
+    flip = beta.unsqueeze(-1).to(torch.int16)  # beta = 1: the other side, with t = r + 1 for r
     bound = decompose(r + beta).to(torch.int16)  # r_i, or t_i
     x = x_bits.to(torch.int16)
     w = x + j * bound - 2 * bound * x
     above = w.flip(-1).cumsum(-1, dtype=torch.int16).flip(-1) - w  # the sum over k > i
     # c_i = j r_i - x_i + j + above, or -j t_i + x_i + j + above
     c = (j * bound - x) * (1 - 2 * flip) + j + above
-    # step 11: t does not exist for r = 2^64 - 1, above which there is nothing: c is 0 at one bit, 1 elsewhere
+    # t does not exist for r = 2^64 - 1, above which there is nothing: c is 0 at one bit, 1 elsewhere
     full = ((r == -1) & (beta == 1)).unsqueeze(-1)
     if bool(full.any()):
         never = -u if j else u + 1
         never[..., 0] = -u[..., 0] if j else u[..., 0]
         c = torch.where(full, never, c)
-    d = (c % PRIME * s % PRIME).to(torch.uint8)
-    yield from _to_provider(party, d.gather(-1, order))
+    d = (c % PRIME * s + (zero if party.first else PRIME - zero)) % PRIME
+    yield from _to_provider(party, d.to(torch.uint8).gather(-1, order))
     return None
+
+
+def _bits_in_field(party: Party, bits: torch.Tensor) -> Program[torch.Tensor]:
+    """Bits shared in Z_L as bits shared in Z_p.
+
+    The lowest bits of the shares XOR to b. P_2 gets c = b ^ m under a pad m of the holders' and hands it out
+    in Z_p, where b = m + (1 - 2m) c. Ours: the paper's bits come from P_2 to begin with.
+    """
+    shape = tuple(bits.shape)
+    if party.is_provider:
+        pair = yield from _to_provider(party, torch.empty(shape, dtype=torch.uint8, device="meta"))
+        yield from _hand_out(party, ("bits", shape, pair[0] ^ pair[1] if pair else None))
+        return bits
+    common = _common(party)
+    m, pad = common.bits(shape).to(torch.uint8), common.bits(shape).to(torch.uint8)
+    lowest = (bits & 1).to(torch.uint8).bitwise_xor_(pad)
+    yield from _to_provider(party, lowest ^ m if party.first else lowest)
+    (c,) = yield from _hand_out(party, ("bits", shape, None))
+    return torch.where(m == 1, (PRIME + int(party.first) - c) % PRIME, c)
+
+
+@with_provider
+def private_compare_shared(
+    party: Party, x_bits: torch.Tensor, r: torch.Tensor, beta: torch.Tensor
+) -> Program[torch.Tensor]:
+    """Algorithm 3 between secrets: bits shared in Z_L in, beta ^ [x > r] shared in Z_L out; P_2 learns it."""
+    in_field = yield from _bits_in_field(party, x_bits)
+    beta_prime = yield from private_compare(party, in_field, r, beta)
+    (share,) = yield from _hand_out(party, ("ring", tuple(x_bits.shape[:-1]), beta_prime))
+    return share
 
 
 @with_provider
 def share_convert(party: Party, a: torch.Tensor) -> Program[torch.Tensor]:
-    """Algorithm 4: shares in Z_L of a != L - 1 into shares in Z_(L-1)."""
+    """Algorithm 4 (ShareConvert): shares in Z_L of a != L - 1 into shares in Z_(L-1)."""
     shape = tuple(a.shape)
     if party.is_provider:
         pair = yield from _to_provider(party, torch.empty(shape, dtype=torch.int64, device="meta"))
@@ -232,7 +276,7 @@ Material = list[torch.Tensor]
 
 
 def _msb_material(party: Party, shape: tuple[int, ...]) -> Program[Material]:
-    """Step 1 of algorithm 5: P_2's random x in Z_(L-1), its bits in Z_p, and its lowest bit in Z_L."""
+    """What P_2 deals for algorithm 5: a random x in Z_(L-1), its bits in Z_p, and its lowest bit in Z_L."""
     x = _odd_words(Stream(), shape) if party.is_provider else None
     bits = decompose(x) if x is not None else None
     lowest = x & 1 if x is not None else None
@@ -242,7 +286,7 @@ def _msb_material(party: Party, shape: tuple[int, ...]) -> Program[Material]:
 
 @with_provider
 def msb(party: Party, a: torch.Tensor, material: Material | None = None) -> Program[torch.Tensor]:
-    """Algorithm 5: the highest bit of a value shared in Z_(L-1), as a share in Z_L.
+    """Algorithm 5 (ComputeMSB): the highest bit of a value shared in Z_(L-1), as a share in Z_L.
 
     msb(a) is the lowest bit of 2a, for L - 1 is odd; that is r_0 ^ x_0 ^ [x > r] with r = 2a + x open.
     """
@@ -271,7 +315,7 @@ def msb(party: Party, a: torch.Tensor, material: Material | None = None) -> Prog
 
 @with_provider
 def relu_deriv(party: Party, a: torch.Tensor) -> Program[torch.Tensor]:
-    """Algorithm 6: shares of [a >= 0]. Eight rounds."""
+    """Algorithm 6 (DReLU): shares of [a >= 0]. Eight rounds."""
     doubled = a if party.is_provider else 2 * a  # even, hence never L - 1
     y, material = yield from together(share_convert(party, doubled), _msb_material(party, tuple(a.shape)))
     negative = yield from msb(party, y, material)
@@ -280,7 +324,7 @@ def relu_deriv(party: Party, a: torch.Tensor) -> Program[torch.Tensor]:
 
 @with_provider
 def relu(party: Party, a: torch.Tensor) -> Program[torch.Tensor]:
-    """Algorithm 7: a times [a >= 0]."""
+    """Algorithm 7 (ReLU): a times [a >= 0]."""
     positive = yield from relu_deriv(party, a)
     product = yield from _multiply(party, positive, a)
     return _refresh(party, product)
@@ -288,7 +332,7 @@ def relu(party: Party, a: torch.Tensor) -> Program[torch.Tensor]:
 
 @with_provider
 def division(party: Party, x: torch.Tensor, y: torch.Tensor, bits: int = 31) -> Program[torch.Tensor]:
-    """Algorithm 8: the quotient of 0 <= x < 2^bits y, 0 < y < 2^(61 - bits), by long division."""
+    """Algorithm 8 (Division): the quotient of 0 <= x < 2^62 by 0 < y < 2^(62 - bits), x < 2^bits y, digit by digit."""
     quotient = torch.zeros_like(x)
     rest = x
     for i in range(bits - 1, -1, -1):
@@ -301,9 +345,21 @@ def division(party: Party, x: torch.Tensor, y: torch.Tensor, bits: int = 31) -> 
 
 
 @with_provider
+def signed_division(party: Party, x: torch.Tensor, y: torch.Tensor, bits: int = 31) -> Program[torch.Tensor]:
+    """Algorithm 8 of the sizes, then the sign: x / y rounded towards zero. Of y = 0 the size is 2^bits - 1."""
+    both = torch.stack(torch.broadcast_tensors(x, y))
+    positive = yield from relu_deriv(party, both)
+    sizes = yield from select_share(party, positive, -both, both)
+    s, t = positive
+    quotient, equal = yield from together(division(party, sizes[0], sizes[1], bits), _multiply(party, s, t))
+    differ = s + t - 2 * equal
+    return (yield from select_share(party, differ, quotient, -quotient))
+
+
+@with_provider
 def maxpool(party: Party, x: torch.Tensor) -> Program[tuple[torch.Tensor, torch.Tensor]]:
-    """Algorithm 9: the largest along dimension 0 and its index, the first of equals; |x| < 2^61."""
-    best, index = x[0], torch.zeros_like(x[0])
+    """Algorithm 9 (Maxpool): the largest along dimension 0 and its index, the first of equals; |x| < 2^61."""
+    best, index = _refresh(party, x[0]), torch.zeros_like(x[0])
     for i in range(1, x.shape[0]):
         stays = yield from relu_deriv(party, best - x[i])
         place = torch.full_like(index, i if party.first else 0)
@@ -315,7 +371,7 @@ def maxpool(party: Party, x: torch.Tensor) -> Program[tuple[torch.Tensor, torch.
 
 @with_provider
 def maxpool_deriv(party: Party, x: torch.Tensor) -> Program[torch.Tensor]:
-    """Algorithm 10: the one-hot rows of the largest along dimension 0."""
+    """Algorithm 10 (DMP): the one-hot rows of the largest along dimension 0."""
     _, index = yield from maxpool(party, x)
     n, shape = x.shape[0], tuple(index.shape)
     if party.is_provider:
@@ -342,7 +398,8 @@ def maxpool2d(party: Party, x: torch.Tensor, pooling: Pooling) -> Program[torch.
     fill = LOWEST // 2 if party.first else 0
     if party.is_provider:
         windows = torch.empty_like(
-            kernels.windows(torch.zeros(x.shape), *pooling.geometry, fill=0), device="meta"
+            kernels.windows(torch.zeros(x.shape), *pooling.geometry, fill=0, ceil_mode=pooling.ceil_mode),
+            device="meta",
         )
     else:
         windows = kernels.windows(x, *pooling.geometry, fill=fill, ceil_mode=pooling.ceil_mode)

@@ -1,0 +1,1 @@
+"""The package that documents of 2020 call `syft.frameworks.torch.mpc`."""
