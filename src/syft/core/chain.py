@@ -150,7 +150,8 @@ class Wrapper(torch.Tensor):
         )
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
-        return f"(Wrapper)>{self.child}" + ("*" if isinstance(self, torch.nn.Parameter) else "")
+        shown = f"(Wrapper)>{self.child}"
+        return f"Parameter containing:\n{shown}" if isinstance(self, torch.nn.Parameter) else shown
 
     __str__ = __repr__
 
