@@ -15,7 +15,15 @@ CONVS = [
     ((2, 4, 9, 8), (6, 2, 3, 2), dict(stride=(2, 3), padding=(1, 1), dilation=(1, 2), groups=2)),
     ((1, 4, 7, 7), (4, 1, 5, 5), dict(stride=(1, 1), padding=(2, 2), dilation=(1, 1), groups=4)),
     ((3, 2, 11), (4, 2, 3), dict(stride=(2,), padding=(1,), dilation=(2,), groups=1)),
+    ((2, 3, 9, 8), (4, 3, 7, 6), dict(stride=(1, 1), padding=(0, 0), dilation=(1, 1), groups=1)),
+    ((2, 3, 9, 8), (4, 3, 5, 5), dict(stride=(3, 2), padding=(1, 2), dilation=(2, 1), groups=1)),
+    (
+        (2, 2, 5, 4, 6),
+        (3, 2, 2, 3, 2),
+        dict(stride=(1, 1, 2), padding=(1, 0, 1), dilation=(1, 1, 1), groups=1),
+    ),
 ]
+CONV = {3: F.conv1d, 4: F.conv2d, 5: F.conv3d}
 
 
 def small(*shape: int) -> torch.Tensor:
@@ -26,7 +34,7 @@ def small(*shape: int) -> torch.Tensor:
 def test_convolutions_and_their_gradients(x_shape, w_shape, params):
     x, w = small(*x_shape), small(*w_shape)
     xf, wf = x.double().requires_grad_(), w.double().requires_grad_()
-    plain = (F.conv1d if x.ndim == 3 else F.conv2d)(xf, wf, **params)
+    plain = CONV[x.ndim](xf, wf, **params)
     assert torch.equal(Bilinear.of("conv", **params)(x, w), plain.long())
     g = small(*plain.shape)
     plain.backward(g.double())
@@ -36,6 +44,14 @@ def test_convolutions_and_their_gradients(x_shape, w_shape, params):
     assert torch.equal(grad_weight(x, g), wf.grad.long())
     for op, a, b in ((grad_input, g, w), (grad_weight, x, g)):
         assert op.output_shape(a.shape, b.shape) == tuple(op(a, b).shape)
+
+
+def test_a_product_is_added_in_place_and_may_be_empty():
+    for x, y in ((small(3, 4), small(4, 5)), (small(2, 3, 4), small(4, 5)), (small(0, 4), small(4, 5))):
+        out = small(*x.shape[:-1], 5)
+        wanted = out + torch.matmul(x, y)
+        assert torch.equal(kernels.accumulate(out, Bilinear("matmul"), x, y), wanted)
+    assert kernels.matmul(small(0, 0), small(0, 5)).shape == (0, 5)
 
 
 def test_a_matmul_split_over_threads_is_the_same_matmul():

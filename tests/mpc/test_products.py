@@ -11,7 +11,18 @@ from hypothesis import strategies as st
 
 from mpc.lower import HOLDERS, STREAM, deal, revealed, run, spread
 from syft.mpc import ring
-from syft.mpc.correlations import And, Bits, Comparison, Mask, MaskedWord, Prefix, Square, Triple, Truncation
+from syft.mpc.correlations import (
+    And,
+    Bits,
+    Comparison,
+    Mask,
+    MaskedWord,
+    OneHot,
+    Prefix,
+    Square,
+    Triple,
+    Truncation,
+)
 from syft.mpc.drivers import Lockstep, RoundMismatchError, Shares
 from syft.mpc.kernels import Bilinear
 from syft.mpc.party import done, together
@@ -173,6 +184,8 @@ KINDS = [
     Square((5,)),
     And((4,)),
     Truncation((6,), 10),
+    Truncation((6,), 1 << 16),
+    OneHot(5, 8),
     Bits(70, (1, 3)),
     Prefix((3,), 4),
     MaskedWord((3,)),

@@ -10,7 +10,7 @@ import torch
 from mpc.lower import STREAM, deal
 from syft.mpc import ring
 from syft.mpc.drivers import Lockstep
-from syft.mpc.protocols import beaver, convert, divide, select
+from syft.mpc.protocols import beaver, convert, derived, divide, select
 from syft.mpc.protocols.registry import registry
 from syft.mpc.protocols.truncate import truncate
 
@@ -46,6 +46,8 @@ PROTOCOLS = {
     "pool": _pool,
     "to_bits": convert.to_bits,
     "divide": lambda party, x: divide.divide_public(party, x, 1000),
+    "positive_part": derived.positive_part,
+    "maximum_and_place": lambda party, x: derived.maximum_and_place(party, x.view(8, -1), 0),
 }
 
 SECRETS = {
@@ -90,6 +92,23 @@ def test_what_each_party_sees_is_uniform(name, secret, holders):
                 for words in tensors:
                     if words.numel() == N:
                         assert bit_correlation(words, x) < 6.5 / math.sqrt(N), (rank, sender)
+
+
+@pytest.mark.parametrize("holders", [2, 3])
+@pytest.mark.parametrize("secret", SECRETS)
+def test_a_one_hot_vector_shows_a_uniform_rest_and_nothing_more(secret, holders):
+    x = SECRETS[secret]
+    driver = Lockstep(holders, transcript=True)
+    driver.run(derived.one_hot, deal(x, holders), 256)
+    for rank in range(holders):
+        for one in driver.seen[rank]:
+            if one.sender != "opened":
+                assert bool((one.tensor >> 8 == 0).all())
+            rest = one.tensor & 255
+            assert chi_square(rest) < 255 + 6.5 * math.sqrt(510)
+            if secret != "zeros":
+                correlation = torch.corrcoef(torch.stack([rest.double(), x.double()]))[0, 1]
+                assert abs(correlation) < 6.5 / math.sqrt(N)
 
 
 def test_the_test_would_notice_a_reused_mask():

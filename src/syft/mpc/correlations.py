@@ -171,6 +171,26 @@ class Truncation(Correlation):
 
 
 @dataclass(frozen=True)
+class OneHot(Correlation):
+    """r uniform, and (size, count): row j is 1 where r mod `size`, a power of two, is j."""
+
+    count: int
+    size: int
+
+    @property
+    def base(self) -> tuple[Field, ...]:
+        return (Field((self.count,)),)
+
+    @property
+    def derived(self) -> tuple[Field, ...]:
+        return (Field((self.size, self.count)),)
+
+    def derive(self, *base: torch.Tensor) -> Tensors:
+        rows = torch.zeros((self.size, self.count), dtype=torch.int64)
+        return (rows.scatter_(0, (base[0] & (self.size - 1)).unsqueeze(0), 1),)
+
+
+@dataclass(frozen=True)
 class Bits(Correlation):
     """`count` random bits rho, packed and Boolean-shared, and as additive shares: doubly shared bits.
 

@@ -67,6 +67,21 @@ class Seen:
     tensor: torch.Tensor
 
 
+class NoSource:
+    """The provider's own: it deals correlations, and takes none."""
+
+    def take(self, kind: Any) -> Tensors:
+        raise RoundMismatchError(
+            f"The provider asked for a {type(kind).__name__}: its program took a holder's path."
+        )
+
+    def mask(self, shape: Sequence[int]) -> tuple[int, torch.Tensor]:
+        raise RoundMismatchError("The provider asked for a mask: its program took a holder's path.")
+
+    def release(self, handle: int) -> None:
+        """It keeps none."""
+
+
 class Lockstep:
     """All parties in one process, stepped together.
 
@@ -81,7 +96,7 @@ class Lockstep:
             raise ValueError(f"The provider deals to {self.provider.holders} holders, not to {holders}.")
         self.holders = holders
         self.parties = [Party(rank, holders, self.provider.source(rank)) for rank in range(holders)]
-        self.provider_party = Party(holders, holders, self.provider.source(0))
+        self.provider_party = Party(holders, holders, NoSource())
         _share_pairwise_streams([*self.parties, self.provider_party])
         self.cost = Cost(bytes_sent=[0] * (holders + 1))
         self.seen: list[list[Seen]] | None = [[] for _ in range(holders + 1)] if transcript else None

@@ -252,15 +252,40 @@ def bring_state(optimizer: torch.optim.Optimizer) -> None:
                 _begin_adam(optimizer, group, parameter)
             state = optimizer.state.get(parameter) or {}
             for name, value in state.items():
-                if not isinstance(value, torch.Tensor) or name == "step":
-                    continue
-                if _is_fixed(parameter) and type(value) is not Wrapper:
-                    template = parameter.child
-                    if name in FINE_STATE:
-                        template = _fine(None, template, name)
-                    state[name] = _encoded(value, template)
-                elif _is_fixed(value) and type(parameter) is not Wrapper:
-                    state[name] = _decoded(value)
+                if isinstance(value, torch.Tensor) and name != "step":
+                    state[name] = _in_form_of(parameter, value, name)
+
+
+def _in_form_of(parameter: Any, value: Any, name: str) -> Any:
+    """State of an optimizer in the precision, and at the place, of its parameter."""
+    if not _is_fixed(parameter):
+        if not _is_fixed(value) or type(parameter) is Wrapper:
+            return value
+        return _decoded(new_wrapper(_brought(value.child, None)))
+    if type(value) is not Wrapper:
+        template = parameter.child
+        if name in FINE_STATE:
+            template = _fine(None, template, name)
+        value = _encoded(value, template)
+    return new_wrapper(_brought(value.child, parameter.child.child)) if _is_fixed(value) else value
+
+
+def _brought(node: FixedPrecisionTensor, place: Any) -> Any:
+    """A node whose integers are where those of `place` are: here, at a worker, or shared among its holders."""
+    if not isinstance(place, AbstractTensor):
+        return node if isinstance(node.child, torch.Tensor) else node.like(node.child.get())
+    if _where(node.child) == _where(place):
+        return node
+    here = node.child if isinstance(node.child, torch.Tensor) else node.child.get()
+    return node.like(place.put_back(here))
+
+
+def _where(child: Any) -> Any:
+    """Who has the integers: None for here."""
+    if isinstance(child, torch.Tensor):
+        return None
+    holders = getattr(child, "locations", None)
+    return [id(w) for w in holders] if holders is not None else id(child.location)
 
 
 def _begin_adam(optimizer: torch.optim.Optimizer, group: dict[str, Any], parameter: Any) -> None:

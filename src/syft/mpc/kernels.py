@@ -77,7 +77,7 @@ def accumulate(out: torch.Tensor, op: Bilinear, x: torch.Tensor, y: torch.Tensor
     """out += op(x, y), in place; elementwise and matrix products need no buffer of their own for that."""
     if op.name == "mul":
         return out.addcmul_(x, y)
-    if op == _MATMUL and x.ndim == y.ndim == 2 and not _is_split(*x.shape, y.shape[1]):
+    if op == _MATMUL and x.ndim == y.ndim == 2 and not _is_split(x.shape[0], x.shape[1], y.shape[1]):
         return out.addmm_(x, y)
     return out.add_(op(x, y))
 
@@ -144,7 +144,10 @@ def _mm(x: torch.Tensor, y: torch.Tensor, out: torch.Tensor | None = None) -> to
 
 
 # -- convolutions --------------------------------------------------------------------------------------
-# One set of functions for one and two dimensions: the picture's number of dimensions decides.
+# One set of functions for one, two and three dimensions: the picture's number of dimensions decides.
+
+_CONV = {3: F.conv1d, 4: F.conv2d, 5: F.conv3d}
+_CONV_TRANSPOSE = {3: F.conv_transpose1d, 4: F.conv_transpose2d, 5: F.conv_transpose3d}
 
 
 def _spread(value: int | Sequence[int], dims: int) -> Ints:
@@ -160,9 +163,44 @@ def conv(
     dilation: int | Ints = 1,
     groups: int = 1,
 ) -> torch.Tensor:
-    """conv1d or conv2d of (N, C, ...) with (O, C / groups, ...)."""
-    function = F.conv1d if x.ndim == 3 else F.conv2d
-    return function(x, weight, None, stride, padding, dilation, groups)
+    """conv1d, conv2d or conv3d of (N, C, ...) with (O, C / groups, ...)."""
+    if groups == 1 and x.device.type == "cpu":
+        outs = _conv_size(x, weight, stride, padding, dilation)
+        if 0 < math.prod(outs) < math.prod(weight.shape[2:]):
+            return _conv_by_patches(x, weight, stride, padding, dilation, outs)
+    return _CONV[x.ndim](x, weight, None, stride, padding, dilation, groups)
+
+
+def _conv_size(
+    x: torch.Tensor, weight: torch.Tensor, stride: int | Ints, padding: int | Ints, dilation: int | Ints
+) -> Ints:
+    dims = x.ndim - 2
+    return tuple(
+        (size + 2 * p - d * (k - 1) - 1) // s + 1
+        for size, k, s, p, d in zip(
+            x.shape[2:],
+            weight.shape[2:],
+            *(_spread(v, dims) for v in (stride, padding, dilation)),
+            strict=True,
+        )
+    )
+
+
+def _conv_by_patches(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    stride: int | Ints,
+    padding: int | Ints,
+    dilation: int | Ints,
+    outs: Ints,
+) -> torch.Tensor:
+    """The same as one `mm`: faster when the kernel is larger than the result, as in the gradient for a weight."""
+    dims, kernel_size = x.ndim - 2, tuple(weight.shape[2:])
+    patches = _patches(x, kernel_size, stride, padding, dilation, outs)  # (N, C, *kernel, *outs)
+    rows = patches.permute(0, *range(2 + dims, 2 + 2 * dims), *range(1, 2 + dims))  # (N, *outs, C, *kernel)
+    flat = rows.reshape(x.shape[0] * math.prod(outs), -1)
+    product = matmul(flat, weight.reshape(weight.shape[0], -1).t())  # (N * outs, O)
+    return product.view(x.shape[0], *outs, -1).movedim(-1, 1).contiguous()
 
 
 @kernel
@@ -175,9 +213,8 @@ def conv_transpose(
     groups: int = 1,
     dilation: int | Ints = 1,
 ) -> torch.Tensor:
-    """conv_transpose1d or conv_transpose2d of (N, C, ...) with (C, O / groups, ...)."""
-    function = F.conv_transpose1d if x.ndim == 3 else F.conv_transpose2d
-    return function(x, weight, None, stride, padding, output_padding, groups, dilation)
+    """conv_transpose1d, 2d or 3d of (N, C, ...) with (C, O / groups, ...)."""
+    return _CONV_TRANSPOSE[x.ndim](x, weight, None, stride, padding, output_padding, groups, dilation)
 
 
 @kernel

@@ -25,9 +25,11 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from syft.core.abstract import AbstractTensor
-from syft.core.chain import Wrapper, new_wrapper
+from syft.core.chain import Wrapper, map_tensors, new_wrapper
 from syft.core.hook_args import default_register_tensor
 from syft.core.overload import overloaded, overloads_chain
 from syft.core.spec import TensorSpec, make_spec
@@ -60,6 +62,29 @@ def dropout(
     kept = torch.empty(input.shape).bernoulli_(1 - p)
     mask = kept.div_(1 - p) if p < 1 else kept
     return input.mul_(mask) if inplace else input * mask
+
+
+def lstm(*args: Any, **kwargs: Any) -> Any:
+    """torch's LSTM step by step: its fused kernel for processors is one operation on floats."""
+    enabled = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        with torch._C.DisableTorchFunctionSubclass():
+            return torch.lstm(*args, **kwargs)
+    finally:
+        torch._C._set_mkldnn_enabled(enabled)
+
+
+def scaled_dot_product_attention(*args: Any, **kwargs: Any) -> Any:
+    """torch's attention as products and a softmax: its fused kernels are one operation on floats."""
+    with torch._C.DisableTorchFunctionSubclass(), sdpa_kernel(SDPBackend.MATH):
+        return F.scaled_dot_product_attention(*args, **kwargs)
+
+
+def multi_head_attention_forward(*args: Any, **kwargs: Any) -> Any:
+    """The same for what `nn.MultiheadAttention` and the Transformer layers call."""
+    with torch._C.DisableTorchFunctionSubclass(), sdpa_kernel(SDPBackend.MATH):
+        return F.multi_head_attention_forward(*args, **kwargs)
 
 
 class FixedPrecisionTensor(AbstractTensor):
@@ -110,12 +135,21 @@ class FixedPrecisionTensor(AbstractTensor):
     def interpret(cls, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The rule for the operation if it has one, else what `syft.mpc.rules.fixed_fallback` finds."""
         for value in args:
-            if type(value) is cls and value.is_fine:
-                return fixed_fine.interpret(cls, func, args, kwargs)
+            if type(value) is cls:
+                if value.is_fine:
+                    return fixed_fine.interpret(cls, func, args, kwargs)
+            elif isinstance(value, (AbstractTensor, list)):
+                args = _with_integers(cls, args)
+                break
         rule = cls.aten_rules.get(func)
         if rule is not None:
             return rule(cls, func, args, kwargs)
         return fixed_fallback.interpret(cls, func, args, kwargs)
+
+    @classmethod
+    def takes_in(cls, other: type) -> bool:
+        """Shared integers (labels, indices) meet shared reals as integers."""
+        return hasattr(other, "truncate") and issubclass(other, AbstractTensor)
 
     def get_class_attributes(self) -> dict[str, Any]:
         return {
@@ -186,17 +220,39 @@ class FixedPrecisionTensor(AbstractTensor):
     @staticmethod
     @overloaded.module
     def torch(module: Any) -> None:
-        """`torch.nn.functional.dropout`: its mask is public, so no product of secrets is spent on it."""
+        """Functions that torch would run as one operation on floats.
+
+        Of `torch.nn.functional.dropout` the mask is public, so no product of secrets is spent on it.
+        """
 
         @overloaded.module
         def nn(module: Any) -> None:
             @overloaded.module
             def functional(module: Any) -> None:
                 module.dropout = overloads_chain(dropout)
+                module.scaled_dot_product_attention = overloads_chain(scaled_dot_product_attention)
+                module.multi_head_attention_forward = overloads_chain(multi_head_attention_forward)
 
             module.functional = functional
 
         module.nn = nn
+        module.lstm = overloads_chain(lstm)
+
+
+def _with_integers(cls: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Arguments in which nodes of integers are nodes of `cls`: NOTE [Reals and integers]."""
+    found: list[FixedPrecisionTensor] = []
+    map_tensors(lambda t: found.append(t) if isinstance(t, cls) else None, args)
+
+    def up(value: Any) -> Any:
+        if isinstance(value, cls) or not isinstance(value, AbstractTensor):
+            return value
+        made = cls(found[0].base, 0, torch.int64, found[0].float_fractional)
+        made.child = value
+        return made
+
+    lifted: tuple[Any, ...] = map_tensors(up, tuple(args))
+    return lifted
 
 
 def encode_number(value: float, scale: int) -> int:

@@ -145,6 +145,8 @@ class AdditiveSharingTensor(AbstractTensor):
 
     def truncate(self, divisor: int) -> AdditiveSharingTensor:
         """x / divisor, rounded to one of the two integers next to it."""
+        if divisor > truncate.HIGH:  # nothing in its range is as large: 0 is next to every quotient
+            return self.run(_zeros)
         return self.run(truncate.truncate, divisor)
 
     def less_than_zero(self) -> AdditiveSharingTensor:
@@ -156,13 +158,30 @@ class AdditiveSharingTensor(AbstractTensor):
     def multiply_bit(self, bits: AdditiveSharingTensor) -> AdditiveSharingTensor:
         return self.run(beaver.spdz_mul, bits)
 
+    def one_hot(self, size: int) -> AdditiveSharingTensor:
+        """Shape (size, *shape): row i is 1 where x is i; size is a power of two."""
+        return self.run(derived.one_hot, size)
+
     def leading_bit(self, size: int) -> AdditiveSharingTensor:
         """Shape (size, *shape): row i is 1 where 2^i <= x < 2^(i+1)."""
         return self.run(derived.leading_bit, size)
 
     def maximum_along(self, dim: int) -> tuple[AdditiveSharingTensor, AdditiveSharingTensor]:
         """The maximum along `dim`, and a 0/1 tensor that shows where it is."""
-        return self.run(derived.maximum_and_place, dim)
+        return self.run(derived.maximum_and_place, dim, **self.how)
+
+    def positive_part(self) -> tuple[AdditiveSharingTensor, AdditiveSharingTensor]:
+        """max(x, 0), and 1 where x > 0."""
+        if self.how:
+            return self.run(derived.positive_part, **self.how)
+        positive = self.run(_negate).less_than_zero()
+        return self.multiply_bit(positive), positive
+
+    @property
+    def how(self) -> dict[str, Any]:
+        """Which comparison the programs made of others use: that of the secret, where it works inside them."""
+        how = comparison(self.protocol).how
+        return {} if how is None else {"how": how}
 
     # -- opening -----------------------------------------------------------------------------------
 
@@ -206,6 +225,18 @@ class AdditiveSharingTensor(AbstractTensor):
 def _add(party: Any, x: torch.Tensor, y: torch.Tensor) -> Any:
     """A program without rounds: the sum of two secrets."""
     return x + y
+    yield  # pragma: no cover  (makes this a party program)
+
+
+def _zeros(party: Any, x: torch.Tensor) -> Any:
+    """A program without rounds: zeros like a secret."""
+    return torch.zeros_like(x)
+    yield  # pragma: no cover  (makes this a party program)
+
+
+def _negate(party: Any, x: torch.Tensor) -> Any:
+    """A program without rounds: the opposite of a secret."""
+    return -x
     yield  # pragma: no cover  (makes this a party program)
 
 

@@ -96,14 +96,11 @@ def gained(value: Any, rows: Any, gains: Sequence[float]) -> Any:
     """
     fine, bits = 9, 22
     coarse = [max(0, math.frexp(g)[1] - bits) if g else 0 for g in gains]
-    small = ring.weighted_rows(
-        rows, [round(g / 2.0**e * (1 << fine)) for g, e in zip(gains, coarse, strict=True)]
-    )
-    made = ring.truncate(ring.times(value, small), 1 << (WORK + fine))
-    if not any(coarse):
-        return made
+    table = [round(g / 2.0**e * (1 << fine)) for g, e in zip(gains, coarse, strict=True)]
     # 1 in every row that has nothing to add: rows that are 0 everywhere give 0 either way.
-    return ring.times(made, ring.weighted_rows(rows, [1 << e for e in coarse]))
+    small, *large = ring.weighted_rows(rows, table, *([[1 << e for e in coarse]] if any(coarse) else []))
+    made = ring.truncate(ring.times(value, small), 1 << (WORK + fine))
+    return ring.times(made, large[0]) if large else made
 
 
 def normalised(child: Any) -> tuple[Any, Any]:
@@ -111,7 +108,8 @@ def normalised(child: Any) -> tuple[Any, Any]:
     1).
     """
     rows = ring.leading_bit(child, LEADING)
-    top = ring.times(child, ring.weighted_rows(rows, [1 << (LEADING - 1 - i) for i in range(LEADING)]))
+    (gain,) = ring.weighted_rows(rows, [1 << (LEADING - 1 - i) for i in range(LEADING)])
+    top = ring.times(child, gain)
     # top is in [2^61, 2^62): 4 * top / 2^62 - 3 at WORK bits.
     return rows, ring.minus(ring.truncate(top, 1 << (LEADING - 2 - WORK)), 3 << WORK)
 
@@ -166,9 +164,10 @@ def divide(numerator: Any, denominator: Any, scale: int) -> Any:
     rights = [i + 1 - scale_bits for i in range(LEADING)]
     first = [min(right, _GUARD) for right in rights]
     rest = [right - done for right, done in zip(rights, first, strict=True)]
-    gain = ring.weighted_rows(rows, [1 << (_GUARD - done) for done in first])
+    gain, last = ring.weighted_rows(
+        rows, [1 << (_GUARD - done) for done in first], [1 << (24 - r) if r <= 24 else 0 for r in rest]
+    )
     made = ring.truncate(ring.times(fine, gain), 1 << (2 * _GUARD))
-    last = ring.weighted_rows(rows, [1 << (24 - r) if r <= 24 else 0 for r in rest])
     return ring.truncate(ring.times(made, last), 1 << 24)
 
 
@@ -199,7 +198,8 @@ def logarithm(child: Any, scale: int) -> Any:
     exponents = [
         round((i + 1) * math.log(2) * (1 << WORK) - math.log(scale) * (1 << WORK)) for i in range(LEADING)
     ]
-    total = ring.plus(fraction, ring.weighted_rows(rows, exponents))
+    (whole,) = ring.weighted_rows(rows, exponents)
+    total = ring.plus(fraction, whole)
     return from_work(total, scale, 64.0)
 
 
@@ -272,7 +272,7 @@ def segmented(size: Any, function: Callable[[Any], Any], scale: int, bound: floa
     index = ring.truncate(place, 1 << WORK)
     t = ring.minus(place, ring.times(index, 1 << WORK))
     rows = ring.one_hot(index, _SEGMENTS)
-    constant, *others = [ring.weighted_rows(rows, column) for column in _segment_table(function, bound)]
+    constant, *others = ring.weighted_rows(rows, *_segment_table(function, bound))
     terms = ring.times(ring.stacked(others), ring.stacked(powers(t, 3)))
     return ring.plus(constant, ring.truncate(ring.summed(terms, [0]), 1 << WORK))
 

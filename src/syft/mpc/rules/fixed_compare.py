@@ -171,8 +171,8 @@ def masked_fill(self: Any, mask: Any, value: Any) -> Any:
 @rule(FixedPrecisionTensor, aten.relu.default)
 def relu(self: Any) -> Any:
     """max(x, 0); the bits stay with the result for `threshold_backward`."""
-    positive = ring.less_than_zero(ring.negated(self.child))
-    made = kinds.same_kind(ring.multiply_bit(positive, self.child), self)
+    values, positive = ring.positive_part(self.child)
+    made = kinds.same_kind(values, self)
     made.known["positive"] = positive
     return made
 
@@ -189,10 +189,9 @@ def threshold_backward(grad_output: Any, self: Any, threshold: float) -> Any:
 
 @rule(FixedPrecisionTensor, aten.abs.default)
 def absolute(self: Any) -> Any:
-    negative = ring.less_than_zero(self.child)
-    return kinds.same_kind(
-        ring.minus(self.child, ring.times(ring.multiply_bit(negative, self.child), 2)), self
-    )
+    """|x| = 2 max(x, 0) - x."""
+    values, _ = ring.positive_part(self.child)
+    return kinds.same_kind(ring.minus(ring.times(values, 2), self.child), self)
 
 
 @rule(FixedPrecisionTensor, aten.sign.default, aten.sgn.default)

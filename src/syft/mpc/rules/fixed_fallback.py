@@ -96,7 +96,7 @@ def interpret(cls: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
         cls,
         reason
         or "Write it with operations that have one (arithmetic, comparisons, products, reductions), or call "
-        "float_precision() first if the values may be seen.",
+        "float_precision() first (after `.get()`, where the values are shared) if they may be seen.",
     )
 
 
@@ -128,4 +128,7 @@ def _twin(func: Any) -> Any:
 def _in_place(cls: Any, func: Any, twin: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     target = args[0]
     value = cls.interpret(twin, args, kwargs)
-    return fixed_structure.write(target, value)
+    fixed_structure.write(target, value)
+    if fixed_structure.kinds.is_node(value):
+        target.known.update(value.known)  # the target is the value now, so what is known of it holds
+    return target

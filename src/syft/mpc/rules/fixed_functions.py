@@ -173,6 +173,31 @@ def log_sigmoid(self: Any) -> Any:
     return made, torch.empty(0)
 
 
+def _margin(self: Any, target: Any) -> Any:
+    return arithmetic.negative(arithmetic.multiply(self, target))
+
+
+@rule(FixedPrecisionTensor, aten.soft_margin_loss.default)
+def soft_margin_loss(self: Any, target: Any, reduction: int = 1) -> Any:
+    """log(1 + exp(-target * self)) as a softplus, which no margin is too large for."""
+    from syft.mpc.rules import fixed_reductions as reductions
+
+    losses = softplus(_margin(self, target))
+    if reduction == 0:
+        return losses
+    dims = list(range(len(losses.shape)))
+    if reduction == 1:
+        return reductions.mean(losses, dims)
+    return kinds.real(reductions.total(losses.child, dims, False), losses)
+
+
+@rule(FixedPrecisionTensor, aten.soft_margin_loss_backward.default)
+def soft_margin_loss_backward(grad_output: Any, self: Any, target: Any, reduction: int) -> Any:
+    slope = arithmetic.multiply(sigmoid(_margin(self, target)), target)
+    gradient = arithmetic.negative(arithmetic.multiply(slope, grad_output))
+    return arithmetic.divide(gradient, math.prod(gradient.shape)) if reduction == 1 else gradient
+
+
 # -- angles --------------------------------------------------------------------------------------------
 
 #: Beyond this the angle is lost in the last bits of x / 2π.

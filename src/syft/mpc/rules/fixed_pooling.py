@@ -164,7 +164,8 @@ def max_pool2d_backward(
 def _mean_of(total: Any, counts: torch.Tensor, divisor: int | None) -> Any:
     """Window sums divided by the number of elements: one truncation per different number."""
     if divisor is not None:
-        return ring.truncate(total, divisor)
+        mean = ring.truncate(total, abs(divisor))
+        return ring.negated(mean) if divisor < 0 else mean
     numbers = counts.unique().tolist()
     if len(numbers) == 1:
         return ring.truncate(total, int(numbers[0]))

@@ -10,6 +10,7 @@ operations; another node has a METHOD OF THE SAME NAME:
     equals_zero()           1 where x == 0, else 0. Exact.
     multiply_bit(bits)      bits * x, where `bits` is a node of the same type that holds only 0 and 1; the two
                             broadcast.
+    positive_part()         (values, bits): x and 1 where x > 0, else 0 and 0. Exact.
     one_hot(size)           for x in [0, size), size a power of two: shape (size, *x.shape), row i is 1 where
                             x == i.
                             (From a masked opening mod `size` and a rotated one-hot vector: one round.)
@@ -32,6 +33,7 @@ Rules never look at a child's values and never ask for more than this.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -99,6 +101,14 @@ def multiply_bit(bits: Any, child: Any) -> Any:
     if isinstance(bits, AbstractTensor) and _own(child, "multiply_bit") is not None:
         return child.multiply_bit(bits)
     return times(bits, child)
+
+
+def positive_part(child: Any) -> tuple[Any, Any]:
+    """(max(x, 0), 1 where x > 0)."""
+    if _own(child, "positive_part") is not None and not _has_values(child):
+        return child.positive_part()
+    positive = less_than_zero(negated(child))
+    return multiply_bit(positive, child), positive
 
 
 def one_hot(child: Any, size: int) -> Any:
@@ -213,7 +223,9 @@ def counting(size: int, trailing: int) -> torch.Tensor:
     return torch.arange(size).view(-1, *[1] * trailing)
 
 
-def weighted_rows(rows: Any, weights: list[int]) -> Any:
-    """The sum of rows times public integers: with one-hot rows, a table looked up."""
-    table = torch.tensor(weights).view(-1, *[1] * (len(shape_of(rows)) - 1))
-    return summed(times(rows, table), [0])
+def weighted_rows(rows: Any, *tables: list[int]) -> list[Any]:
+    """Per table the sum of rows times its public integers: with one-hot rows, tables looked up. One matrix product."""
+    count, *shape = shape_of(rows)
+    flat = on_children(aten.reshape.default, rows, [count, math.prod(shape)])
+    read = on_children(aten.mm.default, torch.tensor(tables), flat)
+    return [on_children(aten.reshape.default, one, shape) for one in unstacked(read)]

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from syft.exceptions import UnsupportedOperationError
 from syft.mpc.precision import FixedPrecisionTensor
 from syft.mpc.rules import fixed_kinds as kinds
 from syft.mpc.rules import fixed_ring as ring
@@ -68,12 +69,43 @@ def embedding(func: Any, weight: Any, indices: Any, *_options: Any, **_named: An
     """Rows of a table; with a secret index a product with one-hot rows."""
     if not kinds.is_node(indices):
         return structure.run_structural(func, (weight, indices), {})
-    rows = ring.equals_zero(ring.minus(ring.unsqueezed(indices.child, -1), torch.arange(weight.shape[0])))
     (table,), like, reals = kinds.common(weight) if kinds.is_node(weight) else _public(weight, indices)
-    flat = on_children(aten.reshape.default, rows, [-1, weight.shape[0]])
-    read = on_children(aten.mm.default, flat, table)
+    read = on_children(aten.mm.default, _flat_rows(indices, weight.shape[0]), table)
     shaped = on_children(aten.reshape.default, read, [*indices.shape, weight.shape[1]])
     return kinds.result(shaped, (weight,), like, reals)
+
+
+def _flat_rows(indices: FixedPrecisionTensor, count: int) -> Any:
+    """(n, count): one one-hot row per index."""
+    rows = ring.equals_zero(ring.minus(ring.unsqueezed(indices.child, -1), torch.arange(count)))
+    return on_children(aten.reshape.default, rows, [-1, count])
+
+
+@rule_with_func(FixedPrecisionTensor, aten.embedding_dense_backward.default)
+def embedding_backward(
+    func: Any, grad_output: Any, indices: Any, num_weights: int, padding_idx: int, scale_grad_by_freq: bool
+) -> Any:
+    """Gradients added up by row; `padding_idx` has none."""
+    if scale_grad_by_freq:
+        raise UnsupportedOperationError(
+            str(func),
+            FixedPrecisionTensor,
+            "How often an index occurs is not counted: leave scale_grad_by_freq out.",
+        )
+    like = kinds.template_of(grad_output, indices)
+    grad = kinds.units(grad_output, like)
+    flat = on_children(aten.reshape.default, grad, [-1, ring.shape_of(grad)[-1]])
+    if kinds.is_node(indices):
+        rows = on_children(aten.t.default, _flat_rows(indices, num_weights))
+        made = on_children(aten.mm.default, rows, flat)
+    else:
+        empty = on_children(aten.new_zeros.default, flat, [num_weights, ring.shape_of(flat)[-1]])
+        made = on_children(aten.index_add.default, empty, 0, indices.reshape(-1), flat)
+    if padding_idx >= 0:
+        kept = torch.ones(num_weights, 1, dtype=torch.int64)
+        kept[padding_idx] = 0
+        made = ring.times(made, kept)
+    return kinds.real(made, like)
 
 
 @rule_with_func(FixedPrecisionTensor, aten.scatter.src, aten.scatter.value, aten.scatter_add.default)

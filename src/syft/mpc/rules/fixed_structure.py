@@ -50,6 +50,12 @@ FLOAT_KEYWORDS = ("dtype", "layout", "pin_memory", "device")
 def run_structural(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run a structural operation on the children and put the nodes back."""
     name = func._schema.name.split("::")[1]
+    if kwargs.get("reduce", "add") != "add":
+        raise UnsupportedOperationError(
+            f"{func} with reduce={kwargs['reduce']!r}",
+            FixedPrecisionTensor,
+            "Values are set or added where an index says; multiply with torch.gather and a product.",
+        )
     like = kinds.template_of(args, kwargs)
     wanted = kwargs.get("dtype")
     inner_kwargs = {k: v for k, v in kwargs.items() if k not in FLOAT_KEYWORDS}

@@ -18,12 +18,6 @@ from syft.mpc.sharing import AdditiveSharingTensor as AST
 aten = torch.ops.aten
 
 
-def _how(x: AST) -> dict[str, Any]:
-    """Which comparison the tournaments and divisions use: that of the secret, where it can be used inside them."""
-    how = comparison(x.protocol).how
-    return {} if how is None else {"how": how}
-
-
 def _difference(x: Any, y: Any) -> AST:
     return sub(x, y) if isinstance(x, AST) else rsub(y, x)
 
@@ -99,7 +93,7 @@ def clamp_max(x: AST, max: Any) -> Any:
 
 @rule(AST, aten.max.dim)
 def max_along(x: AST, dim: int, keepdim: bool = False) -> Any:
-    return x.run(select.max_with_indices, dim, keepdim, **_how(x))
+    return x.run(select.max_with_indices, dim, keepdim, **x.how)
 
 
 @rule(AST, aten.min.dim)
@@ -110,12 +104,12 @@ def min_along(x: AST, dim: int, keepdim: bool = False) -> Any:
 
 @rule(AST, aten.max.default)
 def max_of_all(x: AST) -> Any:
-    return x.run(select.maximum, **_how(x))
+    return x.run(select.maximum, **x.how)
 
 
 @rule(AST, aten.min.default)
 def min_of_all(x: AST) -> Any:
-    return x.run(select.minimum, **_how(x))
+    return x.run(select.minimum, **x.how)
 
 
 @rule(AST, aten.amax.default)
@@ -131,9 +125,9 @@ def amin(x: AST, dim: Any = (), keepdim: bool = False) -> Any:
 def _over_dims(x: AST, protocol: Any, dim: Any, keepdim: bool) -> Any:
     dims = list(dim) if isinstance(dim, (list, tuple)) else [dim]
     if not dims:
-        return x.run(protocol, **_how(x))
+        return x.run(protocol, **x.how)
     for one in sorted((d % len(x.shape) for d in dims), reverse=True):
-        x = x.run(protocol, one, keepdim, **_how(x))
+        x = x.run(protocol, one, keepdim, **x.how)
     return x
 
 
@@ -150,12 +144,12 @@ def minimum(x: Any, y: Any) -> Any:
 
 @rule(AST, aten.argmax.default)
 def argmax(x: AST, dim: int | None = None, keepdim: bool = False) -> Any:
-    return x.run(select.argmax, dim, keepdim, **_how(x))
+    return x.run(select.argmax, dim, keepdim, **x.how)
 
 
 @rule(AST, aten.argmin.default)
 def argmin(x: AST, dim: int | None = None, keepdim: bool = False) -> Any:
-    return x.run(select.argmin, dim, keepdim, **_how(x))
+    return x.run(select.argmin, dim, keepdim, **x.how)
 
 
 @rule(AST, aten.div.Tensor_mode, aten.floor_divide.default, aten.floor_divide.Scalar)
