@@ -11,7 +11,7 @@ from typing import Any as _Any
 
 from torch import Tensor as Variable
 
-from syft import exceptions
+from syft import exceptions, serde
 from syft.core import hook_args
 from syft.core.abstract import AbstractTensor
 from syft.core.chain import Wrapper
@@ -92,4 +92,5 @@ __all__ = [
     "exceptions",
     "hook_args",
     "overloaded",
+    "serde",
 ]

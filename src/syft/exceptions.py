@@ -25,7 +25,9 @@
     ├── CompressionNotFoundException (LookupError)
     └── PlanCommandUnknownError (ValueError)
 
-Each also derives from the builtin exception a torch user would catch. Imports nothing of ours.
+Each also derives from the builtin exception a torch user would catch. Rooms that raise errors nobody else does
+keep them: `SerdeError` (serde), `MixedPrecisionError`, `CorrelationReusedError`, `RoundMismatchError` (mpc), all of
+them SyftErrors. Imports nothing of ours.
 """
 
 from __future__ import annotations

@@ -34,6 +34,7 @@ from syft.core.hook_args import default_register_tensor
 from syft.core.overload import overloaded, overloads_chain
 from syft.core.spec import TensorSpec, make_spec
 from syft.exceptions import ChainError
+from syft.serde import register_chain, register_exception
 
 DEFAULT_BASE, DEFAULT_PRECISION = 10, 3
 #: Encoded values stay below this, so that one more product by a small number still fits the ring.
@@ -302,3 +303,9 @@ default_register_tensor(FixedPrecisionTensor)
 
 # NB: at the end, because the rules are written for the class above.
 from syft.mpc.rules import fixed_fallback, fixed_fine  # noqa: E402
+
+register_chain(
+    FixedPrecisionTensor,
+    {"base": int, "precision_fractional": int, "dtype": torch.dtype, "float_fractional": int},
+)
+register_exception(MixedPrecisionError)

@@ -27,9 +27,11 @@ from syft.mpc.group import Group
 from syft.mpc.protocols import beaver, derived, truncate
 from syft.mpc.protocols.registry import comparison
 from syft.mpc.randomness import Stream, new_seed
+from syft.serde import register
 from syft.tensors.multi_pointer import MultiPointerTensor
 from syft.tensors.pointer import PointerTensor, new_pointer
 from syft.tensors.transfer import spec_when_sent
+from syft.workers.abstract import AbstractWorker
 
 FIELD = 2**64
 
@@ -257,3 +259,25 @@ def share_integers(
 register_type_rule({AdditiveSharingTensor: one})
 register_forward_func({AdditiveSharingTensor: get_child})
 register_backward_func({AdditiveSharingTensor: lambda node, **_kwargs: node})
+
+
+def _shared_again(_me: Any, parts: Any) -> AdditiveSharingTensor:
+    obj_id, tags, description, pointers, provider, protocol = parts
+    shares = {p.location.id: p for p in pointers}
+    if not shares or len(shares) != len(pointers):
+        raise ValueError("a secret has one share or more, each at a worker of its own")
+    return AdditiveSharingTensor(
+        shares, provider, protocol=protocol, id=obj_id, tags=tags, description=description
+    )
+
+
+register(
+    AdditiveSharingTensor,
+    "AdditiveSharingTensor",
+    lambda _me, n: (n._id, n.tags, n.description, n.pointers, n.crypto_provider, n.protocol),
+    _shared_again,
+    fields=tuple[
+        int | str | None, set[str], str | None, list[PointerTensor], AbstractWorker | None, str | None
+    ],
+    incompressible=True,
+)

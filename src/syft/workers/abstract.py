@@ -5,6 +5,8 @@ from __future__ import annotations
 import abc
 from typing import Any
 
+from syft.serde import register_workers
+
 
 class AbstractWorker(abc.ABC):
     """A place where objects live."""
@@ -18,3 +20,6 @@ class AbstractWorker(abc.ABC):
     @abc.abstractmethod
     def _recv_msg(self, message: Any) -> Any:
         """Take a message that was carried here."""
+
+
+register_workers(AbstractWorker)

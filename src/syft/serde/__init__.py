@@ -1,0 +1,49 @@
+"""Bytes from objects and back, without pickle: one registry, one format.
+
+Modules, in the order they import each other:
+
+    errors, limits   what is raised, what a frame may ask for
+    registry         type <-> code, and the functions between them
+    compression      none, lz4, zstd, per buffer
+    writer, reader   object <-> simple form
+    wire             simple form and buffers <-> a frame
+    ..._types        how each type travels
+    codec            `serialize`, `deserialize`, `simplify`, `detail`
+    at_rest          `save` and `load`: tagged tensors in safetensors files
+"""
+
+from syft.serde.at_rest import load, save
+from syft.serde.chain_types import register_chain
+from syft.serde.codec import deserialize, detail, serialize, serialize_frames, simplify
+from syft.serde.compression import available_compressions, choose_compression
+from syft.serde.error_types import register_exception
+from syft.serde.errors import SerdeError, UnknownWorkerError, UnserializableError
+from syft.serde.limits import Limits
+from syft.serde.reader import resolve_worker
+from syft.serde.registry import is_registered, register, register_record
+from syft.serde.torch_types import mark_incompressible
+from syft.serde.workers import register_workers
+
+__all__ = [
+    "Limits",
+    "SerdeError",
+    "UnknownWorkerError",
+    "UnserializableError",
+    "available_compressions",
+    "choose_compression",
+    "deserialize",
+    "detail",
+    "is_registered",
+    "load",
+    "mark_incompressible",
+    "register",
+    "register_chain",
+    "register_exception",
+    "register_record",
+    "register_workers",
+    "resolve_worker",
+    "save",
+    "serialize",
+    "serialize_frames",
+    "simplify",
+]

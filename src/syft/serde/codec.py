@@ -1,0 +1,83 @@
+"""`serialize` and `deserialize`, `simplify` and `detail`: the four ways in and out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from syft.exceptions import DependencyError
+from syft.serde import chain_types, error_types, message_types, numpy_types, python_types  # noqa: F401  (fill the registry)
+from syft.serde.compression import compression_named
+from syft.serde.errors import SerdeError
+from syft.serde.limits import DEFAULT_LIMITS, Limits
+from syft.serde.reader import Reader
+from syft.serde.registry import Simple
+from syft.serde.wire import pack, unpack
+from syft.serde.writer import Writer
+
+Buffer = bytes | bytearray | memoryview
+
+
+def serialize(
+    obj: Any, worker: Any = None, compression: str | None = None, *, limits: Limits = DEFAULT_LIMITS
+) -> bytes:
+    """An object as bytes. `compression` is None, "lz4" or "zstd". !! UnserializableError, SerdeError"""
+    return b"".join(_frames(obj, worker, compression, limits, pins=False))
+
+
+def serialize_frames(
+    obj: Any, worker: Any = None, compression: str | None = None, *, limits: Limits = DEFAULT_LIMITS
+) -> list[Buffer]:
+    """The same bytes in pieces, for a transport that can send pieces: the memory of tensors is not copied.
+
+    Send them before a tensor in `obj` is written to. The tensors cannot grow (`resize_`) from now on.
+    """
+    return _frames(obj, worker, compression, limits, pins=True)
+
+
+def _frames(obj: Any, worker: Any, compression: str | None, limits: Limits, pins: bool) -> list[Buffer]:
+    scheme = compression_named(compression)
+    writer = Writer(worker, limits=limits, pins=pins)
+    try:
+        root = writer.write(obj)
+    except RecursionError as error:
+        raise SerdeError("The object is nested too deeply to be serialised. Flatten it.") from error
+    return pack(root, writer.buffers, scheme, limits)
+
+
+def deserialize(
+    binary: Buffer, worker: Any = None, *, limits: Limits = DEFAULT_LIMITS, take_over: bool = False
+) -> Any:
+    """The object that bytes stand for. !! SerdeError, whatever the bytes are
+
+    binary     from `bytes` every tensor is copied out, once; in a bytearray (or other writable memory) large
+               tensors stay where they are, so hand it over and do not write to it again
+    worker     who reads: it resolves the names of workers, and owns the pointers; the local worker by default
+    limits     what the bytes may ask for
+    take_over  pointers take over the duty to delete, see NOTE [Who deletes, on the wire]
+    """
+    try:
+        root, buffers = unpack(memoryview(binary).cast("B"), limits)
+        reader = Reader(worker, buffers, limits, take_over)
+        return reader.finish(reader.read(root))
+    except (SerdeError, DependencyError):
+        raise
+    except Exception as error:  # see NOTE [Parts come from strangers]
+        raise SerdeError(f"The bytes do not describe an object: {type(error).__name__}: {error}") from error
+
+
+def simplify(worker: Any, obj: Any) -> Simple:
+    """An object as None, numbers, strings, bytes and tuples `(code, *contents)` of those."""
+    return Writer(worker, inline=True).write(obj)
+
+
+def detail(worker: Any, simple: Simple) -> Any:
+    """The object that a simple form stands for: the inverse of `simplify`. !! SerdeError"""
+    try:
+        reader = Reader(worker)
+        return reader.finish(reader.read(simple))
+    except (SerdeError, DependencyError):
+        raise
+    except Exception as error:  # see NOTE [Parts come from strangers]
+        raise SerdeError(
+            f"This is not the simple form of an object: {type(error).__name__}: {error}"
+        ) from error

@@ -1,0 +1,110 @@
+"""`Reader`: from a simple form and its buffers back to an object.
+
+Whatever it is given, it makes one of the registered types or raises. A frame names codes, never classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from syft.core.session import session
+from syft.serde.errors import SerdeError, UnknownWorkerError
+from syft.serde.limits import DEFAULT_LIMITS, Limits
+from syft.serde.registry import BY_CODE
+
+_THEMSELVES = frozenset({type(None), bool, int, float, str, bytes})
+
+
+class Reader:
+    """One deserialisation. `buffers` gives, once each, the memory beside the header."""
+
+    __slots__ = ("_buffers", "_depth", "_objects", "_taken", "_when_done", "limits", "takes_over", "worker")
+
+    def __init__(
+        self,
+        worker: Any = None,
+        buffers: Sequence[Callable[[], memoryview]] = (),
+        limits: Limits = DEFAULT_LIMITS,
+        takes_over: bool = False,
+    ) -> None:
+        self.worker = session.local_worker if worker is None else worker
+        self.limits = limits
+        self.takes_over = takes_over
+        self._buffers = buffers
+        self._taken: set[int] = set()
+        self._depth = 0
+        self._objects = 0
+        self._when_done: list[Callable[[], None]] = []
+
+    def read(self, simple: Any) -> Any:
+        """The object that a simple form stands for."""
+        self._objects += 1
+        cls = type(simple)
+        if cls in _THEMSELVES:
+            return simple
+        if (cls is not list and cls is not tuple) or not simple:
+            raise SerdeError(
+                f"A {cls.__name__} was found where an object was expected; no frame of ours has one."
+            )
+        code = simple[0]
+        codec = BY_CODE.get(code) if type(code) is str else None
+        if codec is None:
+            raise SerdeError(
+                f"Something of the type {str(code)[:60]!r} was found, which is not registered here. The sender may "
+                "be of another version, or the room that registers the type has not been imported."
+            )
+        self._depth += 1
+        if self._depth > self.limits.max_depth or self._objects > self.limits.max_objects:
+            raise SerdeError(
+                f"The frame has more than {self.limits.max_objects} objects or more than "
+                f"{self.limits.max_depth} levels. Pass other limits to deserialize if you trust the sender."
+            )
+        value = codec.read(self, simple)
+        self._depth -= 1
+        return value
+
+    def buffer(self, simple: Any) -> memoryview:
+        """Memory that nobody else will be given, to be kept as it is; or to be copied, if it is read-only."""
+        if type(simple) is bytes:
+            return memoryview(simple)
+        if type(simple) is not int or not 0 <= simple < len(self._buffers) or simple in self._taken:
+            raise SerdeError(
+                f"The buffer {str(simple)[:60]} was asked for; there are {len(self._buffers)}, and each can be used once."
+            )
+        self._taken.add(simple)
+        return self._buffers[simple]()
+
+    def when_done(self, step: Callable[[], None]) -> None:
+        """Do this after the whole frame has been read, if nothing was wrong with it."""
+        self._when_done.append(step)
+
+    def finish(self, value: Any) -> Any:
+        """`value`, now that all of the frame has been read."""
+        if len(self._taken) != len(self._buffers):
+            raise SerdeError(
+                f"The frame has {len(self._buffers)} buffers and uses {len(self._taken)} of them. It was not made by us."
+            )
+        for step in self._when_done:
+            step()
+        return value
+
+
+def resolve_worker(worker: Any, worker_id: Any) -> Any:
+    """The worker of that id, as the deserialising worker knows it; !! UnknownWorkerError."""
+    if type(worker_id) not in (int, str):
+        raise SerdeError(f"A worker's id is a string or a number; a {type(worker_id).__name__} was found.")
+    if worker is None:
+        raise SerdeError(
+            f"A frame names the worker {worker_id!r}, and there is nobody here to know it. Pass "
+            "deserialize(binary, worker=...), or make a TorchHook first."
+        )
+    if worker.id == worker_id:
+        return worker
+    found = worker.get_worker(worker_id)
+    if found is None or isinstance(found, (int, str)):
+        raise UnknownWorkerError(
+            f"A frame names the worker {worker_id!r}, which {worker.id!r} does not know. Introduce it first with "
+            "add_worker(worker), or connect to it."
+        )
+    return found
