@@ -1,0 +1,17 @@
+"""Differential privacy: what an analysis, a training run or a single released number tells about one person.
+
+Modules, in the order they import each other:
+
+    releasable      figures that depend on the data, and say so
+    pate            PATE with Laplace noise: the moments accountant, as documented since 2017
+    gnmax           PATE with Gaussian noise: Rényi bounds, Confident-GNMax, a data-dependent epsilon to publish
+    noise           integer noise from AES-CTR streams: discrete Laplace and Gaussian, Bernoulli(exp(-x))
+    mechanisms      numbers that may leave: sums, means, histograms, quantiles, best choices
+    audit           a statistical lower bound on the epsilon that a mechanism really has
+    accounting      events composed by `dp-accounting` (extra `dp`), budgets that are kept in a file
+    recurrent       RNN, LSTM, GRU step by step, where torch's fused kernels do not do
+    per_sample      one gradient per example
+    dpsgd           private training: clipping, noise, Poisson sampling, `make_private`
+
+Nothing is imported here: `pate` needs neither torch.func nor `dp-accounting`.
+"""

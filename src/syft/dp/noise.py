@@ -1,0 +1,118 @@
+"""Integer noise with exactly the stated distribution, from AES-CTR streams keyed by the operating system.
+
+One duty: the samplers of Canonne, Kamath and Steinke, "The discrete Gaussian for differential privacy", 2020
+("the paper" below), many draws at once. Only integers are drawn and compared, so no probability is rounded.
+Continuous noise in floating point has holes that tell which value it was added to (Mironov 2012, "On
+significance of the least significant bits for differential privacy"); a grid of integers has none. How long
+a draw takes depends on the noise, not on what it will be added to. Imports `mpc.randomness`.
+
+`rounded_gaussian` is the fast way for millions of draws (DP-SGD): on a grid too, with probabilities that are
+right up to double precision.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from syft.mpc.randomness import Stream
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+LARGEST_SCALE = 1 << 50
+LARGEST_VARIANCE = 1 << 22  # of the exact Gaussian: what it compares then fits into 63 bits
+
+ROUNDED_STEPS = 1 << 32  # grid points per standard deviation of `rounded_gaussian`
+
+
+def bernoulli_exp(numerators: Ints, denominator: int, stream: Stream) -> Bools:
+    """True with probability exp(-numerator / denominator), for each numerator (the paper, algorithm 1)."""
+    numerators = np.asarray(numerators, dtype=np.int64)
+    whole, rest = np.divmod(numerators.ravel(), denominator)
+    alive = _bernoulli_exp_fraction(rest, denominator, stream)
+    # exp(-whole) is `whole` independent successes of exp(-1); the first failure ends it.
+    pending = np.flatnonzero(alive & (whole > 0))
+    done = 0
+    while pending.size:
+        ones = _bernoulli_exp_fraction(np.ones(pending.size, np.int64), 1, stream)
+        alive[pending[~ones]] = False
+        done += 1
+        pending = pending[ones & (whole[pending] > done)]
+    return alive.reshape(numerators.shape)
+
+
+def _bernoulli_exp_fraction(numerators: Ints, denominator: int, stream: Stream) -> Bools:
+    """The same for numerator <= denominator: von Neumann's alternating series, drawn term by term."""
+    odd = np.zeros(numerators.size, dtype=bool)
+    pending, k = np.arange(numerators.size), 1
+    while pending.size:
+        goes_on = stream.below(denominator * k, pending.size).numpy() < numerators[pending]
+        odd[pending[~goes_on]] = k % 2 == 1
+        pending, k = pending[goes_on], k + 1
+    return odd
+
+
+def discrete_laplace(count: int, numerator: int, denominator: int, stream: Stream) -> Ints:
+    """`count` draws with Pr[y] proportional to exp(-|y| * denominator / numerator) (the paper, algorithm 2)."""
+    if not (1 <= numerator <= LARGEST_SCALE and denominator >= 1):
+        raise ValueError(
+            f"The scale of discrete Laplace noise is a fraction with a numerator from 1 to 2^50, got "
+            f"{numerator}/{denominator}."
+        )
+    drawn = np.zeros(count, dtype=np.int64)
+    pending = np.arange(count)
+    while pending.size:
+        low = stream.below(numerator, pending.size).numpy()
+        kept = bernoulli_exp(low, numerator, stream)
+        high = _geometric(pending.size, stream)
+        size = (low + numerator * high) // denominator
+        negative = stream.bits(pending.size).numpy() == 1
+        kept &= ~(negative & (size == 0))  # zero would come up twice as often
+        drawn[pending[kept]] = np.where(negative, -size, size)[kept]
+        pending = pending[~kept]
+    return drawn
+
+
+def _geometric(count: int, stream: Stream) -> Ints:
+    """How many successes of probability exp(-1) before the first failure."""
+    drawn = np.zeros(count, dtype=np.int64)
+    pending = np.arange(count)
+    while pending.size:
+        pending = pending[_bernoulli_exp_fraction(np.ones(pending.size, np.int64), 1, stream)]
+        drawn[pending] += 1
+    return drawn
+
+
+def discrete_gaussian(count: int, variance: int, stream: Stream) -> Ints:
+    """`count` draws with Pr[y] proportional to exp(-y^2 / (2 variance)) (the paper, algorithm 3)."""
+    if not 1 <= variance <= LARGEST_VARIANCE:
+        raise ValueError(f"The variance of discrete Gaussian noise is from 1 to 2^22, got {variance}.")
+    scale = math.isqrt(variance) + 1
+    drawn = np.zeros(count, dtype=np.int64)
+    pending = np.arange(count)
+    while pending.size:
+        proposed = discrete_laplace(pending.size, scale, 1, stream)
+        # (|y| - variance/scale)^2 / (2 variance), over the common denominator. NB: |y| beyond 2^19 is some 256
+        # scales away, e^-256: the clip keeps the square inside 63 bits and is never seen.
+        distance = np.minimum(np.abs(proposed), 1 << 19) * scale - variance
+        kept = bernoulli_exp(distance**2, 2 * variance * scale**2, stream)
+        drawn[pending[kept]] = proposed[kept]
+        pending = pending[~kept]
+    return drawn
+
+
+def rounded_gaussian(count: int, stream: Stream) -> Ints:
+    """`count` draws of a normal with standard deviation ROUNDED_STEPS, rounded to integers.
+
+    Box and Muller 1958 on 64-bit uniforms: the support is every integer up to 9.4 standard deviations (beyond:
+    probability 2^-68 per draw, to be thought of as part of delta), whatever it is added to.
+    """
+    half = (count + 1) // 2
+    words = stream.words(2 * half).numpy().view(np.uint64).astype(np.float64)
+    radius = np.sqrt(-2.0 * np.log((words[:half] + 1.0) * 2.0**-64)) * float(ROUNDED_STEPS)
+    angle = words[half:] * (2.0 * math.pi * 2.0**-64)
+    both = np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])
+    return np.rint(both[:count]).astype(np.int64)

@@ -1,0 +1,351 @@
+"""One gradient per example, without a loop over examples.
+
+One duty: `factors` of the per-sample gradients of a batch. Two ways: layers with a rule below need one forward
+pass, one backward pass for the outputs only, and a product per layer; a model with any other layer goes
+through `torch.func.vmap(grad(...))` as a whole. A rule is one decorated function: layer, input, gradient of
+the output -> factors. Example i's loss is `loss_fn` of a batch that holds example i alone. Imports
+`recurrent`.
+
+NOTE [Factors]
+Clipping needs the norm of every example's gradient and a weighted sum of them, seldom the gradients. For a
+Linear layer on vectors the gradient of example i is the outer product g_i a_i^T: its norm is |g_i| |a_i|
+(Goodfellow 2015), and the weighted sum is one matrix product. Only `expand` makes the full tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from syft.dp.recurrent import unrolled
+
+LossFunction = Callable[[Tensor, Any], Tensor]
+
+
+class Factor(Protocol):
+    """The gradients of one parameter, one per example."""
+
+    def squared_norms(self) -> Tensor: ...
+    def weighted_sum(self, weights: Tensor) -> Tensor: ...
+    def expand(self) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class Full:
+    """The gradients themselves: examples x the parameter's shape."""
+
+    gradients: Tensor
+
+    def squared_norms(self) -> Tensor:
+        return self.gradients.flatten(1).square().sum(1)
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        return torch.tensordot(weights.to(self.gradients.dtype), self.gradients, dims=1)
+
+    def expand(self) -> Tensor:
+        return self.gradients
+
+
+@dataclass(frozen=True)
+class Outer:
+    """left_i right_i^T: see NOTE [Factors]."""
+
+    left: Tensor
+    right: Tensor
+
+    def squared_norms(self) -> Tensor:
+        return self.left.square().sum(1) * self.right.square().sum(1)
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        return (self.left * weights.to(self.left.dtype)[:, None]).T @ self.right
+
+    def expand(self) -> Tensor:
+        return self.left[:, :, None] * self.right[:, None, :]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of a table: example i adds `gradients[i, t]` to the row `index[i, t]`."""
+
+    index: Tensor
+    gradients: Tensor
+    rows: int
+
+    def squared_norms(self) -> Tensor:
+        # A row used twice by one example gets the sum of both, so rows are added up per example first.
+        batch = self.index.shape[0]
+        example = torch.arange(batch, device=self.index.device)[:, None]
+        places, inverse = torch.unique(example * self.rows + self.index, return_inverse=True)
+        flat = self.gradients.flatten(0, 1)
+        sums = flat.new_zeros(places.numel(), flat.shape[1]).index_add_(0, inverse.flatten(), flat)
+        return flat.new_zeros(batch).index_add_(0, places // self.rows, sums.square().sum(1))
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        scaled = self.gradients * weights.to(self.gradients.dtype)[:, None, None]
+        table = scaled.new_zeros(self.rows, scaled.shape[2])
+        return table.index_add_(0, self.index.flatten(), scaled.flatten(0, 1))
+
+    def expand(self) -> Tensor:
+        batch, _, width = self.gradients.shape
+        example = torch.arange(batch, device=self.index.device)[:, None]
+        flat = self.gradients.new_zeros(batch * self.rows, width)
+        flat.index_add_(0, (example * self.rows + self.index).flatten(), self.gradients.flatten(0, 1))
+        return flat.view(batch, self.rows, width)
+
+
+# -- rules -----------------------------------------------------------------------------------------------
+
+Rule = Callable[[Any, Tensor, Tensor], dict[str, Factor]]
+
+RULES: dict[type[nn.Module], Rule] = {}
+
+
+def rule(*layers: type[nn.Module]) -> Callable[[Rule], Rule]:
+    """Register how the factors of a layer follow from its input and the gradient of its output."""
+
+    def register(function: Rule) -> Rule:
+        for layer in layers:
+            RULES[layer] = function
+        return function
+
+    return register
+
+
+@rule(nn.Linear)
+def linear(layer: nn.Linear, x: Tensor, g: Tensor) -> dict[str, Factor]:
+    if x.dim() == 2:
+        return {"weight": Outer(g, x), "bias": Full(g)}
+    x, g = x.flatten(1, -2), g.flatten(1, -2)
+    return {"weight": Full(g.transpose(1, 2) @ x), "bias": Full(g.sum(1))}
+
+
+@rule(nn.Conv1d, nn.Conv2d)
+def convolution(layer: nn.Conv1d | nn.Conv2d, x: Tensor, g: Tensor) -> dict[str, Factor]:
+    def both(numbers: Any) -> tuple[int, int]:
+        first, *rest = numbers
+        return (1, first) if x.dim() == 3 else (first, rest[0])
+
+    stride, dilation, kernel = both(layer.stride), both(layer.dilation), both(layer.kernel_size)
+    padding: Any = layer.padding
+    padding = (0, padding[0]) if x.dim() == 3 else tuple(padding)
+    image = x.unsqueeze(2) if x.dim() == 3 else x
+    batch, groups = x.shape[0], layer.groups
+    patches = F.unfold(image, kernel, dilation, padding, stride)  # examples x (channels * kernel) x places
+    patches = patches.view(batch * groups, patches.shape[1] // groups, -1)
+    spread = g.reshape(batch * groups, g.shape[1] // groups, -1)
+    weight = torch.bmm(spread, patches.transpose(1, 2)).view(batch, *layer.weight.shape)
+    return {"weight": Full(weight), "bias": Full(g.flatten(2).sum(2))}
+
+
+@rule(nn.Embedding)
+def embedding(layer: nn.Embedding, x: Tensor, g: Tensor) -> dict[str, Factor]:
+    index, g = x.reshape(x.shape[0], -1), g.reshape(x.shape[0], -1, g.shape[-1])
+    if layer.padding_idx is not None:
+        g = g * (index != layer.padding_idx)[..., None]
+    return {"weight": Rows(index, g, layer.num_embeddings)}
+
+
+@rule(nn.LayerNorm)
+def layer_norm(layer: nn.LayerNorm, x: Tensor, g: Tensor) -> dict[str, Factor]:
+    shape = tuple(layer.normalized_shape)
+    normal = F.layer_norm(x, shape, eps=layer.eps)
+    return {
+        "weight": Full((g * normal).reshape(x.shape[0], -1, *shape).sum(1)),
+        "bias": Full(g.reshape(x.shape[0], -1, *shape).sum(1)),
+    }
+
+
+@rule(nn.GroupNorm)
+def group_norm(layer: nn.GroupNorm, x: Tensor, g: Tensor) -> dict[str, Factor]:
+    normal = F.group_norm(x, layer.num_groups, eps=layer.eps)
+    shape = (*x.shape[:2], -1)
+    return {"weight": Full((g * normal).reshape(shape).sum(2)), "bias": Full(g.reshape(shape).sum(2))}
+
+
+def _has_rule(layer: nn.Module) -> bool:
+    if type(layer) not in RULES or not {n for n, _ in layer.named_parameters(recurse=False)} <= {
+        "weight",
+        "bias",
+    }:
+        return False
+    if isinstance(layer, (nn.Conv1d, nn.Conv2d)):
+        return layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
+    if isinstance(layer, nn.Embedding):
+        return layer.max_norm is None and not layer.scale_grad_by_freq and not layer.sparse
+    return True
+
+
+def _owners(model: nn.Module) -> dict[str, nn.Module]:
+    """The modules that own trainable parameters, by name."""
+    return {
+        name: module
+        for name, module in model.named_modules()
+        if any(p.requires_grad for p in module.parameters(recurse=False))
+    }
+
+
+def has_rules(model: nn.Module) -> bool:
+    """Whether every trainable parameter belongs to one layer that has a rule."""
+    owned = [p for m in _owners(model).values() for p in m.parameters(recurse=False) if p.requires_grad]
+    return all(_has_rule(m) for m in _owners(model).values()) and len({id(p) for p in owned}) == len(owned)
+
+
+# -- the two ways ----------------------------------------------------------------------------------------
+
+
+class _NoRule(Exception):  # a way out, not an error
+    """This forward pass did something the rules do not cover."""
+
+
+def factors(
+    model: nn.Module,
+    loss_fn: LossFunction,
+    inputs: Tensor,
+    targets: Any,
+    way: str = "auto",
+    *,
+    check: bool = False,
+) -> tuple[dict[str, Factor], Tensor]:
+    """The factors by parameter name, and the losses, of every example of the batch (dimension 0).
+
+    `way`: "rules", "vmap" (every example by itself: right for any model that runs under vmap), or "auto". The
+    rules see only what a layer does when it is called; `check` compares their sum with the ordinary gradient,
+    at the cost of one more backward pass, and finds parameters that are also used elsewhere.
+    """
+    if way not in ("auto", "rules", "vmap"):
+        raise ValueError(f'Per-sample gradients are computed by "auto", "rules" or "vmap", got {way!r}.')
+    if way == "rules" and not has_rules(model):
+        missing = sorted({type(m).__name__ for m in _owners(model).values() if not _has_rule(m)})
+        raise ValueError(f"There is no rule for {', '.join(missing) or 'shared parameters'}: use vmap.")
+    if way != "vmap" and has_rules(model):
+        try:
+            return _by_rules(model, loss_fn, inputs, targets, check)
+        except _NoRule as found:
+            if way == "rules":
+                raise ValueError(f"The rules do not cover this model: {found}. Use vmap.") from None
+    return _by_vmap(model, loss_fn, inputs, targets)
+
+
+def per_sample_gradients(
+    model: nn.Module, loss_fn: LossFunction, inputs: Tensor, targets: Any, way: str = "auto"
+) -> dict[str, Tensor]:
+    """The gradients by parameter name, examples x the parameter's shape."""
+    found, _losses = factors(model, loss_fn, inputs, targets, way, check=True)
+    return {name: factor.expand() for name, factor in found.items()}
+
+
+def settled_way(model: nn.Module, loss_fn: LossFunction, inputs: Tensor, targets: Any) -> str:
+    """ "auto" where the rules pass their check on this batch, else "vmap"."""
+    if has_rules(model):
+        try:
+            _by_rules(model, loss_fn, inputs, targets, check=True)
+            return "auto"
+        except _NoRule:
+            pass
+    return "vmap"
+
+
+def _alone(loss_fn: LossFunction, output: Tensor, target: Any) -> Tensor:
+    loss = loss_fn(output, target)
+    return loss.sum() if loss.dim() else loss
+
+
+def _losses(loss_fn: LossFunction, outputs: Tensor, targets: Any) -> Tensor:
+    def one(output: Tensor, target: Any) -> Tensor:
+        return _alone(loss_fn, output.unsqueeze(0), target.unsqueeze(0))
+
+    return torch.func.vmap(one, randomness="different")(outputs, targets)
+
+
+@dataclass
+class _Seen:
+    input: Tensor
+    edge: Any
+
+
+@contextmanager
+def _watched(layers: dict[str, nn.Module], batch: int, seen: dict[str, _Seen]) -> Iterator[None]:
+    def watch(name: str) -> Any:
+        def hook(_layer: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+            if name in seen:
+                raise _NoRule(f"{name!r} is called more than once")
+            if len(args) != 1 or not isinstance(args[0], Tensor) or args[0].shape[:1] != (batch,):
+                raise _NoRule(f"{name!r} is not called with one tensor whose dimension 0 is the batch")
+            # NB: an edge, not the tensor: an in-place ReLU behind the layer would make it another tensor.
+            seen[name] = _Seen(args[0].detach(), torch.autograd.graph.get_gradient_edge(output))
+
+        return hook
+
+    handles = [layer.register_forward_hook(watch(name)) for name, layer in layers.items()]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _by_rules(
+    model: nn.Module, loss_fn: LossFunction, inputs: Tensor, targets: Any, check: bool = False
+) -> tuple[dict[str, Factor], Tensor]:
+    layers, seen = _owners(model), dict[str, _Seen]()
+    batch = inputs.shape[0]
+    with torch.enable_grad(), _watched(layers, batch, seen):
+        outputs = model(inputs)
+        if not isinstance(outputs, Tensor) or outputs.shape[:1] != (batch,):
+            raise _NoRule("its output is not one tensor whose dimension 0 is the batch")
+        losses = _losses(loss_fn, outputs, targets)
+    names = list(seen)
+    edges = [seen[name].edge for name in names]
+    trained = {n: p for n, p in model.named_parameters() if p.requires_grad}
+    usual: dict[str, Tensor | None] = {}
+    if check:
+        made_usual = torch.autograd.grad(
+            losses.sum(), list(trained.values()), retain_graph=True, allow_unused=True
+        )
+        usual = dict(zip(trained, made_usual, strict=True))
+    gradients = torch.autograd.grad(losses.sum(), edges, allow_unused=True) if edges else ()
+    found: dict[str, Factor] = {}
+    with torch.no_grad():
+        for name, g in zip(names, gradients, strict=True):
+            if g is None:
+                continue
+            layer = layers[name]
+            made = RULES[type(layer)](layer, seen[name].input, g)
+            for own, parameter in layer.named_parameters(recurse=False):
+                if parameter.requires_grad:
+                    found[f"{name}.{own}" if name else own] = made[own]
+        for full, parameter in trained.items():
+            if full not in found:  # not used in this pass
+                found[full] = Full(parameter.new_zeros(batch, *parameter.shape))
+        for full, gradient in usual.items():
+            ours = found[full].weighted_sum(losses.new_ones(batch))
+            theirs = torch.zeros_like(ours) if gradient is None else gradient
+            if not torch.allclose(ours, theirs, rtol=1e-2, atol=1e-4 * float(theirs.abs().max()) + 1e-6):
+                raise _NoRule(f"{full!r} is also used outside of the call of its layer")
+    return found, losses.detach()
+
+
+def _by_vmap(
+    model: nn.Module, loss_fn: LossFunction, inputs: Tensor, targets: Any
+) -> tuple[dict[str, Factor], Tensor]:
+    trained = {n: p.detach() for n, p in model.named_parameters() if p.requires_grad}
+    fixed = {n: p.detach() for n, p in model.named_parameters() if not p.requires_grad}
+    fixed |= dict(model.named_buffers())
+
+    def loss(parameters: dict[str, Tensor], x: Tensor, target: Any) -> tuple[Tensor, Tensor]:
+        output = torch.func.functional_call(model, (parameters, fixed), (x.unsqueeze(0),))
+        value = _alone(loss_fn, output, target.unsqueeze(0))
+        return value, value
+
+    each = torch.func.vmap(torch.func.grad(loss, has_aux=True), in_dims=(None, 0, 0), randomness="different")
+    # The fused kernels of recurrence and attention cannot be mapped over examples; what they compute can.
+    with unrolled(model), sdpa_kernel(SDPBackend.MATH):
+        gradients, losses = each(trained, inputs, targets)
+    return {name: Full(g.detach()) for name, g in gradients.items()}, losses.detach()
