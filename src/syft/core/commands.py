@@ -97,7 +97,7 @@ def aten_operations() -> frozenset[str]:
 
 
 def _is_allowed_aten(namespace: str, name: str) -> bool:
-    if name in REFUSED_ATEN:
+    if name in REFUSED_ATEN or _makes_other_layouts(name):
         return False
     if namespace != "aten" or not name.startswith("_"):
         return True
@@ -110,8 +110,13 @@ def public_operations() -> frozenset[str]:
     return frozenset(name for name in known_functions() if _is_allowed_public(name))
 
 
+def _makes_other_layouts(name: str) -> bool:
+    """Workers hold dense tensors only; see syft.workers.results."""
+    return "sparse" in name or "to_mkldnn" in name or "nested" in name
+
+
 def _is_allowed_public(name: str) -> bool:
-    if name in REFUSED_PUBLIC:
+    if name in REFUSED_PUBLIC or _makes_other_layouts(name):
         return False
     last = name.rpartition(".")[2]
     if last.startswith("__"):

@@ -102,11 +102,17 @@ class FixedPrecisionTensor(AbstractTensor):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        if int(base) < 2 or int(precision_fractional) < 0:
+        whole = float(base).is_integer() and float(precision_fractional).is_integer()
+        if (
+            not whole
+            or base < 2
+            or precision_fractional < 0
+            or int(base) ** int(precision_fractional) >= ENCODE_LIMIT
+        ):
             raise ValueError(
-                f"base={base} and precision_fractional={precision_fractional} do not describe "
-                "numbers: the base "
-                "is at least 2 and the number of fractional digits at least 0."
+                f"base={base} and precision_fractional={precision_fractional} do not describe numbers: both are whole, "
+                "the base is at least 2, the number of fractional digits at least 0, and base ** precision_fractional is "
+                "below 2**62."
             )
         self.base, self.precision_fractional = int(base), int(precision_fractional)
         self.presented_dtype = dtype or torch.get_default_dtype()

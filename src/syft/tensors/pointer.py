@@ -414,7 +414,7 @@ def _build_results(
         if isinstance(part, shapes.Answer):
             built.append(_build_results(part, None, location, args, kwargs, next_id))
         elif part is shapes.ALIAS:
-            built.append(written_argument(facts, index, args, kwargs))
+            built.append(None if facts is None else written_argument(facts, index, args, kwargs))
         else:
             built.append(pointer(part) if isinstance(part, TensorSpec) else part)
     return answer.kind(built) if answer.kind is not None else built[0]

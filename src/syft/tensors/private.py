@@ -43,6 +43,17 @@ class PrivateTensor(AbstractTensor):
         return result
 
 
+def users_allowed(node: Any) -> frozenset[Any] | None:
+    """Those whom every PrivateTensor of a chain allows, wherever it stands; None if the chain has none."""
+    allowed: frozenset[Any] | None = None
+    while isinstance(node, AbstractTensor):
+        if isinstance(node, PrivateTensor):
+            own = frozenset(node.allowed_users)
+            allowed = own if allowed is None else allowed & own
+        node = node.child
+    return allowed
+
+
 def _nodes(value: Any) -> Iterable[PrivateTensor]:
     if isinstance(value, PrivateTensor):
         yield value

@@ -17,10 +17,10 @@ from syft.core.identity import identity_of, known_identity
 from syft.core.ids import ID_PROVIDER
 from syft.core.session import session
 from syft.core.spec import TensorSpec, make_spec, spec_of
-from syft.exceptions import SendNotPermittedError
+from syft.exceptions import SendNotPermittedError, UnsupportedOperationError
 from syft.messaging.message import ObjectMessage
 from syft.tensors.pointer import PointerTensor
-from syft.tensors.private import PrivateTensor
+from syft.tensors.private import users_allowed
 
 
 def private_copy(obj: Any) -> Any:
@@ -48,16 +48,20 @@ def send_value(
     tensor: torch.Tensor, location: Any, user: str | None, garbage_collect_data: bool, obj_id: Any = None
 ) -> PointerTensor:
     """Copy a tensor (or hand over a pointer) to a worker; returns the pointer to it."""
+    if tensor.layout is not torch.strided:
+        raise UnsupportedOperationError(
+            f"sending a tensor of layout {tensor.layout}",
+            PointerTensor,
+            "Call `.to_dense()` before sending it.",
+        )
     identity = identity_of(tensor)
     head = tensor.child if type(tensor) is Wrapper else None
-    allowed = None
-    if isinstance(head, PrivateTensor):
-        if not head.allow(user):
-            raise SendNotPermittedError(
-                f"The tensor is private to {head.allowed_users} and {user!r} is not among them. Name an "
-                "allowed user with send(worker, user=...)."
-            )
-        allowed = frozenset(head.allowed_users)
+    allowed = users_allowed(head)
+    if allowed is not None and user not in allowed:
+        raise SendNotPermittedError(
+            f"The tensor is private to {sorted(map(str, allowed))} and {user!r} is not among them. Name an allowed "
+            "user with send(worker, user=...)."
+        )
     sent: Any = tensor.detach()
     if isinstance(head, PointerTensor):
         sent = new_wrapper(

@@ -27,8 +27,9 @@ from syft.messaging.message import (
 from syft.tensors.pointer import PointerTensor, pointer_from_found, results_from_reply
 from syft.workers import handlers
 from syft.workers.abstract import AbstractWorker
-from syft.workers.permissions import Policy
+from syft.workers.permissions import Policy, intersect
 from syft.workers.remote import RemoteNamespace
+from syft.workers.results import refuse_other_layouts
 from syft.workers.store import ObjectStorage
 
 
@@ -91,6 +92,7 @@ class BaseWorker(ObjectStorage, AbstractWorker):
             "_stored",
             "_allowed",
             "_extra_references",
+            "_private_ids",
             "_waiting_deletes",
             "_deleting",
             "_known_workers",
@@ -139,10 +141,15 @@ class BaseWorker(ObjectStorage, AbstractWorker):
         """Keep an object. A client's worker keeps nothing unless inside `registration_enabled()`."""
         if self.is_client_worker:
             return
+        refuse_other_layouts(obj)
+        obj_id = obj.id if obj_id is None else obj_id
+        obj, privacy = handlers.without_privacy(obj)
         if isinstance(obj, torch.Tensor) and obj.requires_grad and type(obj) is not Wrapper:
             obj = obj.detach()
-        chosen = None if allowed is None else frozenset(allowed)
+        chosen = intersect(privacy, None if allowed is None else frozenset(allowed))
         super().register_obj(obj, obj_id, self.policy.on_arrival(chosen, None))
+        if chosen is not None:
+            self._private_ids.add(obj_id)
 
     @contextlib.contextmanager
     def registration_enabled(self) -> Iterator[BaseWorker]:
@@ -156,8 +163,7 @@ class BaseWorker(ObjectStorage, AbstractWorker):
     def load_data(self, data: Iterable[Any]) -> None:
         """Put data of the owner's here; tensors keep their tags, PrivateTensors their allowed users."""
         for obj in data:
-            value, allowed = handlers.without_privacy(obj)
-            self.register_obj(value, obj.id, allowed)
+            self.register_obj(obj, obj.id)
 
     # -- messages ----------------------------------------------------------------------------------
 
@@ -245,7 +251,8 @@ class BaseWorker(ObjectStorage, AbstractWorker):
             wants_specs=True,
         )
         speaker = sender or session.require_local_worker()
-        return handlers.wrapped(results_from_reply(speaker.send_msg(message, self), self))
+        result = handlers.wrapped(results_from_reply(speaker.send_msg(message, self), self))
+        return args[0] if result is None and args else result  # it wrote into its first argument
 
     @property
     def remote(self) -> RemoteNamespace:

@@ -109,7 +109,7 @@ def execute(worker: Any, message: Operation) -> Any:
                 worker, message, command, args, kwargs, allowed, lambda: _run(command, args, kwargs)
             )
     result = _run(command, args, kwargs)
-    if type(result) is torch.Tensor and len(return_ids) == 1:
+    if type(result) is torch.Tensor and len(return_ids) == 1 and result.layout is torch.strided:
         worker._stored[return_ids[0]] = result
         return None
     if args and result is args[0] and not return_ids and not message.wants_specs:

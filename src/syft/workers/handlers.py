@@ -33,13 +33,13 @@ from syft.messaging.message import (
     SearchMessage,
 )
 from syft.tensors.pointer import PointerTensor
-from syft.tensors.private import PrivateTensor
+from syft.tensors.private import PrivateTensor, users_allowed
 from syft.tensors.remote_call import REMOTE_CALLS
 from syft.tensors.transfer import private_copy
 from syft.workers import executor
 from syft.workers.permissions import Allowed, intersect
-from syft.workers.restricted import Failure, foretell, refuse_overwriting, run_concealed
-from syft.workers.results import fresh_results
+from syft.workers.restricted import Failure, foretell, own_randomness, refuse_overwriting, run_concealed
+from syft.workers.results import fresh_results, refuse_other_layouts
 
 #: Functions that a `CallMessage` may name: none of them writes into its arguments.
 CALLS = frozenset(f"torch.{name}" for name in REMOTE_CALLS)
@@ -58,8 +58,8 @@ def without_privacy(obj: Any) -> tuple[Any, Allowed]:
         if private.tags or private.description:
             identity = identity_of(inner)
             identity.tags, identity.description = set(private.tags), private.description
-        return inner, frozenset(private.allowed_users)
-    return obj, None
+        return inner, users_allowed(private)
+    return obj, users_allowed(obj.child) if type(obj) is Wrapper else None
 
 
 def wrapped(result: Any) -> Any:
@@ -71,6 +71,7 @@ def wrapped(result: Any) -> Any:
 
 
 def keep_object(worker: Any, message: ObjectMessage) -> None:
+    refuse_other_layouts(message.object)
     obj, privacy = without_privacy(message.object)
     allowed = intersect(message.allowed, privacy)
     obj_id = obj.id if message.id is None else message.id
@@ -84,6 +85,8 @@ def keep_object(worker: Any, message: ObjectMessage) -> None:
     if not isinstance(obj, torch.Tensor) and hasattr(obj, "__dict__"):
         obj._was_brought = True  # see call_object
     worker.restrict(obj_id, worker.policy.on_arrival(allowed, message.user))
+    if allowed is not None:
+        worker._private_ids.add(obj_id)
     worker.set_obj(obj_id, obj)
 
 
@@ -151,7 +154,11 @@ class _Named:
 
 
 def delete_objects(worker: Any, message: ForceObjectDeleteMessage) -> None:
-    for obj_id in message.id if isinstance(message.id, tuple) else (message.id,):
+    ids = message.id if isinstance(message.id, tuple) else (message.id,)
+    for obj_id in ids:
+        if obj_id in worker._private_ids:
+            worker.policy.check_send(None, obj_id, worker.allowed_users(obj_id), action="delete")
+    for obj_id in ids:
         worker.force_rm_obj(obj_id)
 
 
@@ -181,7 +188,8 @@ def read_or_write_attribute(worker: Any, message: AttributeMessage) -> Any:
             Failure(spec_of(read(obj.spec.meta())), obj.reason) if type(obj) is Failure else read(obj)
         )
     else:
-        value = _public_attributes(obj, message.name)[message.name]
+        # A copy: what an object holds inside must not be reached from outside by two ways.
+        value = private_copy(_public_attributes(obj, message.name)[message.name])
     worker.restrict(message.return_id, worker.allowed_users(message.id))
     worker.set_obj(message.return_id, value)
     return found_of(worker, message.return_id)
@@ -192,7 +200,7 @@ def _write_attribute(worker: Any, message: AttributeMessage, obj: Any) -> None:
     values = _public_attributes(obj, message.name, may_be_new=True)
     written = worker.allowed_users(message.id)
     if isinstance(message.value, Ref):
-        value = worker.get_obj(message.value.id)
+        value = private_copy(worker.get_obj(message.value.id))
         written = intersect(written, worker.allowed_users(message.value.id))
     else:
         value = private_copy(message.value)
@@ -249,7 +257,12 @@ def call_object(worker: Any, message: CallObjectMessage) -> Any:
     allowed = executor.allowed_on_all(worker, [message.id, *ids])
     if allowed is not None:
         worker.taint([*args, *kwargs.values()], allowed)
-    result = executor.run_discreetly(lambda: target(*args, **kwargs), "the remote callable", allowed is None)
+    with own_randomness(allowed is not None):
+        result = executor.run_discreetly(
+            lambda: target(*args, **kwargs), "the remote callable", allowed is None
+        )
+    result = private_copy(result)  # the callable may have kept what it returned
+    refuse_other_layouts(result)
     worker.restrict(message.return_id, allowed)
     worker.set_obj(message.return_id, result)
     return found_of(worker, message.return_id)
@@ -371,8 +384,10 @@ def search(worker: Any, message: SearchMessage) -> list[Found]:
 
 
 def find(worker: Any, terms: tuple[Any, ...]) -> list[Found]:
-    """The objects that match all terms: an id, a tag exactly, or part of the description."""
-    found = []
+    """The objects that match all terms: an id, a tag exactly, or part of the description. No term, no match."""
+    found: list[Found] = []
+    if not terms or any(str(term) == "" for term in terms):
+        return found
     for obj_id, obj in worker._objects.copy().items():
         tags = getattr(obj, "tags", None) or ()
         description = getattr(obj, "description", None) or ""

@@ -57,7 +57,7 @@ class Policy:
         if not granted:
             raise GetNotPermittedError(
                 f"{_named(user)} may not {action} object {obj_id!r}: its owner has not allowed it. Ask the "
-                "owner to add you to the allowed users, and name yourself with get(user=...)."
+                "owner to add you to the allowed users, and name yourself with user=..."
             )
 
     def refuse_shape(self, user: str | None, operation: str) -> NoReturn:
@@ -69,13 +69,13 @@ class Policy:
             "beforehand, e.g. torch.where instead of masked indexing, or ask the owner of the data."
         )
 
-    def check_send(self, user: str | None, obj_id: Any, allowed: Allowed) -> None:
-        """Overwriting a restricted object needs the same permission as fetching it."""
+    def check_send(self, user: str | None, obj_id: Any, allowed: Allowed, action: str = "replace") -> None:
+        """Changing a restricted object needs the same permission as fetching it."""
         if not self.may_get(user, allowed):
-            self.audit_log.append(AuditRecord("send", obj_id, user, False))
+            self.audit_log.append(AuditRecord("send", obj_id, user, False, reason=action))
             raise SendNotPermittedError(
-                f"{_named(user)} may not replace object {obj_id!r}: its owner has not allowed it. "
-                "Name an allowed user with send(worker, user=...), or send under another id."
+                f"{_named(user)} may not {action} object {obj_id!r}: it is private, and its owner has not allowed it. "
+                "Work on a copy (`.copy()`), or name an allowed user where the call takes user=..."
             )
 
 

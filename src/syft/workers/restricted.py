@@ -6,6 +6,7 @@ What they may see is worked out from metadata alone, before the data is touched 
 the results, and errors about shapes. What happens to the data itself shows nowhere:
 
 - results are restricted like their inputs, and so is everything that shares memory with what was written;
+- random numbers are drawn apart, so that the next one drawn does not tell how many were used;
 - an operation whose result shape depends on the data is refused;
 - a failure that depends on the data (an index out of bounds is one bit about the index) is kept in place of
   the result, as a `Failure`, and is told only to those who may fetch the result.
@@ -13,6 +14,8 @@ the results, and errors about shapes. What happens to the data itself shows nowh
 
 from __future__ import annotations
 
+import contextlib
+import secrets
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import Any
@@ -82,11 +85,39 @@ def execute_restricted(
         answer = shapes.describe(result, facts) if message.wants_specs else None
     else:
         answer = foretell(worker, command, args, kwargs, message.user)
-        worker.taint(_written(command, args, kwargs), allowed)
+        written = _written(command, args, kwargs)
+        if facts is not None and facts.mutates:
+            _refuse_writing_private(worker, written, message.user)
+        elif facts is None and (command.name.endswith("_") or "out" in kwargs):
+            _refuse_writing_private(worker, [*args[:1], kwargs.get("out")], message.user)
+        worker.taint(written, allowed)
         fresh, reason = run_concealed(run, answer, facts, (args, kwargs))
         if reason is not None and facts is not None:
             _spoil(worker, _written(command, args, kwargs), reason)
     return keep_results(worker, message, fresh, answer, allowed)
+
+
+def _refuse_writing_private(worker: Any, written: Iterable[Any], user: str | None) -> None:
+    """Data that was brought here as private is not changed by those who may not have it."""
+    for obj_id in worker.private_among(written):
+        worker.policy.check_send(user, obj_id, worker.allowed_users(obj_id), action="write into")
+
+
+@contextlib.contextmanager
+def own_randomness(is_restricted: bool = True) -> Iterator[None]:
+    """Inside, random numbers come from the operating system and the generator is left as it was.
+
+    How many numbers an operation draws may depend on its data, and the next one drawn would tell.
+    """
+    if not is_restricted:
+        yield
+        return
+    state = torch.default_generator.get_state()
+    torch.default_generator.manual_seed(secrets.randbits(63))
+    try:
+        yield
+    finally:
+        torch.default_generator.set_state(state)
 
 
 def run_concealed(run: Run, answer: shapes.Answer, facts: Any, inputs: Any) -> tuple[list[Any], str | None]:
@@ -95,7 +126,8 @@ def run_concealed(run: Run, answer: shapes.Answer, facts: Any, inputs: Any) -> t
     reason = next((value.reason for value in _leaves(inputs) if type(value) is Failure), None)
     if reason is None:
         try:
-            fresh = fresh_results(run(), facts)
+            with own_randomness():
+                fresh = fresh_results(run(), facts)
         except GetNotPermittedError:
             raise
         except Exception as error:  # noqa: BLE001  (whatever it is, it must not show)

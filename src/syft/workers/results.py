@@ -12,7 +12,7 @@ from syft.core.commands import KnownCommand
 from syft.core.ids import ID_PROVIDER
 from syft.core.ops import OpFacts, facts_of
 from syft.core.spec import TensorSpec
-from syft.exceptions import ResponseSignatureError
+from syft.exceptions import ResponseSignatureError, UnsupportedOperationError
 from syft.messaging.message import Operation
 from syft.workers.permissions import Allowed
 
@@ -38,6 +38,16 @@ def fresh_results(result: Any, facts: Any) -> list[Any]:
     return found
 
 
+def refuse_other_layouts(value: Any) -> None:
+    """Workers hold dense tensors only: what shares the memory of others cannot be followed."""
+    if isinstance(value, torch.Tensor) and value.layout is not torch.strided:
+        raise UnsupportedOperationError(
+            f"a tensor of layout {value.layout}",
+            torch.Tensor,
+            "Workers hold dense tensors: call `.to_dense()` first.",
+        )
+
+
 def keep_results(
     worker: Any, message: Operation, fresh: list[Any], answer: shapes.Answer | None, allowed: Allowed
 ) -> Any:
@@ -49,6 +59,7 @@ def keep_results(
     given = list(message.return_ids)
     used = [given.pop() if given else ID_PROVIDER.pop() for _ in fresh]
     for obj_id, value in zip(used, fresh, strict=True):
+        refuse_other_layouts(value)
         if allowed is not None:
             worker.restrict(obj_id, allowed)
         worker.set_obj(obj_id, value)

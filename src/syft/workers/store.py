@@ -24,6 +24,8 @@ class ObjectStorage:
         self._stored: dict[Any, Any] = {}
         self._allowed: dict[Any, frozenset[str]] = {}
         self._extra_references: dict[Any, int] = {}
+        #: What was brought here as private, as against what was computed from it.
+        self._private_ids: set[Any] = set()
         self._waiting_deletes: deque[Any] = deque()
         self._deleting = threading.Lock()
 
@@ -73,6 +75,7 @@ class ObjectStorage:
         self._stored.pop(obj_id, None)
         if self._allowed:
             self._allowed.pop(obj_id, None)
+            self._private_ids.discard(obj_id)
 
     def force_rm_obj(self, obj_id: Any) -> None:
         """Remove an object however many pointers there are to it."""
@@ -85,6 +88,7 @@ class ObjectStorage:
         self._stored.clear()
         self._allowed.clear()
         self._extra_references.clear()
+        self._private_ids.clear()
         return self if return_self else None
 
     def current_objects(self) -> dict[Any, Any]:
@@ -134,6 +138,13 @@ class ObjectStorage:
             self._allowed.pop(obj_id, None)
         else:
             self._allowed[obj_id] = allowed
+
+    def private_among(self, tensors: Iterable[Any]) -> list[Any]:
+        """The ids of what was brought here as private and shares memory with any of `tensors`."""
+        if not self._private_ids:
+            return []
+        storages = {address for t in tensors for address in _storages(t)}
+        return [i for i in self._private_ids if not storages.isdisjoint(_storages(self._stored.get(i)))]
 
     def taint(self, tensors: Iterable[Any], allowed: Allowed) -> None:
         """Restrict everything that shares memory with `tensors`, which restricted data is written into."""

@@ -1,0 +1,128 @@
+"""Ways round permissions that a reviewer found, each closed."""
+
+from __future__ import annotations
+
+from collections import deque
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+import syft as sy
+from syft.exceptions import GetNotPermittedError, SendNotPermittedError
+from syft.tensors.logging import LoggingTensor
+from syft.tensors.plusisminus import PlusIsMinusTensor
+
+
+def private(bob: Any, *values: float) -> Any:
+    tensor: Any = torch.tensor(values)
+    return tensor.private_tensor(allowed_users=("ann",)).send(bob, user="ann")
+
+
+def test_a_worker_holds_no_sparse_tensors_which_could_not_be_followed(bob: Any) -> None:
+    indices, ones = torch.tensor([[0, 1, 2]]).send(bob), torch.ones(3).send(bob)
+    for make in (
+        lambda: bob.run_command("torch.sparse_coo_tensor", (indices, ones, (3,))),
+        lambda: bob.remote.torch.sparse_coo_tensor([[0, 1, 2]], [1.0, 1.0, 1.0], (3,)),
+        lambda: torch.eye(2).to_sparse().send(bob),
+        lambda: bob.register_obj(torch.eye(2).to_sparse(), 7),
+    ):
+        with pytest.raises(RuntimeError, match="to_dense|not a known torch operation"):
+            make()
+    assert len(bob._objects) == 2
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda s: torch.bernoulli(s * 0.01),
+        lambda s: torch.bernoulli(s),  # fails, concealed
+        lambda s: torch.poisson(s),
+        lambda s: torch.nn.functional.rrelu(s, training=True),
+        lambda s: torch.nn.functional.dropout(s),
+    ],
+)
+def test_the_random_numbers_after_an_operation_on_private_data_tell_nothing(bob: Any, draw: Any) -> None:
+    secret = private(bob, 61.8)
+    torch.manual_seed(0)
+    undisturbed = torch.rand(1)
+    torch.manual_seed(0)
+    draw(secret)
+    assert torch.equal(torch.rand(1), undisturbed)
+    torch.manual_seed(0)
+    draw(secret)
+    assert torch.equal(bob.remote.torch.rand(1).get(), undisturbed)
+
+
+@pytest.mark.parametrize("above", [LoggingTensor, PlusIsMinusTensor])
+def test_a_private_tensor_is_private_below_other_types_too(bob: Any, above: Any, quiet: None) -> None:
+    tensor: Any = torch.tensor([3.0])
+    chain = above().on(tensor.private_tensor(allowed_users=("ann",)))
+    with pytest.raises(SendNotPermittedError):
+        chain.send(bob, user="eve")
+    pointer = chain.send(bob, user="ann")
+    with pytest.raises(GetNotPermittedError):
+        (pointer * 2).get(user="eve")
+    with pytest.raises(GetNotPermittedError):
+        pointer.get(user="eve")
+
+
+def test_a_private_tensor_that_the_owner_registers_stays_private(bob: Any) -> None:
+    tensor: Any = torch.tensor([3.0])
+    bob.register_obj(tensor.private_tensor(allowed_users=("ann",)).tag("#r"))
+    (found,) = bob.search("#r")
+    with pytest.raises(GetNotPermittedError):
+        found.get(user="eve")
+    assert found.get(user="ann").tolist() == [3.0]
+
+
+def test_what_an_object_holds_inside_cannot_be_reached_by_two_ways(bob: Any) -> None:
+    tensor = torch.zeros(3)
+    pointer = sy.ObjectWrapper(SimpleNamespace(a=tensor, h=deque([tensor]))).send(bob)
+    other = pointer.attr("h")
+    pointer.attr("a").copy_(private(bob, 3.0, 7.0, 5.0))
+    assert other.get()[0].tolist() == [0.0, 0.0, 0.0]
+    assert pointer.attr("a").get().tolist() == [0.0, 0.0, 0.0]
+
+
+def test_a_callable_hands_out_copies_of_what_it_keeps(bob: Any) -> None:
+    kept = torch.zeros(3)
+    function = sy.ObjectWrapper(lambda: kept).send(bob)
+    function().copy_(private(bob, 3.0, 7.0, 5.0))
+    assert function().get().tolist() == [0.0, 0.0, 0.0]
+    assert kept.tolist() == [0.0, 0.0, 0.0]
+
+
+def test_a_search_without_terms_lists_nothing_of_others(bob: Any) -> None:
+    kept = torch.tensor([42.0]).send(bob) * 2
+    assert bob.search("") == []
+    assert bob.search([]) == []
+    assert bob.search(["", ""]) == []
+    assert len(bob.search(kept.id_at_location)) == 1
+
+
+def test_private_data_is_not_written_into_or_deleted_by_others(bob: Any, me: Any) -> None:
+    secret = private(bob, 1.0, 2.0)
+    view = secret[0]
+    for write in (
+        lambda: secret.zero_(),
+        lambda: secret.add_(1),
+        lambda: view.fill_(0.0),
+        lambda: secret.__setitem__(0, 5.0),
+        lambda: bob.run_command("zero_", (secret,)),
+    ):
+        with pytest.raises(SendNotPermittedError, match="write into"):
+            write()
+    with pytest.raises(SendNotPermittedError, match="delete"):
+        me.delete_remote([secret.id_at_location], bob)
+    assert secret.copy().get(user="ann").tolist() == [1.0, 2.0]
+    mine = secret * 1
+    mine.add_(1)  # what was computed from it may be written into, and stays private
+    assert mine.get(user="ann").tolist() == [2.0, 3.0]
+
+
+def test_an_operation_in_place_by_name_returns_its_target(bob: Any) -> None:
+    pointer = torch.ones(3).send(bob)
+    assert bob.run_command("aten.mul_.Tensor", (pointer, 2.0)) is pointer
+    assert pointer.get().tolist() == [2.0, 2.0, 2.0]
