@@ -8,6 +8,7 @@
     │   ├── MixedChainsError                       two chains of different types met
     │   ├── UnregisteredTypeError                  a tensor type hook_args has never heard of
     │   └── InvalidTensorForRemoteGet              not a pointer to a pointer
+    ├── AlreadyFetchedError (AttributeError)       a second get()
     ├── UnsupportedOperationError (NotImplementedError)  a type has no rule for this operation
     ├── UnknownCommandError (RuntimeError)         not a torch operation a worker will run
     ├── LocalTensorError (RuntimeError)            the tensor is already here
@@ -114,6 +115,16 @@ class InvalidTensorForRemoteGet(ChainError):
             f"{tensor!r} is not a pointer to a pointer, so there is nothing to fetch on the other "
             "side. remote_get(), mid_get() and remote_send() work on x.send(bob).send(alice); "
             "for an ordinary pointer call `.get()` or `.move(worker)`."
+        )
+
+
+class AlreadyFetchedError(SyftError, AttributeError):
+    """A pointer or secret was fetched before and is empty now."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "This pointer was fetched already. Use what the first `.get()` returned, or `.copy().get()` to leave the "
+            "value where it is."
         )
 
 

@@ -28,7 +28,7 @@ def test_a_worker_holds_no_sparse_tensors_which_could_not_be_followed(bob: Any) 
         lambda: torch.eye(2).to_sparse().send(bob),
         lambda: bob.register_obj(torch.eye(2).to_sparse(), 7),
     ):
-        with pytest.raises(RuntimeError, match="to_dense|not a known torch operation"):
+        with pytest.raises(RuntimeError, match=r"to_dense|not a known torch operation"):
             make()
     assert len(bob._objects) == 2
 

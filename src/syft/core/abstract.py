@@ -21,7 +21,7 @@ from syft.core.objects import AbstractObject
 from syft.core.ops import facts_of, written_argument
 from syft.core.overload import Overload, collect_overloads, run_public_command
 from syft.core.public_names import public_name
-from syft.exceptions import UnsupportedOperationError
+from syft.exceptions import ChainError, UnsupportedOperationError
 
 Command = tuple[str, Any, tuple[Any, ...], dict[str, Any]]
 
@@ -63,6 +63,11 @@ class AbstractTensor(AbstractObject):
 
         if isinstance(tensor, torch.Tensor):
             return put_on_top(self, tensor, wrap)
+        if not isinstance(tensor, AbstractTensor):
+            raise ChainError(
+                f"{type(self).__name__}().on() was given a {type(tensor).__name__}. It stands on tensors: pass "
+                "torch.tensor(value), or a chain."
+            )
         self.child = tensor
         return self.wrap() if wrap else self
 

@@ -13,7 +13,7 @@ from syft.core.chain import Wrapper, new_wrapper
 from syft.core.identity import identity_of
 from syft.core.session import session
 from syft.core.swap import become
-from syft.exceptions import ChainError, InvalidTensorForRemoteGet, LocalTensorError
+from syft.exceptions import AlreadyFetchedError, ChainError, InvalidTensorForRemoteGet, LocalTensorError
 from syft.messaging.message import RemoteGetMessage
 from syft.tensors import remote_call, transfer  # noqa: F401  (remote_call adds its overloads)
 from syft.tensors.multi_pointer import MultiPointerTensor
@@ -167,10 +167,7 @@ class TorchTensor:
         if type(self) is not Wrapper:
             raise LocalTensorError("get")
         if self.child is None:
-            raise AttributeError(
-                "This pointer was fetched already. Use what the first `.get()` returned, or `.copy().get()` "
-                "to leave the value where it is."
-            )
+            raise AlreadyFetchedError
         if isinstance(self.child, PointerTensor):
             value = transfer.fetch(self, user, reason)
         else:
