@@ -226,6 +226,20 @@ def test_the_cost_of_a_relu_is_counted_exactly(group: Any) -> None:
     assert costs.offline.bytes > 0
 
 
+def test_correlations_are_made_ahead_of_time_and_used_once(group: Any) -> None:
+    from syft.mpc.correlations import Triple
+    from syft.mpc.kernels import Bilinear
+
+    x, y = group(X), group(Y)
+    kind = Triple(Bilinear("mul"), tuple(X.shape), tuple(Y.shape))
+    costs, provider = x.child.group, x.child.group.driver.provider
+    costs.provide(kind, count=2)
+    assert provider.ready(kind) == 2
+    made = costs.offline.correlations
+    assert torch.equal((x * y).get(), X * Y)
+    assert (provider.ready(kind), costs.offline.correlations) == (1, made)
+
+
 # -- mistakes --------------------------------------------------------------------------------------
 
 

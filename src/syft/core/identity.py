@@ -44,7 +44,3 @@ def identity_of(tensor: torch.Tensor) -> Any:
     if found is None:
         found = tensor.__dict__[_KEY] = TensorIdentity()
     return found
-
-
-def forget_identity(tensor: torch.Tensor) -> None:
-    tensor.__dict__.pop(_KEY, None)

@@ -13,6 +13,7 @@ import torch
 
 from syft.core.ids import ID_PROVIDER
 from syft.core.spec import spec_of
+from syft.mpc.correlations import Correlation
 from syft.mpc.drivers import Cost, Lockstep, Shares
 from syft.mpc.party import Program
 from syft.mpc.provider import Provider, ProviderCost
@@ -46,6 +47,10 @@ class Group:
     def offline(self) -> ProviderCost:
         """What the provider has made, sent and spent so far."""
         return self.driver.provider.cost
+
+    def provide(self, *kinds: Correlation, count: int = 1) -> None:
+        """Let the provider make correlations of these kinds ahead of time; they are used first in, first out."""
+        self.driver.provider.provide(*kinds, count=count)
 
     def reset_costs(self) -> None:
         self.driver.reset()
