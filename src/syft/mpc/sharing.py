@@ -36,31 +36,17 @@ from syft.workers.abstract import AbstractWorker
 FIELD = 2**64
 
 
-class AdditiveSharingTensor(AbstractTensor):
-    """A secret tensor of integers. Nobody who holds fewer than all shares learns anything about it but its shape."""
+class SharedNode(AbstractTensor):
+    """A node whose child maps each holder's id to a pointer to its share, whatever the ring."""
 
     passes_unknown_ops = False
 
     def __init__(
-        self,
-        shares: dict[Any, PointerTensor] | None = None,
-        crypto_provider: Any = None,
-        field: int | None = None,
-        protocol: str | None = None,
-        **kwargs: Any,
+        self, shares: dict[Any, PointerTensor] | None = None, crypto_provider: Any = None, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
-        if field not in (None, FIELD):
-            raise ValueError(
-                f"field={field}: shares live in the ring of 2**64 elements, whose arithmetic is a machine's own. "
-                "Leave field out."
-            )
         self.child: dict[Any, PointerTensor] = dict(shares or {})
         self.crypto_provider = crypto_provider
-        self.protocol = protocol
-        self.field = FIELD
-
-    # -- who has it --------------------------------------------------------------------------------
 
     @property
     def pointers(self) -> list[PointerTensor]:
@@ -80,16 +66,6 @@ class AdditiveSharingTensor(AbstractTensor):
     def is_remote(self) -> bool:
         return True
 
-    @classmethod
-    def interpret(cls, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The rule for the operation if it has one, else what `syft.mpc.rules.shared_nonlinear` makes of it."""
-        rule = cls.aten_rules.get(func)
-        if rule is not None:
-            return rule(cls, func, args, kwargs)
-        from syft.mpc.rules import shared_nonlinear
-
-        return shared_nonlinear.interpret(cls, func, args, kwargs)
-
     @property
     def location(self) -> Any:
         return None
@@ -101,6 +77,37 @@ class AdditiveSharingTensor(AbstractTensor):
     @property
     def spec(self) -> Any:
         return next(iter(self.child.values())).spec
+
+
+class AdditiveSharingTensor(SharedNode):
+    """A secret tensor of integers. Nobody who holds fewer than all shares learns anything about it but its shape."""
+
+    def __init__(
+        self,
+        shares: dict[Any, PointerTensor] | None = None,
+        crypto_provider: Any = None,
+        field: int | None = None,
+        protocol: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(shares, crypto_provider, **kwargs)
+        if field not in (None, FIELD):
+            raise ValueError(
+                f"field={field}: shares live in the ring of 2**64 elements, whose arithmetic is a machine's own. "
+                "Leave field out."
+            )
+        self.protocol = protocol
+        self.field = FIELD
+
+    @classmethod
+    def interpret(cls, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The rule for the operation if it has one, else what `syft.mpc.rules.shared_nonlinear` makes of it."""
+        rule = cls.aten_rules.get(func)
+        if rule is not None:
+            return rule(cls, func, args, kwargs)
+        from syft.mpc.rules import shared_nonlinear
+
+        return shared_nonlinear.interpret(cls, func, args, kwargs)
 
     def get_class_attributes(self) -> dict[str, Any]:
         return {"crypto_provider": self.crypto_provider, "protocol": self.protocol}

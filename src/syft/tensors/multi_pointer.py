@@ -15,6 +15,7 @@ from syft.core.hook_args import (
     register_forward_func,
     register_type_rule,
 )
+from syft.core.nested import found_in
 from syft.core.ops import facts_of, written_argument
 from syft.exceptions import TensorsNotCollocatedException
 from syft.messaging.message import ObjectRequestMessage
@@ -89,7 +90,7 @@ class MultiPointerTensor(AbstractTensor):
     @classmethod
     def interpret(cls, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The operation once per worker, on the pointers of that worker."""
-        nodes = list(_nodes((args, kwargs)))
+        nodes = list(found_in((args, kwargs), MultiPointerTensor))
         ids = list(nodes[0].child)
         for node in nodes[1:]:
             if list(node.child) != ids:
@@ -102,16 +103,6 @@ class MultiPointerTensor(AbstractTensor):
         if facts_of(func).mutates:
             return written_argument(facts_of(func), 0, args, kwargs)
         return _join(list(results.values()))
-
-
-def _nodes(value: Any) -> Any:
-    if isinstance(value, MultiPointerTensor):
-        yield value
-    elif isinstance(value, dict):
-        yield from _nodes(tuple(value.values()))
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _nodes(item)
 
 
 def _pick(value: Any, worker_id: Any) -> Any:

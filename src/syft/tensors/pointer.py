@@ -23,6 +23,7 @@ from syft.core.hook_args import (
     register_type_rule,
 )
 from syft.core.ids import ID_PROVIDER
+from syft.core.nested import found_in
 from syft.core.ops import facts_of, written_argument
 from syft.core.public_names import public_name
 from syft.core.session import session
@@ -141,7 +142,7 @@ class PointerTensor(ObjectPointer, AbstractTensor):
 
 
 def _refuse_local_tensors(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    tensors = list(_tensors_in((args, kwargs)))
+    tensors = list(found_in((args, kwargs), torch.Tensor))
     local = next((t for t in tensors if type(t) is not Wrapper), None)
     if local is not None and not _is_constant_of_torch(tensors):
         remote = next(t for t in tensors if type(t) is Wrapper)
@@ -167,16 +168,6 @@ def _is_constant_of_torch(tensors: list[Any]) -> bool:
     if caller.startswith("torch.masked."):
         return all(t.ndim == 0 or bool((t == t.flatten()[:1]).all()) for t in local)
     return caller.startswith("torch.") and all(t.ndim == 0 for t in local)
-
-
-def _tensors_in(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, dict):
-        yield from _tensors_in(tuple(value.values()))
-    elif isinstance(value, (tuple, list)):
-        for item in value:
-            yield from _tensors_in(item)
 
 
 def new_pointer(location: Any, obj_id: Any, spec: TensorSpec) -> PointerTensor:
@@ -328,7 +319,7 @@ class _Call:
         for position, argument in enumerate(self.func._schema.arguments):
             if argument.alias_info is not None and argument.alias_info.is_write:
                 value = args[position] if position < len(args) else kwargs.get(argument.name)
-                local = next((t for t in _tensors_in(value) if type(t) is not Wrapper), None)
+                local = next((t for t in found_in(value, torch.Tensor) if type(t) is not Wrapper), None)
                 if local is not None:
                     raise TensorsNotCollocatedException(local, self.first, self.facts.name)
 

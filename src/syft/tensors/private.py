@@ -7,6 +7,7 @@ from typing import Any
 
 from syft.core.abstract import AbstractTensor
 from syft.core.hook_args import default_register_tensor
+from syft.core.nested import found_in
 
 
 class PrivateTensor(AbstractTensor):
@@ -54,23 +55,13 @@ def users_allowed(node: Any) -> frozenset[Any] | None:
     return allowed
 
 
-def _nodes(value: Any) -> Iterable[PrivateTensor]:
-    if isinstance(value, PrivateTensor):
-        yield value
-    elif isinstance(value, dict):
-        yield from _nodes(tuple(value.values()))
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _nodes(item)
-
-
 def _common_users(inputs: Any) -> tuple[Any, ...]:
-    nodes = list(_nodes(inputs))
+    nodes = list(found_in(inputs, PrivateTensor))
     return tuple(u for u in nodes[0].allowed_users if all(u in n.allowed_users for n in nodes))
 
 
 def _restrict(result: Any, allowed: tuple[Any, ...]) -> None:
-    for node in _nodes(result):
+    for node in found_in(result, PrivateTensor):
         node.allowed_users = allowed
 
 

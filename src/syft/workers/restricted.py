@@ -25,6 +25,7 @@ from torch._ops import OpOverload
 
 from syft.core import shapes
 from syft.core.commands import KnownCommand
+from syft.core.nested import found_in
 from syft.core.spec import TensorSpec, spec_of
 from syft.exceptions import GetNotPermittedError, RemoteError
 from syft.messaging.message import Operation
@@ -76,7 +77,7 @@ def execute_restricted(
     """Run an operation with restricted inputs; see NOTE [Nothing shows]."""
     facts = facts_of_command(command)
     if worker.policy.may_get(message.user, allowed):
-        failed = next((value for value in _leaves((args, kwargs)) if type(value) is Failure), None)
+        failed = next((value for value in _tensors_in((args, kwargs)) if type(value) is Failure), None)
         if failed is not None:
             failed.tell()
         worker.taint(_written(command, args, kwargs), allowed)
@@ -123,7 +124,7 @@ def own_randomness(is_restricted: bool = True) -> Iterator[None]:
 def run_concealed(run: Run, answer: shapes.Answer, facts: Any, inputs: Any) -> tuple[list[Any], str | None]:
     """The new values of an operation; if it failed, failures in place of them all, and the reason."""
     foretold = list(fresh_specs(answer))
-    reason = next((value.reason for value in _leaves(inputs) if type(value) is Failure), None)
+    reason = next((value.reason for value in _tensors_in(inputs) if type(value) is Failure), None)
     if reason is None:
         try:
             with own_randomness():
@@ -248,11 +249,11 @@ def _written(command: KnownCommand, args: Any, kwargs: dict[str, Any]) -> list[A
     """The tensors that a command may write into: all of them where that cannot be known."""
     func = command.function
     if not isinstance(func, OpOverload):
-        return list(_leaves((args, kwargs)))
+        return list(_tensors_in((args, kwargs)))
     positions, names = _written_arguments(func)
     written: list[Any] = [args[i] for i in positions if i < len(args)]
     written += [kwargs[name] for name in names if name in kwargs]
-    return list(_leaves(written))
+    return list(_tensors_in(written))
 
 
 @cache
@@ -267,11 +268,5 @@ def _written_arguments(func: OpOverload) -> tuple[tuple[int, ...], tuple[str, ..
     return tuple(position for position, _ in found), tuple(name for _, name in found)
 
 
-def _leaves(value: Any) -> Iterator[Any]:
-    if isinstance(value, torch.Tensor) or type(value) is Failure:
-        yield value
-    elif isinstance(value, dict):
-        yield from _leaves(tuple(value.values()))
-    elif isinstance(value, (tuple, list)):
-        for item in value:
-            yield from _leaves(item)
+def _tensors_in(value: Any) -> Iterator[Any]:
+    return found_in(value, (torch.Tensor, Failure))

@@ -6,7 +6,6 @@ from typing import Any, NoReturn
 
 import torch
 
-from syft.core.abstract import AbstractTensor
 from syft.core.hook_args import (
     get_child,
     one,
@@ -15,24 +14,14 @@ from syft.core.hook_args import (
     register_type_rule,
 )
 from syft.exceptions import UnsupportedOperationError
-from syft.mpc.group import Group
 from syft.mpc.protocols.securenn import odd_add
-from syft.mpc.sharing import FIELD, AdditiveSharingTensor
-from syft.tensors.pointer import PointerTensor
+from syft.mpc.sharing import FIELD, AdditiveSharingTensor, SharedNode
 
 
-class OddSharingTensor(AbstractTensor):
+class OddSharingTensor(SharedNode):
     """Two shares that add up to the secret modulo 2^64 - 1. It can be opened and given to msb, no more."""
 
-    passes_unknown_ops = False
     field = FIELD - 1
-
-    def __init__(
-        self, shares: dict[Any, PointerTensor] | None = None, crypto_provider: Any = None, **kwargs: Any
-    ) -> None:
-        super().__init__(**kwargs)
-        self.child: dict[Any, PointerTensor] = dict(shares or {})
-        self.crypto_provider = crypto_provider
 
     @classmethod
     def over(cls, node: AdditiveSharingTensor) -> OddSharingTensor:
@@ -46,34 +35,6 @@ class OddSharingTensor(AbstractTensor):
             cls,
             "It is for msb(...) and .get() only; compute with the tensor that went into share_convert.",
         )
-
-    @property
-    def pointers(self) -> list[PointerTensor]:
-        return list(self.child.values())
-
-    @property
-    def locations(self) -> list[Any]:
-        return [pointer.location for pointer in self.child.values()]
-
-    @property
-    def group(self) -> Group:
-        return Group.of(self.locations, self.crypto_provider)
-
-    @property
-    def is_remote(self) -> bool:
-        return True
-
-    @property
-    def location(self) -> Any:
-        return None
-
-    @property
-    def id_at_location(self) -> Any:
-        return None
-
-    @property
-    def spec(self) -> Any:
-        return next(iter(self.child.values())).spec
 
     def get_class_attributes(self) -> dict[str, Any]:
         return {"crypto_provider": self.crypto_provider}

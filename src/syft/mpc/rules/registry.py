@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch
-
 from syft.core.abstract import AbstractTensor
+from syft.core.nested import found_in
 
 Rule = Callable[..., Any]
 
@@ -44,17 +43,7 @@ def rule_with_func(tensor_type: type[AbstractTensor], *overloads: Any) -> Callab
 
 def on_children(func: Any, *args: Any, **kwargs: Any) -> Any:
     """Run an aten operation on children: nodes interpret it, plain tensors run it."""
-    head = next((type(a) for a in _leaves((args, kwargs)) if isinstance(a, AbstractTensor)), None)
-    if head is None:
+    node = next(found_in((args, kwargs), AbstractTensor), None)
+    if node is None:
         return func(*args, **kwargs)
-    return head.interpret(func, args, kwargs)
-
-
-def _leaves(value: Any) -> Any:
-    if isinstance(value, (AbstractTensor, torch.Tensor)):
-        yield value
-    elif isinstance(value, dict):
-        yield from _leaves(tuple(value.values()))
-    elif isinstance(value, (tuple, list)):
-        for item in value:
-            yield from _leaves(item)
+    return type(node).interpret(func, args, kwargs)

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from syft.core.nested import found_in
 from syft.core.shapes import contiguous_spec
 from syft.core.spec import TensorSpec
 from syft.exceptions import UnsupportedOperationError
@@ -27,13 +28,7 @@ def shares_spec(spec: TensorSpec) -> TensorSpec:
 
 def shared_nodes(value: Any) -> list[AST]:
     """The secrets among arguments."""
-    if isinstance(value, AST):
-        return [value]
-    if isinstance(value, dict):
-        return shared_nodes(tuple(value.values()))
-    if isinstance(value, (list, tuple)) and not isinstance(value, torch.Size):
-        return [node for item in value for node in shared_nodes(item)]
-    return []
+    return list(found_in(value, AST))
 
 
 @dataclass(frozen=True)
