@@ -40,13 +40,34 @@ def me(hook: Any) -> Iterator[Any]:
     local._known_workers.update(known_before)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--transport",
+        default=None,
+        help="reach the workers of the fixtures over this transport, e.g. tcp, instead of in process",
+    )
+
+
 @pytest.fixture
-def make_worker(hook: Any, me: Any) -> Iterator[Any]:
-    """`make_worker("dan")`: a VirtualWorker that is emptied and forgotten after the test."""
+def network(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The network to make workers in, if `--transport` asks for one; else None."""
+    transport = request.config.getoption("--transport")
+    if transport is None:
+        yield None
+        return
+    from over_network import network
+
+    with network(transport, monkeypatch) as made:
+        yield made
+
+
+@pytest.fixture
+def make_worker(hook: Any, me: Any, network: Any) -> Iterator[Any]:
+    """`make_worker("dan")`: a worker that is emptied and forgotten after the test."""
     made: list[Any] = []
 
     def make(id: Any, **options: Any) -> Any:
-        worker = sy.VirtualWorker(hook, id=id, **options)
+        worker = network.make(hook, id, **options) if network else sy.VirtualWorker(hook, id=id, **options)
         made.append(worker)
         return worker
 

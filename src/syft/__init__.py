@@ -18,6 +18,17 @@ from syft.core.chain import Wrapper
 from syft.core.ids import ID_PROVIDER
 from syft.core.overload import overloaded
 from syft.core.session import session as _session
+from syft.dp import release as _release  # adds releases and budgets to workers
+from syft.execution.func2plan import func2plan, method2plan
+from syft.execution.placeholder import PlaceHolder
+from syft.execution.plan import Plan
+from syft.execution.pointer_plan import PointerPlan
+from syft.execution.state import State
+from syft.federated.dataloader import FederatedDataLoader
+from syft.federated.dataset import BaseDataset, FederatedDataset
+from syft.federated.federated_client import FederatedClient
+from syft.federated.pointer_dataset import PointerDataset
+from syft.federated.train_config import TrainConfig
 from syft.grid import PrivateGridNetwork
 from syft.hooking.attributes import TorchAttributes
 from syft.hooking.framework_hook import FrameworkHook
@@ -39,7 +50,11 @@ from syft.tensors.polynomial import PolynomialTensor
 from syft.tensors.private import PrivateTensor
 from syft.tensors.string import String, StringPointer
 from syft.workers.base import BaseWorker
+from syft.workers.network.client_worker import NetworkClientWorker, connect
+from syft.workers.network.server_worker import NetworkServerWorker
 from syft.workers.virtual import VirtualWorker
+from syft.workers.websocket_client import WebsocketClientWorker
+from syft.workers.websocket_server import WebsocketServerWorker
 
 __version__ = "0.1.0"
 
@@ -64,33 +79,50 @@ __all__ = [
     "AbstractTensor",
     "AdditiveSharingTensor",
     "AutogradTensor",
+    "BaseDataset",
     "BaseWorker",
     "CallablePointer",
+    "FederatedClient",
+    "FederatedDataLoader",
+    "FederatedDataset",
     "FixedPrecisionTensor",
     "FrameworkHook",
     "LocalTensor",
     "LoggingTensor",
     "MultiPointerTensor",
+    "NetworkClientWorker",
+    "NetworkServerWorker",
     "NumpyTensor",
     "ObjectPointer",
     "ObjectWrapper",
+    "PlaceHolder",
+    "Plan",
     "PlusIsMinusTensor",
+    "PointerDataset",
+    "PointerPlan",
     "PointerTensor",
     "PolynomialTensor",
     "PrivateGridNetwork",
     "PrivateTensor",
+    "State",
     "String",
     "StringPointer",
     "TorchAttributes",
     "TorchHook",
     "TorchTensor",
+    "TrainConfig",
     "Variable",
     "VirtualWorker",
+    "WebsocketClientWorker",
+    "WebsocketServerWorker",
     "Wrapper",
     "combine_pointers",
+    "connect",
     "create_sandbox",
     "exceptions",
+    "func2plan",
     "hook_args",
+    "method2plan",
     "overloaded",
     "serde",
 ]

@@ -15,10 +15,25 @@
     ├── ValueNotHereError (RuntimeError, ValueError)  the value is on another machine
     ├── TensorsNotCollocatedException (ValueError) two tensors of one call live in two places
     ├── ResponseSignatureError (ValueError)        more results than ids to store them under
+    ├── AuthenticationError (PermissionError)      nobody can say who is speaking
+    │   ├── InvalidTokenError                      not a token of this worker's
+    │   ├── ExpiredTokenError
+    │   └── RevokedTokenError
     ├── PermissionDeniedError (PermissionError)
     │   ├── GetNotPermittedError
-    │   └── SendNotPermittedError
+    │   ├── SendNotPermittedError
+    │   ├── ComputeNotPermittedError
+    │   ├── ConnectNotPermittedError
+    │   ├── QuotaExceededError                     more objects or bytes than a user may have
+    │   └── ReleaseNotPermittedError                not a private data set, nor made of one row by row
+    ├── BudgetExceededError (PermissionError)      a release would cost more than the owner allowed
+    ├── BudgetFileError (ValueError)               a record of what was spent that cannot be believed
     ├── RemoteError (RuntimeError)                 a worker failed while serving a request
+    ├── NetworkError (ConnectionError)             something is wrong with the way to a worker
+    │   ├── WorkerUnreachableError                 nobody answers at its address
+    │   ├── WorkerRestartedError                   it answers, and has forgotten what it held for us
+    │   ├── ConnectionRefusedByWorkerError         it does not want to talk to us, and says why
+    │   └── ProtocolError                          a frame was damaged, or is none of ours
     ├── WorkerNotFoundException (LookupError)
     ├── ObjectNotFoundError (RuntimeError)
     ├── IdNotUniqueError (ValueError)
@@ -216,6 +231,22 @@ class ResponseSignatureError(SyftError, ValueError):
         return {"ids_generated": self.ids_generated}
 
 
+class AuthenticationError(SyftError, PermissionError):
+    """Somebody did not prove who they are."""
+
+
+class InvalidTokenError(AuthenticationError):
+    """Not a token, or not one that was made for this worker by somebody it trusts."""
+
+
+class ExpiredTokenError(AuthenticationError):
+    """A genuine token whose time is over."""
+
+
+class RevokedTokenError(AuthenticationError):
+    """A genuine token that its issuer took back."""
+
+
 class PermissionDeniedError(SyftError, PermissionError):
     """A user asked for what they are not allowed to have."""
 
@@ -228,8 +259,57 @@ class SendNotPermittedError(PermissionDeniedError):
     """A tensor was sent to a worker by a user who is not allowed to."""
 
 
+class ReleaseNotPermittedError(PermissionDeniedError):
+    """How much one record changes an object is not known, or no budget was set for it: it is not released."""
+
+
+class BudgetExceededError(SyftError, PermissionError):
+    """A release would spend more than the data owner allowed. Nothing was charged and nothing may leave.
+
+    `left` is the epsilon that is left, where it is known.
+    """
+
+    left: float | None = None
+
+
+class BudgetFileError(SyftError, ValueError):
+    """A record of what was spent that cannot be believed. It is never taken for an empty one."""
+
+
+class ComputeNotPermittedError(PermissionDeniedError):
+    """A user who is not allowed to asked for a computation on an object."""
+
+
+class ConnectNotPermittedError(PermissionDeniedError):
+    """A user whom the owner of a worker does not let in."""
+
+
+class QuotaExceededError(PermissionDeniedError):
+    """A user would hold more objects, or more bytes, than the owner of a worker allows."""
+
+
 class RemoteError(SyftError, RuntimeError):
     """A worker failed while serving a request; the cause is chained."""
+
+
+class NetworkError(SyftError, ConnectionError):
+    """Something is wrong with the way to a worker."""
+
+
+class WorkerUnreachableError(NetworkError):
+    """Nobody answers at the address of a worker."""
+
+
+class WorkerRestartedError(NetworkError):
+    """A worker answers, and does not know our session: what it held for us is gone."""
+
+
+class ConnectionRefusedByWorkerError(NetworkError):
+    """A worker answers, and does not want to talk to us; the text is its reason."""
+
+
+class ProtocolError(NetworkError):
+    """A frame was damaged on the way, or was not made by this library."""
 
 
 class WorkerNotFoundException(SyftError, LookupError):

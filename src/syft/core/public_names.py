@@ -61,16 +61,22 @@ _METHOD_OF_OPERATOR = {operator: method for method, operator in OPERATORS.items(
 FACTORIES = (
     "arange",
     "empty",
+    "empty_like",
     "empty_strided",
     "eye",
     "from_numpy",
     "full",
+    "full_like",
     "linspace",
     "logspace",
     "ones",
+    "ones_like",
     "rand",
+    "rand_like",
     "randint",
+    "randint_like",
     "randn",
+    "randn_like",
     "randperm",
     "scalar_tensor",
     "sparse_coo_tensor",
@@ -78,7 +84,10 @@ FACTORIES = (
     "tril_indices",
     "triu_indices",
     "zeros",
+    "zeros_like",
 )
+#: Methods that torch's table leaves out for the same reason.
+METHODS = ("new_empty", "new_full", "new_ones", "new_zeros", "unflatten")
 
 #: Reading these moves no data; they are neither logged nor checked.
 METADATA_METHODS = frozenset(
@@ -138,6 +147,8 @@ def known_functions() -> dict[str, Callable[..., Any]]:
                 table.setdefault(public_name(func), func)
     for factory in FACTORIES:
         table.setdefault(f"torch.{factory}", getattr(torch, factory))
+    for method in METHODS:
+        table.setdefault(method, getattr(torch.Tensor, method))
     return table
 
 

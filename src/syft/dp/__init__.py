@@ -12,6 +12,11 @@ Modules, in the order they import each other:
     recurrent       RNN, LSTM, GRU step by step, where torch's fused kernels do not do
     per_sample      one gradient per example
     dpsgd           private training: clipping, noise, Poisson sampling, `make_private`
+    federated       privacy of whole clients in federated training: noise at the server, or at the clients
+    worker_budgets  the book of a data owner: limits per user and data set, charged durably
+    provenance      which tensors on a worker have rows that depend on one record each
+    release_mechanisms  the statistics that `worker.release` gives, and what each costs
+    release         `worker.release`, `worker.set_budget`, `worker.budget`
 
 Nothing is imported here: `pate` needs neither torch.func nor `dp-accounting`.
 """

@@ -20,19 +20,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-from syft.exceptions import DependencyError, SyftError
+from syft.exceptions import BudgetExceededError, BudgetFileError, DependencyError
 
 Kind = Literal["rdp", "pld"]
 
 FORMAT = 1  # of budget files
-
-
-class BudgetExceededError(SyftError, PermissionError):
-    """A release would spend more than the data owner allowed. Nothing was charged and nothing may leave."""
-
-
-class BudgetFileError(SyftError, ValueError):
-    """A budget file that cannot be believed. It is never taken for an empty one."""
 
 
 # -- events ----------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from syft.core.abstract import AbstractTensor
 from syft.core.identity import identity_of, known_identity
 from syft.core.public_names import IN_PLACE_OPERATORS, OPERATORS, REFLECTED_OPERATORS, function_named
 from syft.core.session import session
+from syft.federated.dataset import federate
 from syft.hooking import modules
 from syft.hooking.attributes import TorchAttributes
 from syft.hooking.framework_hook import FrameworkHook
@@ -78,6 +79,7 @@ class TorchHook(FrameworkHook):
         self._hook_module()
         self._hook_optim()
         self._hook_secrets()
+        self._hook_datasets()
         session.framework.eval_torch_modules()
         torch.torch_hooked = 0  # type: ignore[attr-defined]
 
@@ -257,6 +259,10 @@ class TorchHook(FrameworkHook):
             _add(torch.nn.Module, name, member)
         for name, member in fixed_methods.OPTIMIZER_METHODS.items():
             _add(torch.optim.Optimizer, name, member)
+
+    def _hook_datasets(self) -> None:
+        """`dataset.federate(workers)` for every torch Dataset."""
+        _add(torch.utils.data.Dataset, "federate", federate)
 
 
 def _add(holder: Any, name: str, member: Any) -> None:

@@ -28,6 +28,10 @@ class Message(Struct, frozen=True):
         values = tuple(getattr(self, name) for name in self.__struct_fields__)
         return values[0] if len(values) == 1 else values
 
+    def is_asked(self) -> bool:
+        """Whether the sender needs the reply. If not, it goes on, and hears of a failure later."""
+        return True
+
 
 class Operation(Message, frozen=True):
     """Run a torch operation; store its results under `return_ids`, taken from the end.
@@ -42,6 +46,9 @@ class Operation(Message, frozen=True):
     return_ids: tuple[Id, ...]
     wants_specs: bool = False
     user: str | None = None
+
+    def is_asked(self) -> bool:
+        return self.wants_specs
 
     @property
     def contents(self) -> Any:
@@ -58,13 +65,36 @@ class CallMessage(Message, frozen=True):
     handle: Id
     return_ids: tuple[Id, ...]
 
+    def is_asked(self) -> bool:
+        return False
+
 
 class CallBackwardMessage(Message, frozen=True):
-    """Differentiate a call that `CallMessage` made; the gradients are stored under `return_ids`."""
+    """Differentiate a call that `CallMessage` or `PlanCallMessage` made; the gradients are stored under `return_ids`."""
 
     handle: Id
     gradients: tuple[Any, ...]
     return_ids: tuple[Id, ...]
+
+    def is_asked(self) -> bool:
+        return False
+
+
+class PlanCallMessage(Message, frozen=True):
+    """Run a plan that the receiver holds, as one node of the caller's autograd graph (see syft.execution).
+
+    `differentiable` are positions among the inputs followed by the state. `rates` are the learning rates of a training
+    plan. `wants_specs` asks for the ids, the metadata and the structure of the results in reply.
+    """
+
+    plan: Id
+    args: tuple[Ref, ...]
+    differentiable: tuple[int, ...]
+    handle: Id
+    return_ids: tuple[Id, ...]
+    rates: tuple[float, ...] = ()
+    wants_specs: bool = False
+    user: str | None = None
 
 
 class ObjectMessage(Message, frozen=True):
@@ -75,12 +105,19 @@ class ObjectMessage(Message, frozen=True):
     allowed: frozenset[str] | None = None
     user: str | None = None
 
+    def is_asked(self) -> bool:
+        return False
+
 
 class ObjectRequestMessage(Message, frozen=True):
     """Give me the object `(id, user, reason)`; unless `keep` it is removed where it was."""
 
     request: tuple[Id, str | None, str]
     keep: bool = False
+
+    @property
+    def user(self) -> str | None:
+        return self.request[1]
 
 
 class ForwardMessage(Message, frozen=True):
@@ -151,10 +188,81 @@ class CallMethodMessage(Message, frozen=True):
     return_id: Id
 
 
+class BatchMessage(Message, frozen=True):
+    """Make a batch of these rows of a data set that the receiver holds; the reply describes what was stored."""
+
+    id: Id
+    rows: tuple[int, ...]
+    user: str | None = None
+
+
+class TrainConfigMessage(Message, frozen=True):
+    """How to train from now on: a model and a loss that the receiver holds, and the settings."""
+
+    model_id: Id
+    loss_fn_id: Id
+    batch_size: int
+    epochs: int
+    optimizer: str
+    optimizer_args: dict[str, Any]
+    max_nr_batches: int
+    shuffle: bool
+    seed: int | None = None
+    user: str | None = None
+
+
+class FitMessage(Message, frozen=True):
+    """Train on a data set that the owner of the receiver offers; the reply is the last loss."""
+
+    dataset_key: str
+    device: str = "cpu"
+    user: str | None = None
+
+
+class EvaluateMessage(Message, frozen=True):
+    """Evaluate on a data set that the owner of the receiver offers; the reply is a dict of figures."""
+
+    dataset_key: str
+    return_histograms: bool = False
+    nr_bins: int = -1
+    return_loss: bool = True
+    return_raw_accuracy: bool = True
+    device: str = "cpu"
+    user: str | None = None
+
+
 class ForceObjectDeleteMessage(Message, frozen=True):
     """Remove the object, or all objects of a tuple of ids."""
 
     id: Any
+
+    def is_asked(self) -> bool:
+        return False
+
+
+class PointersGoneMessage(Message, frozen=True):
+    """The pointers to these objects have gone: one reference to each goes with them."""
+
+    ids: tuple[Id, ...]
+
+    def is_asked(self) -> bool:
+        return False
+
+
+class SyncMessage(Message, frozen=True):
+    """Reply when everything before this has been done."""
+
+
+class StatusMessage(Message, frozen=True):
+    """How are you? The reply is a dict of numbers and names."""
+
+
+class ListObjectsMessage(Message, frozen=True):
+    """The ids of the objects that the user may know of."""
+
+
+class ClearObjectsMessage(Message, frozen=True):
+    """Remove everything that the user brought or computed."""
 
 
 class SearchMessage(Message, frozen=True):
@@ -163,11 +271,34 @@ class SearchMessage(Message, frozen=True):
     query: tuple[Any, ...]
 
 
+class ReleaseMessage(Message, frozen=True):
+    """Release a statistic of a private data set with noise; replies the value (see syft.dp.release)."""
+
+    id: Id
+    mechanism: str
+    epsilon: float
+    delta: float
+    options: dict[str, Any]
+    user: str | None = None
+
+
+class BudgetMessage(Message, frozen=True):
+    """What has the user spent of their budget on a data set, and what is left?"""
+
+    dataset: Any
+    user: str | None = None
+
+
 class PlanCommandMessage(Message, frozen=True):
     """A command about plans: (name, arguments)."""
 
     command: str
     args: tuple[Any, ...] = ()
+    user: str | None = None
+
+    @property
+    def contents(self) -> Any:
+        return self.command, self.args
 
 
 class Found(Struct, frozen=True):

@@ -21,6 +21,7 @@ from syft.mpc.rules import shared_linear, shared_nonlinear, shared_products
 from syft.mpc.sharing import AdditiveSharingTensor, share_integers
 from syft.tensors.pointer import PointerTensor, new_pointer
 from syft.workers import handlers
+from syft.workers.caller import user_of
 
 RULES = (shared_linear, shared_products, shared_nonlinear)  # imported for the rules they register
 
@@ -138,7 +139,7 @@ def split_and_send(worker: Any, message: ShareMessage) -> None:
     values = worker.get_obj(message.id)
     allowed = worker.allowed_users(message.id)
     if allowed is not None:
-        worker.policy.check_get(message.user, message.id, allowed, action="share")
+        worker.policy.check_get(user_of(message), message.id, allowed, action="share")
     if values.is_floating_point():
         raise TypeError("A tensor of floats cannot be shared. Call fix_precision() first.")
     shares = ring.share(values.to(torch.int64).contiguous(), len(message.holders), Stream(new_seed()))

@@ -9,10 +9,12 @@ Modules, in the order they import each other:
     wire             simple form and buffers <-> a frame
     ..._types        how each type travels
     codec            `serialize`, `deserialize`, `simplify`, `detail`
+    batch            many objects in one frame
     at_rest          `save` and `load`: tagged tensors in safetensors files
 """
 
 from syft.serde.at_rest import load, save
+from syft.serde.batch import BatchWriter, deserialize_batch
 from syft.serde.chain_types import register_chain
 from syft.serde.codec import deserialize, detail, serialize, serialize_frames, simplify
 from syft.serde.compression import available_compressions, choose_compression
@@ -25,6 +27,7 @@ from syft.serde.torch_types import mark_incompressible
 from syft.serde.workers import register_workers
 
 __all__ = [
+    "BatchWriter",
     "Limits",
     "SerdeError",
     "UnknownWorkerError",
@@ -32,6 +35,7 @@ __all__ = [
     "available_compressions",
     "choose_compression",
     "deserialize",
+    "deserialize_batch",
     "detail",
     "is_registered",
     "load",

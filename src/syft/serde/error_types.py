@@ -114,6 +114,7 @@ _WITH_ATTRIBUTES: dict[type, tuple[str, ...]] = {
     exceptions.ObjectNotFoundError: ("obj_id", "worker_id"),
     exceptions.UnsupportedOperationError: ("operation",),
     exceptions.UnknownCommandError: ("command",),
+    exceptions.BudgetExceededError: ("left",),
 }
 for _found in (*vars(exceptions).values(), SerdeError, UnserializableError, UnknownWorkerError):
     if isinstance(_found, type) and issubclass(_found, exceptions.SyftError):

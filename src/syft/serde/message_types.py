@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -10,7 +11,9 @@ from syft.core.shapes import ALIAS, Answer
 from syft.core.spec import TensorSpec
 from syft.messaging import message
 from syft.serde.errors import SerdeError
-from syft.serde.registry import register, register_record
+from syft.serde.reader import Reader
+from syft.serde.registry import Codec, Simple, add_codec, register, register_record
+from syft.serde.writer import Writer
 
 _CONTAINERS: dict[str | None, Any] = {None: None, "list": list, "tuple": tuple}
 
@@ -54,4 +57,85 @@ MESSAGES: tuple[type, ...] = tuple(
     and found is not message.Message
 )
 for _message in MESSAGES:
-    register_record(_message)
+    if _message is not message.Operation:
+        register_record(_message)
+
+
+# -- operations: by far the most messages are these, and most of them refer to objects and little else -----------
+
+_PLAIN = frozenset({type(None), bool, float, str})
+
+
+def _write_parts(writer: Writer, values: Any) -> list[Any]:
+    parts = []
+    for value in values:
+        cls = type(value)
+        if cls is message.Ref and type(value.id) is int and 0 <= value.id < 1 << 63:
+            parts.append(("Ref", value.id))
+        elif cls in _PLAIN or (cls is int and -(1 << 63) <= value < 1 << 63):
+            parts.append(value)
+        else:
+            parts.append(writer.write(value))
+    return parts
+
+
+def _write_operation(writer: Writer, op: message.Operation) -> Simple:
+    kwargs: Any = op.cmd_kwargs
+    args = op.cmd_args
+    return (
+        "Operation",
+        op.cmd_name,
+        None if op.cmd_owner is None else writer.write(op.cmd_owner),
+        ("list", *_write_parts(writer, args)) if type(args) is list else writer.write(args),
+        ("dict", *_write_parts(writer, chain.from_iterable(kwargs.items()))),
+        ("tuple", *_write_parts(writer, op.return_ids)),
+        op.wants_specs,
+        op.user,
+    )
+
+
+def _read_operation(reader: Reader, simple: Any) -> message.Operation:
+    try:
+        _code, name, owner, args, kwargs, ids, wants_specs, user = simple
+    except ValueError:
+        raise SerdeError(f"An Operation with {len(simple) - 1} fields was found; it has 7.") from None
+    if type(args) is list and args and args[0] == "list":
+        args = _read_parts(reader, args)
+    else:
+        args = reader.read(args)
+    made = message.Operation(
+        name,
+        None if owner is None else reader.read(owner),
+        args,
+        {} if kwargs == ["dict"] else reader.read(kwargs),
+        tuple(_read_parts(reader, ids))
+        if type(ids) is list and ids and ids[0] == "tuple"
+        else reader.read(ids),
+        wants_specs,
+        user,
+    )
+    if (
+        type(name) is not str
+        or type(made.cmd_kwargs) is not dict
+        or type(made.return_ids) is not tuple
+        or type(wants_specs) is not bool
+        or not (user is None or type(user) is str)
+        or type(args) not in (list, tuple)
+        or not all(type(key) is str for key in made.cmd_kwargs)
+    ):
+        raise SerdeError("The contents of an Operation are not what they must be: a field has another type.")
+    return made
+
+
+def _read_parts(reader: Reader, simple: list[Any]) -> list[Any]:
+    values: list[Any] = []
+    for part in simple[1:]:
+        if type(part) is list and len(part) == 2 and part[0] == "Ref" and type(part[1]) is int:
+            values.append(message.Ref(part[1]))
+        else:
+            values.append(reader.read(part))
+    reader.count(len(values))
+    return values
+
+
+add_codec(Codec(message.Operation, "Operation", _write_operation, _read_operation))

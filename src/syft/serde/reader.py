@@ -64,6 +64,12 @@ class Reader:
         self._depth -= 1
         return value
 
+    def count(self, objects: int) -> None:
+        """Objects that were read without `read`; they count towards the limit all the same."""
+        self._objects += objects
+        if self._objects > self.limits.max_objects:
+            raise SerdeError(f"The frame has more than {self.limits.max_objects} objects.")
+
     def buffer(self, simple: Any) -> memoryview:
         """Memory that nobody else will be given, to be kept as it is; or to be copied, if it is read-only."""
         if type(simple) is bytes:
@@ -85,9 +91,19 @@ class Reader:
             raise SerdeError(
                 f"The frame has {len(self._buffers)} buffers and uses {len(self._taken)} of them. It was not made by us."
             )
+        self.carry_out()
+        return value
+
+    def carry_out(self) -> None:
+        """Do what was to be done once everything read so far was found to be right."""
         for step in self._when_done:
             step()
-        return value
+        self._when_done.clear()
+
+    def give_up(self) -> None:
+        """Forget the object that could not be read; the next one begins afresh."""
+        self._when_done.clear()
+        self._depth = 0
 
 
 def resolve_worker(worker: Any, worker_id: Any) -> Any:

@@ -120,7 +120,7 @@ def register_record(cls: Any, code: str | None = None) -> None:
         else tuple(cls.__struct_fields__)
     )
     the_code = code or cls.__name__
-    get_fields = attrgetter(*names)
+    get_fields = attrgetter(*names) if names else lambda _obj: ()
     is_single = len(names) == 1
     takes_anything = all(kind is Any for kind in get_type_hints(cls).values())
 

@@ -66,6 +66,23 @@ class _Recipe:
             self.tensors[index] = new_wrapper(send_value(self.tensors[index], location, None, True))
         return location
 
+    def send(self, differentiable: tuple[int, ...], handle: Any) -> list[PointerTensor]:
+        """Send the call; returns pointers to its results."""
+        refs = [Ref(t.child.id_at_location) for t in self.tensors]
+        results = [new_pointer(self.location, ID_PROVIDER.pop(), s) for s in self.result_specs()]
+        session.require_local_worker().send_msg(
+            CallMessage(
+                self.name,
+                self.fill(self.args, refs),
+                self.fill(self.kwargs, refs),
+                differentiable,
+                handle,
+                tuple(p.id_at_location for p in results),
+            ),
+            self.location,
+        )
+        return results
+
     def fill(self, value: Any, with_values: list[Any]) -> Any:
         if isinstance(value, _Slot):
             return with_values[value.index]
@@ -103,27 +120,18 @@ _answers: dict[Any, shapes.Answer] = {}
 
 
 class RemoteCall(torch.autograd.Function):
-    """The node: forward sends the call, backward sends its differentiation."""
+    """The node: forward sends the call, backward sends its differentiation.
+
+    A recipe says where (`location`) and sends the call (`send`): of a function here, of a plan in syft.execution.
+    """
 
     @staticmethod
-    def forward(ctx: Any, recipe: _Recipe, *tensors: Any) -> Any:
+    def forward(ctx: Any, recipe: Any, *tensors: Any) -> Any:
         pointers: list[PointerTensor] = [t.child for t in tensors]
-        refs = [Ref(p.id_at_location) for p in pointers]
-        results = [new_pointer(recipe.location, ID_PROVIDER.pop(), s) for s in recipe.result_specs()]
         ctx.differentiable = tuple(i for i, needed in enumerate(ctx.needs_input_grad[1:]) if needed)
         handle = new_pointer(recipe.location, ID_PROVIDER.pop(), _HANDLE_SPEC)
         handle.garbage_collect_data = bool(ctx.differentiable)
-        session.require_local_worker().send_msg(
-            CallMessage(
-                recipe.name,
-                recipe.fill(recipe.args, refs),
-                recipe.fill(recipe.kwargs, refs),
-                ctx.differentiable,
-                handle.id_at_location,
-                tuple(p.id_at_location for p in results),
-            ),
-            recipe.location,
-        )
+        results = recipe.send(ctx.differentiable, handle.id_at_location)
         ctx.input_specs = [p.spec for p in pointers]
         # Saved like a tensor, so that the graph on the worker goes when torch frees the buffers of this one.
         ctx.save_for_backward(new_wrapper(handle))

@@ -64,27 +64,20 @@ def send_value(
         )
     sent: Any = tensor.detach()
     if isinstance(head, PointerTensor):
-        sent = new_wrapper(
-            PointerTensor(
-                head.location,
-                head.id_at_location,
-                location,
-                id=head.id,
-                garbage_collect_data=False,
-                spec=head.spec,
-                tags=head.tags,
-                description=head.description,
-            )
-        )
+        sent = _pointer_to_hand_over(head, location)
     elif identity.tags or identity.description:
         sent_identity = identity_of(sent)
         sent_identity.tags, sent_identity.description = set(identity.tags), identity.description
     remote_id = identity.id if obj_id is None else obj_id
     me = session.require_local_worker()
-    me.send_msg(ObjectMessage(sent, remote_id, allowed, user), location)
+    try:
+        me.send_msg(ObjectMessage(sent, remote_id, allowed, user), location)
+    except BaseException:
+        if isinstance(head, PointerTensor):
+            sent.child.garbage_collect_data = False  # it has not arrived: the duty stays here
+        raise
     if isinstance(head, PointerTensor):
-        # The duty to delete goes along, once it has arrived.
-        sent.child.garbage_collect_data, head.garbage_collect_data = head.garbage_collect_data, False
+        head.garbage_collect_data = False
     return PointerTensor(
         location,
         remote_id,
@@ -92,6 +85,22 @@ def send_value(
         spec=spec_when_sent(tensor),
         tags=identity.tags,
         description=identity.description,
+    )
+
+
+def _pointer_to_hand_over(head: PointerTensor, location: Any) -> torch.Tensor:
+    """The pointer that a worker is sent; the duty to delete goes along."""
+    return new_wrapper(
+        PointerTensor(
+            head.location,
+            head.id_at_location,
+            location,
+            id=head.id,
+            garbage_collect_data=head.garbage_collect_data,
+            spec=head.spec,
+            tags=head.tags,
+            description=head.description,
+        )
     )
 
 

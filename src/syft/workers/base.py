@@ -21,20 +21,28 @@ from syft.messaging.message import (
     ObjectMessage,
     ObjectRequestMessage,
     Operation,
+    PlanCommandMessage,
     Ref,
     SearchMessage,
 )
 from syft.tensors.pointer import PointerTensor, pointer_from_found, results_from_reply
 from syft.workers import handlers
 from syft.workers.abstract import AbstractWorker
+from syft.workers.caller import is_proved, speaking_for, user_of
 from syft.workers.permissions import Policy, intersect
+from syft.workers.quotas import Holdings, Quotas
+from syft.workers.releases import ReleasingWorker
 from syft.workers.remote import RemoteNamespace
 from syft.workers.results import refuse_other_layouts
-from syft.workers.store import ObjectStorage
+from syft.workers.store import ObjectStorage, tags_of
+from syft.workers.training import TrainsHere
 
 
-class BaseWorker(ObjectStorage, AbstractWorker):
+class BaseWorker(ObjectStorage, ReleasingWorker, TrainsHere, AbstractWorker):
     """A place where objects live and commands run."""
+
+    #: Whether messages reach it as the very objects that were sent, and not as bytes.
+    is_in_process = True
 
     def __init__(
         self,
@@ -55,6 +63,8 @@ class BaseWorker(ObjectStorage, AbstractWorker):
         self.verbose = verbose
         self.auto_add = auto_add
         self.policy = policy or Policy()
+        if self.policy.is_guarded:
+            self._holdings = Holdings(Quotas(self.policy.quota_of))
         self.msg_history: list[Any] = []
         self._known_workers: dict[Any, Any] = {}
         if auto_add:
@@ -93,6 +103,9 @@ class BaseWorker(ObjectStorage, AbstractWorker):
             "_allowed",
             "_extra_references",
             "_private_ids",
+            "_attached",
+            "_holdings",
+            "_owners_data",
             "_waiting_deletes",
             "_deleting",
             "_known_workers",
@@ -147,8 +160,12 @@ class BaseWorker(ObjectStorage, AbstractWorker):
         if isinstance(obj, torch.Tensor) and obj.requires_grad and type(obj) is not Wrapper:
             obj = obj.detach()
         chosen = intersect(privacy, None if allowed is None else frozenset(allowed))
-        super().register_obj(obj, obj_id, self.policy.on_arrival(chosen, None))
-        if chosen is not None:
+        if self._holdings is None or is_proved():
+            super().register_obj(obj, obj_id, self.policy.on_arrival(chosen, user_of(None)))
+        else:
+            self._owners_data[obj_id] = chosen
+            super().register_obj(obj, obj_id, self.policy.on_registration(chosen, tags_of(obj)))
+        if chosen is not None or self._holdings is not None:
             self._private_ids.add(obj_id)
 
     @contextlib.contextmanager
@@ -187,6 +204,10 @@ class BaseWorker(ObjectStorage, AbstractWorker):
                 f"Worker {self.id!r} got a {type(message).__name__}, for which it has no handler. The "
                 "messages it understands are in syft.messaging.message."
             )
+        if self._holdings is not None and not is_proved():
+            # In one process a message is believed about who sent it.
+            with speaking_for(user_of(message)):
+                return handler(self, message)
         return handler(self, message)
 
     def _send_msg(self, message: Any, location: Any) -> Any:
@@ -221,6 +242,11 @@ class BaseWorker(ObjectStorage, AbstractWorker):
     def request_obj(self, obj_id: Any, location: Any, user: str | None = None, reason: str = "") -> Any:
         """Fetch an object from a worker and remove it there."""
         return self.send_msg(ObjectRequestMessage((obj_id, user, reason)), self.get_worker(location, True))
+
+    def fetch_plan(self, plan_id: Any, location: Any, copy: bool = False, user: str | None = None) -> Any:
+        """A plan that a worker holds, with the values its state has there; `copy` gives it an id of its own."""
+        message = PlanCommandMessage("fetch_plan", (plan_id, copy), user)
+        return self.send_msg(message, self.get_worker(location, True))
 
     def send_command(self, recipient: Any, message: Any, return_ids: Any = None, **_options: Any) -> Any:
         """Run `(name, self, args, kwargs)` on a worker; returns pointers to the results."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -17,7 +18,8 @@ from syft.core.hook_args import base_types
 from syft.exceptions import GetNotPermittedError, ObjectNotFoundError, RemoteError, UnknownCommandError
 from syft.messaging.message import Operation, Ref
 from syft.tensors.transfer import private_copy
-from syft.workers.permissions import Allowed, intersect
+from syft.workers.caller import user_of
+from syft.workers.permissions import About, Allowed, intersect
 from syft.workers.restricted import execute_restricted, refuse_overwriting
 from syft.workers.results import facts_of_command, fresh_results, keep_results
 
@@ -83,11 +85,27 @@ def referenced_ids(values: Any) -> list[Any]:
 
 
 def allowed_on_all(worker: Any, ids: list[Any]) -> Allowed:
-    """The users allowed on every one of these objects."""
+    """The users allowed on every one of these objects. !! ComputeNotPermittedError if they may not be used"""
     allowed: Allowed = None
     for obj_id in ids:
         allowed = intersect(allowed, worker.allowed_users(obj_id))
-    return allowed
+    if worker._holdings is None:
+        return allowed
+    check_compute(worker, ids)
+    return worker.policy.on_result(allowed, user_of(None))  # type: ignore[no-any-return]
+
+
+def check_compute(worker: Any, ids: Collection[Any]) -> None:
+    """!! ComputeNotPermittedError if the user who speaks may not use one of these objects, or compute at all."""
+    if worker._holdings is None:
+        return
+    user = user_of(None)
+    others = [obj_id for obj_id in ids if not worker.is_held_by(user, obj_id)]
+    for obj_id in others:
+        if obj_id in worker._stored:
+            worker.policy.check_compute(user, obj_id, worker.about(obj_id))
+    if len(others) < len(ids) or not ids:  # one question for all that is theirs
+        worker.policy.check_compute(user, None, About(holder=user))
 
 
 def execute(worker: Any, message: Operation) -> Any:
@@ -100,8 +118,8 @@ def execute(worker: Any, message: Operation) -> Any:
     if kwargs:
         kwargs = dict(zip(kwargs, resolve(worker, kwargs.values()), strict=True))
     return_ids = message.return_ids
-    if worker._allowed:
-        refuse_overwriting(worker, return_ids, message.user)
+    if worker._allowed or worker._holdings is not None:
+        refuse_overwriting(worker, return_ids, user_of(message))
         ids = referenced_ids((message.cmd_owner, message.cmd_args, message.cmd_kwargs))
         allowed = allowed_on_all(worker, ids)
         if allowed is not None:

@@ -37,6 +37,7 @@ from syft.tensors.private import PrivateTensor, users_allowed
 from syft.tensors.remote_call import REMOTE_CALLS
 from syft.tensors.transfer import private_copy
 from syft.workers import executor
+from syft.workers.caller import is_proved, user_of
 from syft.workers.permissions import Allowed, intersect
 from syft.workers.restricted import Failure, foretell, own_randomness, refuse_overwriting, run_concealed
 from syft.workers.results import fresh_results, refuse_other_layouts
@@ -49,7 +50,7 @@ POINTER_KINDS: dict[str, Callable[[Any, Any, Any], Any]] = {}
 
 
 def without_privacy(obj: Any) -> tuple[Any, Allowed]:
-    """An object and the users who may fetch it: a PrivateTensor carries them, other objects have none."""
+    """An object and the users who may fetch it: a PrivateTensor carries them, most other objects have none."""
     if type(obj) is Wrapper and isinstance(obj.child, PrivateTensor):
         private = obj.child
         inner: Any = private.child
@@ -59,6 +60,8 @@ def without_privacy(obj: Any) -> tuple[Any, Allowed]:
             identity = identity_of(inner)
             identity.tags, identity.description = set(private.tags), private.description
         return inner, users_allowed(private)
+    if hasattr(obj, "split_privacy"):  # a data set holds tensors, which may be private
+        return obj.split_privacy()  # type: ignore[no-any-return]
     return obj, users_allowed(obj.child) if type(obj) is Wrapper else None
 
 
@@ -75,28 +78,30 @@ def keep_object(worker: Any, message: ObjectMessage) -> None:
     obj, privacy = without_privacy(message.object)
     allowed = intersect(message.allowed, privacy)
     obj_id = obj.id if message.id is None else message.id
-    if obj_id in worker._stored:
-        worker.policy.check_send(message.user, obj_id, worker.allowed_users(obj_id))
-        worker.add_reference(obj_id)
+    is_here = obj_id in worker._stored
+    if is_here:
+        worker.policy.check_send(user_of(message), obj_id, worker.changeable_by(obj_id))
     if isinstance(obj, torch.Tensor) and obj.requires_grad:
         obj = obj.detach()
     if type(obj) is Wrapper and isinstance(obj.child, PointerTensor):
         obj.child.owner = worker
     if not isinstance(obj, torch.Tensor) and hasattr(obj, "__dict__"):
         obj._was_brought = True  # see call_object
-    worker.restrict(obj_id, worker.policy.on_arrival(allowed, message.user))
-    if allowed is not None:
+    worker.restrict(obj_id, worker.policy.on_arrival(allowed, user_of(message)))
+    if allowed is not None or worker._holdings is not None:
         worker._private_ids.add(obj_id)
     worker.set_obj(obj_id, obj)
+    if is_here:
+        worker.add_reference(obj_id)
 
 
 def give_object(worker: Any, message: ObjectRequestMessage) -> Any:
-    obj_id, user, reason = message.request
+    obj_id, _user, reason = message.request
     obj = worker.get_obj(obj_id)
-    worker.policy.check_get(user, obj_id, worker.allowed_users(obj_id), reason)
+    worker.policy.check_get(user_of(message), obj_id, worker.allowed_users(obj_id), reason)
     if type(obj) is Failure:
         obj.tell()
-    if message.keep:
+    if message.keep or obj_id in worker._owners_data:
         return private_copy(obj)
     worker.rm_obj(obj_id)
     return obj if _is_sole_reference(obj) else private_copy(obj)
@@ -119,16 +124,17 @@ def forward_object(worker: Any, message: ForwardMessage) -> None:
     """Send an object on to another worker. What is restricted leaves only for those who may have it."""
     obj = worker.get_obj(message.id)
     allowed = worker.allowed_users(message.id)
-    if allowed is not None:
-        worker.policy.check_get(message.user, message.id, allowed, action="move")
+    if allowed is not None or worker._holdings is not None:
+        worker.policy.check_get(user_of(message), message.id, allowed, action="move")
     if type(obj) is Failure:
         obj.tell()
     destination = worker.get_worker(message.destination, fail_hard=True)
-    worker.send_msg(ObjectMessage(obj, message.new_id, allowed, message.user), destination)
+    worker.send_msg(ObjectMessage(obj, message.new_id, allowed, user_of(message)), destination)
 
 
 def fetch_target(worker: Any, message: RemoteGetMessage) -> Any:
     """Replace a pointer that is held here by what it points to; replies the metadata of that."""
+    executor.check_compute(worker, (message.id,))
     held = worker.get_obj(message.id)
     if type(held) is not Wrapper or not isinstance(held.child, PointerTensor):
         # NB: named, not shown: it may be somebody else's data.
@@ -136,8 +142,8 @@ def fetch_target(worker: Any, message: RemoteGetMessage) -> Any:
     pointer = held.child
     known = getattr(pointer.location, "allowed_users", None)
     # A worker that does not tell here who may have it gave it to this user alone.
-    target_allowed = known(pointer.id_at_location) if known else frozenset({message.user or ""})
-    value = pointer.get(user=message.user)
+    target_allowed = known(pointer.id_at_location) if known else frozenset({user_of(message) or ""})
+    value = pointer.get(user=user_of(message))
     worker.restrict(message.id, intersect(worker.allowed_users(message.id), target_allowed))
     worker.set_obj(message.id, value)
     return spec_of(value)
@@ -155,18 +161,28 @@ class _Named:
 
 def delete_objects(worker: Any, message: ForceObjectDeleteMessage) -> None:
     ids = message.id if isinstance(message.id, tuple) else (message.id,)
+    user = user_of(message)
     for obj_id in ids:
-        if obj_id in worker._private_ids:
-            worker.policy.check_send(None, obj_id, worker.allowed_users(obj_id), action="delete")
+        if _is_protected(worker, obj_id, user):
+            worker.policy.check_send(user, obj_id, worker.changeable_by(obj_id), action="delete")
     for obj_id in ids:
         worker.force_rm_obj(obj_id)
 
 
+def _is_protected(worker: Any, obj_id: Any, user: str | None) -> bool:
+    """Whether an object is removed only for those who may change it."""
+    if worker._holdings is None:
+        return obj_id in worker._private_ids
+    return obj_id in worker._stored and not worker.is_held_by(user, obj_id)
+
+
 def is_none(worker: Any, message: IsNoneMessage) -> bool:
+    executor.check_compute(worker, (message.id,))
     return worker._stored.get(message.id) is None
 
 
 def shape_of(worker: Any, message: GetShapeMessage) -> tuple[int, ...]:
+    executor.check_compute(worker, (message.id,))
     return tuple(worker.get_obj(message.id).shape)
 
 
@@ -179,7 +195,8 @@ def read_or_write_attribute(worker: Any, message: AttributeMessage) -> Any:
             raise CannotRequestObjectAttribute(_no_attribute(message.name, "set"))
         _write_attribute(worker, message, obj)
         return None
-    refuse_overwriting(worker, (message.return_id,), message.user)
+    refuse_overwriting(worker, (message.return_id,), user_of(message))
+    allowed = executor.allowed_on_all(worker, [message.id])
     if is_tensor:
         read = TENSOR_ATTRIBUTES.get(message.name)
         if read is None:
@@ -190,22 +207,24 @@ def read_or_write_attribute(worker: Any, message: AttributeMessage) -> Any:
     else:
         # A copy: what an object holds inside must not be reached from outside by two ways.
         value = private_copy(_public_attributes(obj, message.name)[message.name])
-    worker.restrict(message.return_id, worker.allowed_users(message.id))
+    worker.restrict(message.return_id, allowed)
     worker.set_obj(message.return_id, value)
     return found_of(worker, message.return_id)
 
 
 def _write_attribute(worker: Any, message: AttributeMessage, obj: Any) -> None:
-    worker.policy.check_send(message.user, message.id, worker.allowed_users(message.id))
+    worker.policy.check_send(user_of(message), message.id, worker.changeable_by(message.id))
     values = _public_attributes(obj, message.name, may_be_new=True)
     written = worker.allowed_users(message.id)
     if isinstance(message.value, Ref):
+        executor.check_compute(worker, (message.value.id,))
         value = private_copy(worker.get_obj(message.value.id))
         written = intersect(written, worker.allowed_users(message.value.id))
     else:
         value = private_copy(message.value)
     worker.restrict(message.id, written)
     values[message.name] = value
+    worker.set_obj(message.id, obj)  # what it holds has changed
 
 
 def _public_attributes(obj: Any, name: str, may_be_new: bool = False) -> dict[str, Any]:
@@ -246,12 +265,14 @@ def call_object(worker: Any, message: CallObjectMessage) -> Any:
     target = getattr(obj, "obj", obj)
     if not callable(target):
         raise TypeError(f"The object {message.id!r} is a {type(target).__name__} and cannot be called.")
-    refuse_overwriting(worker, (message.return_id,), message.user)
+    refuse_overwriting(worker, (message.return_id,), user_of(message))
     ids = executor.referenced_ids((message.args, message.kwargs))
     for obj_id in ids:
         allowed = worker.allowed_users(obj_id)
         if allowed is not None and getattr(obj, "_was_brought", False):
-            worker.policy.check_get(message.user, obj_id, allowed, action="call a function of their own on")
+            worker.policy.check_get(
+                user_of(message), obj_id, allowed, action="call a function of their own on"
+            )
     args = executor.resolve_objects(worker, message.args)
     kwargs = executor.resolve_objects(worker, message.kwargs)
     allowed = executor.allowed_on_all(worker, [message.id, *ids])
@@ -288,7 +309,7 @@ def run_call(worker: Any, message: CallMessage) -> None:
     if message.name not in CALLS:
         raise UnknownCommandError(message.name)
     command = command_named(message.name)
-    refuse_overwriting(worker, (*message.return_ids, message.handle), None)
+    refuse_overwriting(worker, (*message.return_ids, message.handle), user_of(message))
     ids = executor.referenced_ids((message.args, message.kwargs))
     allowed = executor.allowed_on_all(worker, ids)
     args = executor.resolve(worker, message.args)
@@ -297,7 +318,7 @@ def run_call(worker: Any, message: CallMessage) -> None:
         inputs, outputs = _call(worker, message, command.function, ids)
     else:
         inputs = []
-        answer = foretell(worker, command, args, kwargs, None)
+        answer = foretell(worker, command, args, kwargs, user_of(message))
 
         def call() -> Any:
             nonlocal inputs
@@ -345,7 +366,8 @@ def run_call_backward(worker: Any, message: CallBackwardMessage) -> None:
     record = worker.get_obj(message.handle)
     if type(record) is not CallRecord:
         raise TypeError(f"The object {message.handle!r} is no call that could be differentiated.")
-    refuse_overwriting(worker, message.return_ids, None)
+    refuse_overwriting(worker, message.return_ids, user_of(message))
+    executor.check_compute(worker, (message.handle,))
     allowed = intersect(
         worker.allowed_users(message.handle),
         executor.allowed_on_all(worker, executor.referenced_ids(message.gradients)),
@@ -388,10 +410,14 @@ def find(worker: Any, terms: tuple[Any, ...]) -> list[Found]:
     found: list[Found] = []
     if not terms or any(str(term) == "" for term in terms):
         return found
+    # The owner, who searches in the process of the worker, sees everything.
+    asks = worker._holdings is not None and is_proved()
     for obj_id, obj in worker._objects.copy().items():
         tags = getattr(obj, "tags", None) or ()
         description = getattr(obj, "description", None) or ""
-        if all(str(term) == str(obj_id) or term in tags or str(term) in description for term in terms):
+        if not all(str(term) == str(obj_id) or term in tags or str(term) in description for term in terms):
+            continue
+        if not asks or worker.policy.may_find(user_of(None), worker.about(obj_id)):
             found.append(found_of(worker, obj_id))
     return found
 

@@ -9,6 +9,7 @@ from syft.messaging.message import CallMethodMessage
 from syft.tensors import string  # registers the pointer of strings
 from syft.tensors.object_wrapper import POINTERS, ObjectWrapper
 from syft.workers import executor, handlers
+from syft.workers.caller import user_of
 from syft.workers.restricted import refuse_overwriting
 
 
@@ -21,15 +22,15 @@ def call_method(worker: Any, message: CallMethodMessage) -> Any:
             f"A {type(obj).__name__} has no method {str(message.method)[:60]!r} that can be called remotely. "
             f"It has: {', '.join(sorted(allowed_methods)) or 'none'}."
         )
-    refuse_overwriting(worker, (message.return_id,), None)
+    refuse_overwriting(worker, (message.return_id,), user_of(message))
     args = executor.resolve(worker, message.args)
     kwargs = dict(zip(message.kwargs, executor.resolve(worker, message.kwargs.values()), strict=True))
     allowed = executor.allowed_on_all(
         worker, [message.id, *executor.referenced_ids((message.args, message.kwargs))]
     )
-    # The name is one of a fixed list of the class, checked above.
-    bound = getattr(obj, message.method)
-    result = executor.run_discreetly(lambda: bound(*args, **kwargs), message.method, allowed is None)
+    # The name is one of a fixed list of the class, checked above; an attribute of the object may hide its method.
+    method = getattr(type(obj), message.method)
+    result = executor.run_discreetly(lambda: method(obj, *args, **kwargs), message.method, allowed is None)
     kept = result if hasattr(result, "id") else ObjectWrapper(result)
     worker.restrict(message.return_id, allowed)
     worker.set_obj(message.return_id, kept)

@@ -2,16 +2,24 @@
 
 An object without restriction may be fetched by everybody the policy lets in. A restricted object names its
 users. The result of an operation may be fetched only by those allowed on ALL its inputs.
+
+NOTE [Whose objects]
+A policy that does not allow by default is *guarded*: its worker notes who brought or computed each object. What the
+owner of the worker put there cannot be changed or removed by messages, whoever sends them; what a user brought
+or computed can be removed by that user and by those who may fetch it. A search shows the owner's data, and what the
+one who asks may fetch.
 """
 
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from syft.exceptions import GetNotPermittedError, SendNotPermittedError
+from syft.workers.quotas import UNLIMITED, Quota
 
 Allowed = frozenset[str] | None  #: the users who may fetch an object; None: no restriction
 
@@ -26,6 +34,16 @@ class AuditRecord:
     granted: bool
     reason: str = ""
     time: float = field(default_factory=time.time)
+    peer: str = ""  # the address of the one who asked, where there is one
+
+
+class About(NamedTuple):
+    """What a policy is told about an object."""
+
+    allowed: Allowed = None
+    tags: Collection[str] = ()
+    holder: str | None = None  # the user who brought or computed it
+    is_owners: bool = False  # the owner of the worker put it there
 
 
 class Policy:
@@ -38,6 +56,34 @@ class Policy:
     def __init__(self, allows_by_default: bool = True, audit_length: int = 10_000) -> None:
         self.allows_by_default = allows_by_default
         self.audit_log: deque[AuditRecord] = deque(maxlen=audit_length)
+        #: How many decisions there were: granted -> count
+        self.decisions: Counter[bool] = Counter()
+        #: Is handed every record as well, e.g. an `AuditLog` that writes it to a file.
+        self.audit_sink: Callable[[AuditRecord], None] | None = None
+
+    @property
+    def is_guarded(self) -> bool:
+        """Whether the worker notes who brought or computed each object, see NOTE [Whose objects]."""
+        return not self.allows_by_default
+
+    def record(self, record: AuditRecord) -> None:
+        """Write a decision down."""
+        self.audit_log.append(record)
+        self.decisions[record.granted] += 1
+        if self.audit_sink is not None:
+            self.audit_sink(record)
+
+    def quota_of(self, user: str | None) -> Quota:
+        """How much a user may hold."""
+        return UNLIMITED
+
+    def on_registration(self, allowed: Allowed, tags: Collection[str] = ()) -> Allowed:
+        """Who may fetch data that the owner of the worker put there."""
+        return self.on_arrival(allowed, None)
+
+    def on_result(self, allowed: Allowed, user: str | None) -> Allowed:
+        """Who may fetch what `user` computed from objects of which all are allowed to `allowed`."""
+        return allowed
 
     def on_arrival(self, allowed: Allowed, user: str | None) -> Allowed:
         """Who may fetch data that `user` brought, with `allowed` as its restriction."""
@@ -48,12 +94,31 @@ class Policy:
     def may_get(self, user: str | None, allowed: Allowed) -> bool:
         return allowed is None or (user is not None and user in allowed)
 
+    def may_change(self, user: str | None, allowed: Allowed) -> bool:
+        """Changing an object needs the same permission as fetching it."""
+        return allowed is None or (user is not None and user in allowed)
+
+    def may_find(self, user: str | None, about: About) -> bool:
+        """Whether a search of `user` shows an object."""
+        return (
+            self.allows_by_default
+            or about.is_owners
+            or user == about.holder
+            or self.may_get(user, about.allowed)
+        )
+
+    def check_connect(self, user: str | None) -> None:
+        """!! ConnectNotPermittedError if a user is not let in; whoever asks writes it down. Here everybody is."""
+
+    def check_compute(self, user: str | None, obj_id: Any, about: About) -> None:
+        """!! ComputeNotPermittedError if `user` may not use an object in computations. Here everybody may."""
+
     def check_get(
         self, user: str | None, obj_id: Any, allowed: Allowed, reason: str = "", action: str = "get"
     ) -> None:
         """Log the decision; !! GetNotPermittedError if it is no."""
         granted = self.may_get(user, allowed)
-        self.audit_log.append(AuditRecord(action, obj_id, user, granted, reason))
+        self.record(AuditRecord(action, obj_id, user, granted, reason))
         if not granted:
             raise GetNotPermittedError(
                 f"{_named(user)} may not {action} object {obj_id!r}: its owner has not allowed it. Ask the "
@@ -62,7 +127,7 @@ class Policy:
 
     def refuse_shape(self, user: str | None, operation: str) -> NoReturn:
         """Log and refuse an operation on restricted data whose result shape would tell something of it."""
-        self.audit_log.append(AuditRecord("learn a shape", operation, user, False))
+        self.record(AuditRecord("learn a shape", operation, user, False))
         raise GetNotPermittedError(
             f"{_named(user)} may not run {operation} on restricted data: the shape of its result depends on "
             "the data and would tell something about it. Use an operation whose result shape is known "
@@ -70,9 +135,9 @@ class Policy:
         )
 
     def check_send(self, user: str | None, obj_id: Any, allowed: Allowed, action: str = "replace") -> None:
-        """Changing a restricted object needs the same permission as fetching it."""
-        if not self.may_get(user, allowed):
-            self.audit_log.append(AuditRecord("send", obj_id, user, False, reason=action))
+        """!! SendNotPermittedError if `user` may not change an object that may be changed by `allowed`."""
+        if not self.may_change(user, allowed):
+            self.record(AuditRecord("send", obj_id, user, False, reason=action))
             raise SendNotPermittedError(
                 f"{_named(user)} may not {action} object {obj_id!r}: it is private, and its owner has not allowed it. "
                 "Work on a copy (`.copy()`), or name an allowed user where the call takes user=..."

@@ -16,19 +16,21 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cache
 from typing import Any
 
 import torch
 from torch._ops import OpOverload
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from syft.core import shapes
 from syft.core.commands import KnownCommand
 from syft.core.nested import found_in
 from syft.core.spec import TensorSpec, spec_of
-from syft.exceptions import GetNotPermittedError, RemoteError
+from syft.exceptions import PermissionDeniedError, RemoteError
 from syft.messaging.message import Operation
+from syft.workers.caller import user_of
 from syft.workers.permissions import Policy
 from syft.workers.results import facts_of_command, fresh_results, keep_results
 
@@ -62,7 +64,7 @@ def refuse_overwriting(worker: Any, ids: Iterable[Any], user: str | None) -> Non
     """!! SendNotPermittedError if a result would take the place of a restricted object."""
     for obj_id in ids:
         if obj_id in worker._allowed:
-            worker.policy.check_send(user, obj_id, worker._allowed[obj_id])
+            worker.policy.check_send(user, obj_id, worker.changeable_by(obj_id))
 
 
 def execute_restricted(
@@ -76,32 +78,101 @@ def execute_restricted(
 ) -> Any:
     """Run an operation with restricted inputs; see NOTE [Nothing shows]."""
     facts = facts_of_command(command)
-    if worker.policy.may_get(message.user, allowed):
-        failed = next((value for value in _tensors_in((args, kwargs)) if type(value) is Failure), None)
-        if failed is not None:
-            failed.tell()
-        worker.taint(_written(command, args, kwargs), allowed)
-        result = run()
+    provenance = worker._attached.get("provenance")
+    if worker.policy.may_get(user_of(message), allowed):
+        if not all(type(value) is torch.Tensor for value in args) or kwargs:
+            failed = next((value for value in _tensors_in((args, kwargs)) if type(value) is Failure), None)
+            if failed is not None:
+                failed.tell()
+        may_write = _may_write(command.function)
+        if may_write:
+            refuse_writing_private(worker, command, args, kwargs, user_of(message), worker._owners_data)
+        if provenance is not None:
+            provenance.before(worker, command, args, kwargs)
+        if may_write:
+            spared = write_protected(worker, command, (args, kwargs), user_of(message))
+            worker.taint(_written(command, args, kwargs), allowed, spared)
+            with no_writing_into(worker, spared, user_of(message)):
+                result = run()
+        else:
+            result = run()
         fresh = fresh_results(result, facts)
         answer = shapes.describe(result, facts) if message.wants_specs else None
     else:
-        answer = foretell(worker, command, args, kwargs, message.user)
+        answer = foretell(worker, command, args, kwargs, user_of(message))
         written = _written(command, args, kwargs)
-        if facts is not None and facts.mutates:
-            _refuse_writing_private(worker, written, message.user)
-        elif facts is None and (command.name.endswith("_") or "out" in kwargs):
-            _refuse_writing_private(worker, [*args[:1], kwargs.get("out")], message.user)
-        worker.taint(written, allowed)
-        fresh, reason = run_concealed(run, answer, facts, (args, kwargs))
+        refuse_writing_private(worker, command, args, kwargs, user_of(message), worker._private_ids)
+        spared = write_protected(worker, command, (args, kwargs), user_of(message))
+        if provenance is not None:
+            provenance.before(worker, command, args, kwargs)
+        worker.taint(written, allowed, spared)
+        with no_writing_into(worker, spared, user_of(message)):
+            fresh, reason = run_concealed(run, answer, facts, (args, kwargs))
         if reason is not None and facts is not None:
-            _spoil(worker, _written(command, args, kwargs), reason)
+            spoil(worker, _written(command, args, kwargs), reason)
+    if provenance is not None:
+        provenance.after(worker, message, command, args, kwargs, fresh)
     return keep_results(worker, message, fresh, answer, allowed)
 
 
-def _refuse_writing_private(worker: Any, written: Iterable[Any], user: str | None) -> None:
-    """Data that was brought here as private is not changed by those who may not have it."""
-    for obj_id in worker.private_among(written):
-        worker.policy.check_send(user, obj_id, worker.allowed_users(obj_id), action="write into")
+def refuse_writing_private(
+    worker: Any,
+    command: KnownCommand,
+    args: list[Any],
+    kwargs: dict[str, Any],
+    user: str | None,
+    private: Collection[Any],
+) -> None:
+    """Data that was brought here as private is not changed by those who may not."""
+    facts = facts_of_command(command)
+    if facts is not None:
+        written = _written(command, args, kwargs) if facts.mutates else []
+    else:
+        names_it = command.name.endswith("_") or "out" in kwargs
+        written = [*args[:1], kwargs.get("out")] if names_it else []
+    for obj_id in worker.private_among(written, private) if written else ():
+        worker.policy.check_send(user, obj_id, worker.changeable_by(obj_id), action="write into")
+
+
+# NOTE [Functions that may write]
+# What an aten operation writes into is known. A public function may write into anything it is given (a dropout
+# "in place", an embedding that renormalises its weights), so all its arguments are restricted like its
+# result. On a guarded worker that would let one user take the owner's data from another. There the aten operations
+# that the function is made of are watched instead, and one that writes into such data is not run.
+
+
+def write_protected(worker: Any, command: KnownCommand, inputs: Any, user: str | None) -> list[Any]:
+    """The ids of what a public function is given on a guarded worker and `user` may not change."""
+    if worker._holdings is None or isinstance(command.function, OpOverload):
+        return []
+    found: list[Any] = worker.private_among(_tensors_in(inputs))
+    return [i for i in found if not worker.policy.may_change(user, worker.changeable_by(i))]
+
+
+@contextlib.contextmanager
+def no_writing_into(worker: Any, ids: Collection[Any], user: str | None) -> Iterator[None]:
+    """Inside, an aten operation that would write into one of these objects is refused."""
+    if not ids:
+        yield
+        return
+    with _Watch(worker, ids, user):
+        yield
+
+
+class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    def __init__(self, worker: Any, ids: Collection[Any], user: str | None) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.worker, self.ids, self.user = worker, ids, user
+
+    def __torch_dispatch__(
+        self, func: OpOverload, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        for obj_id in self.worker.private_among(_written_by(func, args, kwargs), self.ids):
+            self.worker.policy.check_send(
+                self.user, obj_id, self.worker.changeable_by(obj_id), action="write into"
+            )
+        return func(*args, **kwargs)
 
 
 @contextlib.contextmanager
@@ -129,7 +200,7 @@ def run_concealed(run: Run, answer: shapes.Answer, facts: Any, inputs: Any) -> t
         try:
             with own_randomness():
                 fresh = fresh_results(run(), facts)
-        except GetNotPermittedError:
+        except PermissionDeniedError:
             raise
         except Exception as error:  # noqa: BLE001  (whatever it is, it must not show)
             reason = f"{type(error).__name__}: {error}"
@@ -140,7 +211,7 @@ def run_concealed(run: Run, answer: shapes.Answer, facts: Any, inputs: Any) -> t
     return [Failure(spec, reason) for spec in foretold], reason
 
 
-def _spoil(worker: Any, written: list[Any], reason: str) -> None:
+def spoil(worker: Any, written: list[Any], reason: str) -> None:
     """A failed write leaves a failure in what it should have written."""
     for target in written:
         if isinstance(target, torch.Tensor):
@@ -250,10 +321,19 @@ def _written(command: KnownCommand, args: Any, kwargs: dict[str, Any]) -> list[A
     func = command.function
     if not isinstance(func, OpOverload):
         return list(_tensors_in((args, kwargs)))
+    return _written_by(func, args, kwargs)
+
+
+def _written_by(func: OpOverload, args: Any, kwargs: dict[str, Any]) -> list[Any]:
     positions, names = _written_arguments(func)
     written: list[Any] = [args[i] for i in positions if i < len(args)]
     written += [kwargs[name] for name in names if name in kwargs]
     return list(_tensors_in(written))
+
+
+@cache
+def _may_write(func: Any) -> bool:
+    return not isinstance(func, OpOverload) or _written_arguments(func) != ((), ())
 
 
 @cache

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import torch
 
 from syft.core.chain import Wrapper
 from syft.core.identity import identity_of, known_identity
-from syft.exceptions import ObjectNotFoundError
-from syft.workers.permissions import Allowed, intersect
+from syft.exceptions import ObjectNotFoundError, QuotaExceededError
+from syft.workers.caller import is_proved, user_of
+from syft.workers.permissions import About, Allowed, Policy, intersect
+from syft.workers.quotas import OWNER, Holdings
 
 
 class ObjectStorage:
     """Objects by id in a dict, `_objects`; restrictions stand beside it, for those that have one."""
 
     id: Any = None
+    policy: Any
 
     def __init__(self) -> None:
         self._stored: dict[Any, Any] = {}
@@ -26,6 +29,12 @@ class ObjectStorage:
         self._extra_references: dict[Any, int] = {}
         #: What was brought here as private, as against what was computed from it.
         self._private_ids: set[Any] = set()
+        #: What upper rooms keep with a worker, by their own name for it.
+        self._attached: dict[str, Any] = {}
+        #: Who brought or computed what, where the policy is guarded: see NOTE [Whose objects] in permissions.
+        self._holdings: Holdings | None = None
+        #: What the owner of a guarded worker put here, and the restriction they chose for it.
+        self._owners_data: dict[Any, Allowed] = {}
         self._waiting_deletes: deque[Any] = deque()
         self._deleting = threading.Lock()
 
@@ -61,7 +70,20 @@ class ObjectStorage:
         return obj
 
     def set_obj(self, obj_id: Any, obj: Any) -> None:
+        """Keep an object under an id; !! QuotaExceededError where users have quotas."""
+        if self._holdings is not None:
+            self._note_holder(obj_id, obj)
         self._stored[obj_id] = obj
+
+    def _note_holder(self, obj_id: Any, obj: Any) -> None:
+        holder = user_of(None) if is_proved() else OWNER
+        try:
+            self._holdings.hold(obj_id, obj, holder)  # type: ignore[union-attr]
+        except QuotaExceededError:
+            if obj_id not in self._stored:  # it was restricted before it could be seen
+                self._allowed.pop(obj_id, None)
+                self._private_ids.discard(obj_id)
+            raise
 
     def rm_obj(self, obj_id: Any) -> None:
         """Remove an object, or one reference to an object that was sent several times."""
@@ -76,6 +98,9 @@ class ObjectStorage:
         if self._allowed:
             self._allowed.pop(obj_id, None)
             self._private_ids.discard(obj_id)
+        if self._holdings is not None:
+            self._holdings.drop(obj_id)
+            self._owners_data.pop(obj_id, None)
 
     def force_rm_obj(self, obj_id: Any) -> None:
         """Remove an object however many pointers there are to it."""
@@ -89,6 +114,9 @@ class ObjectStorage:
         self._allowed.clear()
         self._extra_references.clear()
         self._private_ids.clear()
+        self._owners_data.clear()
+        if self._holdings is not None:
+            self._holdings.clear()
         return self if return_self else None
 
     def current_objects(self) -> dict[Any, Any]:
@@ -110,7 +138,7 @@ class ObjectStorage:
 
     def queue_delete(self, obj_id: Any) -> None:
         """Called by a dying pointer, at any point and from any thread."""
-        if not (self._allowed or self._extra_references or self._waiting_deletes):
+        if not (self._allowed or self._extra_references or self._waiting_deletes or self._holdings):
             self._stored.pop(obj_id, None)
             return
         self._waiting_deletes.append(obj_id)
@@ -139,22 +167,72 @@ class ObjectStorage:
         else:
             self._allowed[obj_id] = allowed
 
-    def private_among(self, tensors: Iterable[Any]) -> list[Any]:
-        """The ids of what was brought here as private and shares memory with any of `tensors`."""
-        if not self._private_ids:
-            return []
-        storages = {address for t in tensors for address in _storages(t)}
-        return [i for i in self._private_ids if not storages.isdisjoint(_storages(self._stored.get(i)))]
+    def is_known_to(self, user: str | None, obj_id: Any) -> bool:
+        """Whether a user is told that there is such an object."""
+        policy: Policy = self.policy
+        return obj_id in self._stored and policy.may_find(user, self.about(obj_id))
 
-    def taint(self, tensors: Iterable[Any], allowed: Allowed) -> None:
-        """Restrict everything that shares memory with `tensors`, which restricted data is written into."""
+    def is_held_by(self, user: str | None, obj_id: Any) -> bool:
+        """Whether it was this user who brought or computed an object, where that is noted."""
+        holdings = self._holdings
+        return holdings is not None and holdings.is_held(obj_id) and holdings.holder_of(obj_id) == user
+
+    def changeable_by(self, obj_id: Any) -> Allowed:
+        """The users who may change or remove an object by message.
+
+        Nobody, if the owner of the worker put it there. Else those who may fetch it and, where that is noted, the
+        one who brought or computed it: what they write into it may take away that they may fetch it.
+        """
+        if obj_id in self._owners_data:
+            return frozenset()
+        allowed = self.allowed_users(obj_id)
+        if allowed is None or self._holdings is None:
+            return allowed
+        holder = self._holdings.holder_of(obj_id)
+        return allowed if holder is None else allowed | {holder}
+
+    def about(self, obj_id: Any) -> About:
+        """What the policy is told about an object that is held here."""
+        holder = None if self._holdings is None else self._holdings.holder_of(obj_id)
+        return About(
+            self.allowed_users(obj_id), tags_of(self._stored[obj_id]), holder, obj_id in self._owners_data
+        )
+
+    def private_among(self, tensors: Iterable[Any], among: Collection[Any] | None = None) -> list[Any]:
+        """The ids of what was brought here as private (or of `among`) and shares memory with any of `tensors`."""
+        among = self._private_ids if among is None else among
+        storages = {address for t in tensors for address in _storages(t)} if among else None
+        if not storages:
+            return []
+        if self._is_indexed():
+            among = self._holdings.may_share(storages).intersection(among)  # type: ignore[union-attr]
+        return [i for i in tuple(among) if not storages.isdisjoint(_storages(self._stored.get(i)))]
+
+    def _is_indexed(self) -> bool:
+        """Whether the holdings know of every object; one that was stored past them has to be looked for."""
+        return self._holdings is not None and len(self._holdings) == len(self._stored)
+
+    def taint(self, tensors: Iterable[Any], allowed: Allowed, spared: Collection[Any] = ()) -> None:
+        """Restrict everything that shares memory with `tensors`, which restricted data is written into.
+
+        `spared` are the ids of what is known not to be written into.
+        """
         storages = {address for t in tensors for address in _storages(t)}
         if not storages:
             return
         # NB: a copy, because a finalizer may remove objects at any moment.
-        for obj_id, obj in self._stored.copy().items():
-            if not storages.isdisjoint(_storages(obj)):
+        ids = self._holdings.may_share(storages) if self._is_indexed() else self._stored.copy()  # type: ignore[union-attr]
+        for obj_id in ids:
+            if obj_id not in spared and not storages.isdisjoint(_storages(self._stored.get(obj_id))):
                 self.restrict(obj_id, intersect(self.allowed_users(obj_id), allowed))
+
+
+def tags_of(obj: Any) -> Collection[str]:
+    """The tags of a stored object. A tensor that was never tagged is not given an identity for it."""
+    if type(obj) is torch.Tensor:
+        known = known_identity(obj)
+        return known.tags if known is not None else ()
+    return getattr(obj, "tags", None) or ()
 
 
 def _storages(obj: Any, depth: int = 0) -> set[Any]:

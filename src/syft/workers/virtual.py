@@ -14,7 +14,7 @@ class VirtualWorker(BaseWorker):
     """Runs the store, guard and permissions of a network worker; shares no memory with the sender."""
 
     def _send_msg(self, message: Any, location: Any) -> Any:
-        if type(message) is ObjectMessage:
+        if type(message) is ObjectMessage and location.is_in_process:
             message = ObjectMessage(private_copy(message.object), message.id, message.allowed, message.user)
         return location._recv_msg(message)
 

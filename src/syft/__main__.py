@@ -1,0 +1,7 @@
+"""`python -m syft` is the `syft` command."""
+
+import sys
+
+from syft.cli import main
+
+sys.exit(main())

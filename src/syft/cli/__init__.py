@@ -1,0 +1,71 @@
+"""The `syft` command: one file per group of commands."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from syft.cli import ask, cert, token, worker
+from syft.exceptions import SyftError
+
+app = typer.Typer(
+    name="syft",
+    help="Private machine learning in ordinary PyTorch.\n\n"
+    "A data owner: [bold]syft cert make[/], [bold]syft token new[/], [bold]syft worker[/]. "
+    "A data scientist: [bold]syft status[/], [bold]syft search[/], and `sy.connect(...)` in Python.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+app.command("worker")(worker.serve)
+app.add_typer(cert.app, name="cert")
+app.add_typer(token.app, name="token")
+app.command("status")(ask.status)
+app.command("search")(ask.search)
+
+
+@app.command()
+def demo() -> None:
+    """A tour of what works, in under a minute."""
+    from syft.demo import main as run_demo
+
+    run_demo()
+
+
+@app.command()
+def version(
+    short: Annotated[bool, typer.Option("--short", help="Only the version of resyft.")] = False,
+) -> None:
+    """Print the versions of resyft, torch and Python."""
+    import torch
+
+    import syft
+
+    print(
+        syft.__version__
+        if short
+        else f"resyft {syft.__version__}, torch {torch.__version__}, Python {sys.version.split()[0]}"
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point of the `syft` command; returns the exit status. A mistake is a sentence, not a traceback."""
+    try:
+        app(args=None if arguments is None else list(arguments), standalone_mode=True)
+    except (SyftError, ValueError, OSError) as error:
+        Console(stderr=True).print(
+            f"[bold red]{type(error).__name__}[/]: {_plain(str(error))}", highlight=False
+        )
+        return 1
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 1
+    return 0
+
+
+def _plain(text: str) -> str:
+    return text.replace("[", r"\[")

@@ -1,0 +1,157 @@
+"""`syft worker`: serve data, and computations on it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from syft.cli.logs import LogFormat, set_up
+from syft.cli.metrics import serve_metrics
+
+
+def serve(
+    id: Annotated[str, typer.Option("--id", help="What the worker is called; clients see it.")] = "worker",
+    listen: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Where to listen: ws://, wss://, tcp://, tls://HOST:PORT or unix:///PATH. May be given several times; "
+            "port 0 takes a free one.",
+            show_default="ws://127.0.0.1:8777",
+        ),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            help="A folder of .csv, .npy and .safetensors files to serve, each tagged # and its name."
+        ),
+    ] = None,
+    keep: Annotated[
+        Path | None,
+        typer.Option(
+            help="A directory in which tagged data that users send is kept over restarts and crashes."
+        ),
+    ] = None,
+    cert: Annotated[
+        Path | None, typer.Option(help="The worker's certificate, for wss:// and tls://.")
+    ] = None,
+    key: Annotated[Path | None, typer.Option(help="The key of the certificate.")] = None,
+    client_ca: Annotated[
+        Path | None,
+        typer.Option(help="Ask clients for a certificate of this authority; it names their user."),
+    ] = None,
+    tokens: Annotated[
+        Path | None,
+        typer.Option(help="Ask clients for a token made with `syft token new` in this directory."),
+    ] = None,
+    policy: Annotated[
+        Path | None, typer.Option(help="The policy file: who may compute, who may fetch, how much.")
+    ] = None,
+    audit: Annotated[
+        Path | None, typer.Option(help="Write every decision to this file, one JSON line each.")
+    ] = None,
+    peer: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Another worker to which data may be moved: ID=ADDRESS. May be given several times."
+        ),
+    ] = None,
+    peer_token: Annotated[str | None, typer.Option(help="The token to show to peers.")] = None,
+    peer_ca: Annotated[Path | None, typer.Option(help="The authority to trust for peers.")] = None,
+    threads: Annotated[int | None, typer.Option(help="Threads that torch may use.")] = None,
+    heartbeat: Annotated[float, typer.Option(help="Seconds between signs of life.")] = 10.0,
+    grace: Annotated[
+        float, typer.Option(help="Seconds after which what a vanished client held is freed.")
+    ] = 60.0,
+    metrics_port: Annotated[
+        int | None, typer.Option(help="Answer Prometheus on this port of the loopback interface.")
+    ] = None,
+    log_format: Annotated[
+        LogFormat, typer.Option(help="How to log, on the standard error.")
+    ] = LogFormat.text,
+    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+    data_on_stdin: Annotated[bool, typer.Option(hidden=True)] = False,
+) -> None:
+    """Serve data, and computations on it, until Ctrl-C.
+
+    Try it on one machine:
+
+        syft worker --id hospital --data ./data
+
+    For others, with encryption and proof of who they are:
+
+        syft cert make --host hospital.example
+
+        syft token new ana
+
+        syft worker --id hospital --data ./data --listen wss://0.0.0.0:8777
+        --cert certificates/server.pem --key certificates/server.key --tokens tokens --audit audit.jsonl
+
+    Nobody can fetch your data, or what is computed from it, unless the policy file says so.
+    """
+    set_up(log_format, log_level)
+    import torch
+
+    import syft as sy
+    from syft.identity.tokens import TokenVerifier
+    from syft.workers.audit import AuditLog
+    from syft.workers.data_folder import load_folder
+    from syft.workers.network.server import ServerSettings
+    from syft.workers.network.server_worker import NetworkServerWorker, stopped_by_signals
+    from syft.workers.owner_policy import OwnerPolicy
+
+    if threads is not None:
+        torch.set_num_threads(threads)
+    hook = sy.TorchHook(torch, verbose=False)
+    rules = OwnerPolicy.load(policy) if policy is not None else OwnerPolicy.for_network()
+    if audit is not None:
+        rules.audit_sink = AuditLog(audit, id)
+    tensors = [*(load_folder(data) if data is not None else ()), *(_from_stdin() if data_on_stdin else ())]
+    worker = NetworkServerWorker(
+        hook,
+        listen or ["ws://127.0.0.1:8777"],
+        id,
+        tensors,
+        certificate=cert,
+        key=key,
+        client_ca=client_ca,
+        tokens=TokenVerifier.open(tokens, id) if tokens is not None else None,
+        policy=rules,
+        directory=keep,
+        settings=ServerSettings(heartbeat=heartbeat, grace=grace),
+    )
+    with stopped_by_signals(worker):
+        worker.start(block=False)
+        for named in peer or ():
+            worker.add_worker(_connect_to_peer(hook, named, peer_token, peer_ca))
+        metrics = serve_metrics(worker, metrics_port) if metrics_port is not None else None
+        # On the standard output, so that whoever started us can read where we are.
+        where = " ".join(worker.addresses)
+        print(f"worker {id} at {where}, process {os.getpid()}, {len(worker._objects)} objects", flush=True)
+        worker.wait()
+        worker.stop()
+        if metrics is not None:
+            metrics.shutdown()
+            metrics.server_close()
+
+
+def _connect_to_peer(hook: Any, named: str, token: str | None, ca: Path | None) -> Any:
+    from syft.workers.network.client_worker import NetworkClientWorker
+
+    peer_id, separator, address = named.partition("=")
+    if not separator:
+        raise ValueError(f"--peer {named!r}: write ID=ADDRESS, e.g. clinic=wss://clinic.example:8777")
+    return NetworkClientWorker(
+        hook, address, peer_id, token=token, ca=None if ca is None else str(ca), auto_add=False
+    )
+
+
+def _from_stdin() -> list[Any]:
+    """What `NetworkServerWorker.start(process=True)` hands over."""
+    from syft import serde
+
+    found = serde.deserialize(bytearray(sys.stdin.buffer.read()))
+    return list(found)

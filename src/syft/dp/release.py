@@ -1,0 +1,223 @@
+"""`worker.release` and the budgets behind it: what a worker does when it is asked for a private statistic.
+
+One duty: the order of things. Look up, check that one record changes one row, check the request, charge, and
+only then compute. Adds itself to the tables of `workers`. Imports `provenance`, `release_mechanisms`,
+`worker_budgets`.
+
+NOTE [What an answer waits for]
+Everything that can be refused is refused before the charge, from public facts. After the charge nothing is
+refused and nothing is refunded; the answer is computed and sent. So an answer that was seen was paid for.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from syft import serde
+from syft.core.chain import Wrapper
+from syft.dp.provenance import Provenance, Rows, Source
+from syft.dp.release_mechanisms import Request, answer, settle
+from syft.dp.worker_budgets import BudgetBook, BudgetState, Limit, PastRelease
+from syft.exceptions import ObjectNotFoundError, ReleaseNotPermittedError
+from syft.messaging.message import BudgetMessage, ReleaseMessage
+from syft.workers import handlers
+from syft.workers.caller import user_of
+from syft.workers.permissions import AuditRecord
+from syft.workers.releases import OWNER_CALLS
+
+
+@dataclass
+class Desk:
+    """What a worker keeps for releases."""
+
+    book: BudgetBook
+    provenance: Provenance
+
+
+def desk_of(worker: Any) -> Desk:
+    """The desk of a worker; set up when its owner first asks for it."""
+    desk: Desk | None = worker._attached.get("releases")
+    if desk is None:
+        desk = Desk(BudgetBook(), Provenance())
+        worker._attached["releases"] = desk
+        worker._attached["provenance"] = desk.provenance
+    return desk
+
+
+# -- the owner -------------------------------------------------------------------------------------------------
+
+
+def keep_budgets(worker: Any, book: BudgetBook | str | os.PathLike[str]) -> None:
+    """Keep the budgets of a worker in a book; before the first `set_budget`."""
+    desk = desk_of(worker)
+    if desk.book.path is None and any(source.names for source in _sources(worker, desk)):
+        raise ValueError(
+            f"Budgets of worker {worker.id!r} were set before and are in memory only: call keep_budgets first, then "
+            "set_budget."
+        )
+    desk.book = book if isinstance(book, BudgetBook) else BudgetBook(book)
+
+
+def set_budget(
+    worker: Any,
+    dataset: Any,
+    epsilon: float,
+    delta: float,
+    user: str | None,
+    together: bool,
+    name: str | None,
+    max_records_per_person: int | None,
+) -> str:
+    """See `ReleasingWorker.set_budget`."""
+    limit = Limit(epsilon, delta)
+    ids = _ids_of(worker, dataset)
+    name = name or _name_of(worker, dataset, ids)
+    desk = desk_of(worker)
+    tensors = [_private_tensor(worker, obj_id) for obj_id in ids]
+    desk.book.set_limit(
+        name, limit, user=user, together=together, max_records_per_person=max_records_per_person
+    )
+    for obj_id, tensor in zip(ids, tensors, strict=True):
+        desk.provenance.declare(tensor).names.add(name)
+        worker._private_ids.add(obj_id)  # nobody else may write into it or delete it
+    return name
+
+
+def _ids_of(worker: Any, dataset: Any) -> list[Any]:
+    """The objects a data set consists of."""
+    node = dataset.child if type(dataset) is Wrapper else dataset
+    at = getattr(node, "id_at_location", None)
+    if at is not None:
+        if node.location.id != worker.id:
+            raise ValueError(
+                f"The data set is on worker {node.location.id!r}; its budget is set there, not on {worker.id!r}."
+            )
+        return [at]
+    if dataset in worker._objects:
+        return [dataset]
+    tagged = [
+        obj_id
+        for obj_id, obj in worker._objects.copy().items()
+        if obj_id in worker._allowed and dataset in (getattr(obj, "tags", None) or ())
+    ]
+    if not tagged:
+        raise ObjectNotFoundError(dataset, worker)
+    return tagged
+
+
+def _name_of(worker: Any, dataset: Any, ids: list[Any]) -> str:
+    if isinstance(dataset, str):
+        return dataset
+    tags = getattr(worker.get_obj(ids[0]), "tags", None) or ()
+    if len(tags) != 1:
+        raise ValueError(
+            "A budget outlives the object it is for, so the data set needs a name: set_budget(..., name=...), or "
+            f"one tag. It has {len(tags)} tags."
+        )
+    return str(next(iter(tags)))
+
+
+def _private_tensor(worker: Any, obj_id: Any) -> torch.Tensor:
+    obj = worker.get_obj(obj_id)
+    if type(obj) is not torch.Tensor or not obj.dim():
+        raise TypeError(
+            f"Object {obj_id!r} is {'a single number' if type(obj) is torch.Tensor else f'a {type(obj).__name__}'}. "
+            "A data set is a tensor whose first dimension is its records."
+        )
+    if worker.allowed_users(obj_id) is None:
+        raise ValueError(
+            f"Object {obj_id!r} is not private: anybody may fetch it, and a budget would protect nothing. Put it there "
+            "with private_tensor(allowed_users=...)."
+        )
+    return obj
+
+
+def _sources(worker: Any, desk: Desk) -> list[Source]:
+    found = (desk.provenance.rows_of(obj) for obj in worker._stored.copy().values())
+    return [source for rows in found if rows is not None for source in rows.sources]
+
+
+# -- everybody -------------------------------------------------------------------------------------------------
+
+
+def release(worker: Any, message: ReleaseMessage) -> Any:
+    """Answer a request for a statistic: see NOTE [What an answer waits for]."""
+    user = user_of(message)
+    obj = worker.get_obj(message.id)
+    try:
+        desk, rows = released_rows(worker, obj, message.id, user)
+        names = sorted({name for source in rows.sources for name in source.names})
+        request = Request(
+            message.mechanism,
+            message.epsilon,
+            message.delta,
+            message.options,
+            tuple(obj.shape),
+            desk.book.records_per_person(names),
+        )
+        charge = settle(request, obj.dtype)
+        values = obj.detach().clone()
+        if desk.provenance.rows_of(obj) is None:  # written into since it was looked up, by another thread
+            raise ReleaseNotPermittedError(_refusal(message.id))
+        desk.book.charge(names, user, charge)
+    except Exception:
+        worker.policy.audit_log.append(
+            AuditRecord("release", message.id, user, False, str(message.mechanism)[:60])
+        )
+        raise
+    worker.policy.audit_log.append(AuditRecord("release", message.id, user, True, message.mechanism))
+    return answer(values, request)
+
+
+def released_rows(worker: Any, obj: Any, obj_id: Any, user: str | None) -> tuple[Desk, Rows]:
+    """The desk, and what is known of the rows of an object; !! if one record may change more than one row."""
+    desk: Desk | None = worker._attached.get("releases")
+    rows = None if desk is None else desk.provenance.rows_of(obj)
+    if desk is None or rows is None:
+        raise ReleaseNotPermittedError(_refusal(obj_id))
+    if not worker.policy.may_get(user, rows.readers):
+        raise ReleaseNotPermittedError(
+            f"Object {obj_id!r} was computed with other data that the user {user!r} may not have, and the noise of a "
+            "release would not hide that. Compute it with data of your own, or with public data."
+        )
+    return desk, rows
+
+
+def _refusal(obj_id: Any) -> str:
+    return (
+        f"Object {obj_id!r} is not released: it is not a data set that its owner set a budget for, nor known to be made "
+        "of one row by row (an average, a sorted or shuffled or joined data set, or one that was written into, is "
+        "not). Release the data set itself, or rows of it such as data[:, 0] or data @ weights, with a mechanism that "
+        'computes what you want: worker.release(data, "mean", bounds=(low, high), epsilon=...).'
+    )
+
+
+def tell_budget(worker: Any, message: BudgetMessage) -> BudgetState:
+    """A user's own budget. Over a network, whoever asks is told about themselves only."""
+    user, desk = user_of(message), worker._attached.get("releases")
+    if desk is None:
+        raise ReleaseNotPermittedError(f"The owner of worker {worker.id!r} has set no budgets.")
+    name = message.dataset
+    if not isinstance(name, str):
+        rows = desk.provenance.rows_of(worker.get_obj(name))
+        names = sorted({n for source in rows.sources for n in source.names}) if rows is not None else []
+        if len(names) != 1:
+            raise ReleaseNotPermittedError(
+                f"Object {message.dataset!r} is of {len(names)} data sets with budgets: ask by the name of one."
+                if names
+                else _refusal(message.dataset)
+            )
+        name = names[0]
+    state: BudgetState = desk.book.state(name, user)
+    return state
+
+
+serde.register_record(PastRelease)
+serde.register_record(BudgetState)
+handlers.HANDLERS[ReleaseMessage] = release
+handlers.HANDLERS[BudgetMessage] = tell_budget
+OWNER_CALLS.update(keep_budgets=keep_budgets, set_budget=set_budget)

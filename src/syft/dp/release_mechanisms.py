@@ -1,0 +1,371 @@
+"""The statistics that `worker.release` gives, each with the noise for one person's records.
+
+    laplace      bounds                         sum of each column, Laplace noise
+    gaussian     bounds                         sum of each column, Gaussian noise; needs a delta
+    mean         bounds                         mean of each column
+    variance     bounds                         (population) variance of each column
+    count        between (optional)             records that are not 0, or that lie between two numbers (both included)
+    histogram    edges or categories            records per bin
+    quantile     fraction, bounds, candidates   a value with about that fraction of the records below it
+    exponential  bounds                         number of the column with nearly the largest sum
+    noisy_max    bounds                         the same, never worse on average
+    gnmax        classes, sigma                 number of the class with the most votes after Gaussian noise (PATE)
+
+One duty: from a request and rows to an answer and its cost. Imports `mechanisms`, `accounting`, `worker_budgets`.
+
+NOTE [One record replaced]
+Everybody who has a pointer knows how many records there are. So neighbours are data sets of one size that differ
+in one record (in those of one person), which moves a sum by up to the width of the bounds and two bins
+of a histogram. The number of records is used as it is. `mechanisms` has the other kind, one record more or less.
+
+NOTE [Errors come first]
+A request is tried on one row of zeros before anything is charged. What is wrong with it is said then, and the
+data has no part in it. With data nothing raises: a NaN counts as the middle of the bounds, in no bin, for no
+class, and not at all in a count; everything else outside of bounds is clamped. Sums are of integers, so
+that order and magnitude of the rows leave no trace in the last bits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from syft.dp import mechanisms
+from syft.dp.accounting import Gaussian, Pure
+from syft.dp.worker_budgets import Charge
+
+Floats = npt.NDArray[np.float64]
+
+STEPS = mechanisms.STEPS
+
+#: More numbers in one answer than anybody reads; the noise grows with them.
+MOST_COLUMNS = 1 << 16
+
+#: Squares of bounds, and sums of as many as there are records, stay finite.
+LARGEST_BOUND = 1e150
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a user asks for, and what is public about the data."""
+
+    mechanism: str
+    epsilon: float
+    delta: float
+    options: Mapping[str, Any]
+    shape: tuple[int, ...]
+    records_per_person: int = 1
+
+    @property
+    def columns(self) -> int:
+        return math.prod(self.shape[1:])
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """`answer` computes; `charge` says what that costs."""
+
+    answer: Callable[[Floats, Request], Any]
+    charge: Callable[[Request], Charge]
+    required: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
+    is_for_one_column: bool = False
+    needs_delta: bool = False
+    takes_epsilon: bool = True
+
+
+MECHANISMS: dict[str, Mechanism] = {}
+
+
+# -- requests ------------------------------------------------------------------------------------------------
+
+
+def settle(request: Request, dtype: torch.dtype) -> Charge:
+    """Check a request by what is public about it and its data; the charge it makes. See NOTE [Errors come first]."""
+    kind = MECHANISMS.get(request.mechanism) if isinstance(request.mechanism, str) else None
+    if kind is None:
+        raise ValueError(
+            f"There is no mechanism {str(request.mechanism)[:60]!r}. There are: {', '.join(sorted(MECHANISMS))}."
+        )
+    _check_options(request, kind)
+    _check_numbers(request, kind)
+    if not request.shape:
+        raise ValueError(
+            "A single number has no records. Release the data set that it was computed from, with a mechanism that "
+            'computes it, e.g. release(data, "mean", bounds=(low, high), epsilon=...).'
+        )
+    if kind.is_for_one_column and request.columns != 1:
+        raise ValueError(
+            f"{request.mechanism!r} takes one number per record, and the shape is {request.shape}. Select a column "
+            "first, e.g. data[:, 0]."
+        )
+    if not 1 <= request.columns <= MOST_COLUMNS:
+        raise ValueError(f"A release is of 1 to {MOST_COLUMNS} columns, got the shape {request.shape}.")
+    if dtype.is_complex:
+        raise ValueError("Complex numbers are not released: take `.real` and `.imag` of the data.")
+    charge = kind.charge(request)
+    kind.answer(np.zeros((1, request.columns)), request)
+    return charge
+
+
+def answer(rows: torch.Tensor, request: Request) -> Any:
+    """The answer to a settled request, noise included."""
+    values = rows.detach().to("cpu", torch.float64).reshape(rows.shape[0], request.columns).numpy()
+    return MECHANISMS[request.mechanism].answer(values, request)
+
+
+def _check_options(request: Request, kind: Mechanism) -> None:
+    missing = [name for name in kind.required if name not in request.options]
+    unknown = [str(name)[:60] for name in request.options if name not in (*kind.required, *kind.optional)]
+    if missing or unknown:
+        faults = [f"lacks {', '.join(missing)}"] if missing else []
+        faults += [f"does not take {', '.join(unknown)}"] if unknown else []
+        takes = ", ".join((*kind.required, *(f"{name} (optional)" for name in kind.optional)))
+        raise TypeError(
+            f"A release with {request.mechanism!r} {' and '.join(faults)}. It takes: {takes or 'nothing more'}. "
+            "Bounds, bins and classes must not come from the data."
+        )
+
+
+def _check_numbers(request: Request, kind: Mechanism) -> None:
+    for name, value in (("epsilon", request.epsilon), ("delta", request.delta)):
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+            raise ValueError(f"{name} is a finite number, got {value!r}.")
+    if kind.takes_epsilon and not request.epsilon > 0:
+        raise ValueError(f"A release with {request.mechanism!r} needs an epsilon above 0.")
+    if not kind.takes_epsilon and request.epsilon:
+        raise ValueError(
+            f"{request.mechanism!r} takes its noise from its options, not from epsilon: leave it out."
+        )
+    if kind.needs_delta and not 0 < request.delta < 1:
+        raise ValueError(f"{request.mechanism!r} needs a delta above 0 and below 1, say 1e-6.")
+    if not kind.needs_delta and request.delta:
+        raise ValueError(f"{request.mechanism!r} is private without a delta: leave it out.")
+
+
+def _pure(request: Request) -> Charge:
+    return Charge(request.mechanism, Pure(float(request.epsilon)), float(request.epsilon))
+
+
+def _gaussian(request: Request) -> Charge:
+    noise = mechanisms.gaussian_noise_multiplier(float(request.epsilon), float(request.delta))
+    return Charge(request.mechanism, Gaussian(noise), float(request.epsilon), float(request.delta))
+
+
+def _votes(request: Request) -> Charge:
+    # By itself a vote has no epsilon without a delta: only the accountant can add it up.
+    return Charge(request.mechanism, Gaussian(_vote_noise(request)), math.inf, 0.0, request.columns)
+
+
+# -- columns -------------------------------------------------------------------------------------------------
+
+
+def _bounds(request: Request, name: str = "bounds") -> tuple[float, float]:
+    try:
+        low, high = (float(bound) for bound in request.options[name])
+    except (TypeError, ValueError):
+        low = high = math.nan
+    if not (-LARGEST_BOUND <= low < high <= LARGEST_BOUND and high / 2 - low / 2 >= 1 / LARGEST_BOUND):
+        raise ValueError(
+            f"{name} are two finite numbers, the lower first, of 1e150 at most, got "
+            f"{request.options[name]!r}. They must not come from the data."
+        )
+    return low, high
+
+
+def _centred(rows: Floats, request: Request) -> tuple[Floats, float, float]:
+    """Rows between -1 and 1 in the place of the bounds, the middle of the bounds and half their width."""
+    low, high = _bounds(request)
+    middle, half = low / 2 + high / 2, high / 2 - low / 2
+    clipped = np.clip(np.where(np.isnan(rows), middle, rows), low, high)
+    return np.clip((clipped - middle) / half, -1.0, 1.0), middle, half
+
+
+def _steps(rows: Floats) -> Floats:
+    """The sum of each column in steps: exact, because whole numbers below 2^53."""
+    return np.clip(np.rint(rows * STEPS), -STEPS, STEPS).astype(np.int64).sum(axis=0).astype(np.float64)
+
+
+def _noisy(steps: Floats, reach: int, request: Request, part: float = 1.0) -> Floats:
+    """Column sums with Laplace noise, where one record can move each by `reach` steps."""
+    sensitivity = float(reach * request.columns * request.records_per_person)
+    return np.asarray(mechanisms.laplace(steps, sensitivity, request.epsilon * part))
+
+
+def _shaped(columns: Floats, request: Request) -> Any:
+    """A number for rows that are numbers, else a tensor with the shape of a row."""
+    return (
+        float(columns[0]) if len(request.shape) == 1 else torch.from_numpy(columns).reshape(request.shape[1:])
+    )
+
+
+def _sum_answer(steps: Floats, middle: float, half: float, rows: Floats, request: Request) -> Any:
+    return _shaped(len(rows) * middle + half * (steps / STEPS), request)
+
+
+def laplace(rows: Floats, request: Request) -> Any:
+    values, middle, half = _centred(rows, request)
+    return _sum_answer(_noisy(_steps(values), 2 * STEPS, request), middle, half, rows, request)
+
+
+def gaussian(rows: Floats, request: Request) -> Any:
+    values, middle, half = _centred(rows, request)
+    sensitivity = 2.0 * STEPS * request.records_per_person * math.sqrt(request.columns) * (1 + 1e-12)
+    noise = mechanisms.gaussian_noise_multiplier(float(request.epsilon), float(request.delta))
+    steps = np.asarray(mechanisms.gaussian(_steps(values), sensitivity, noise_multiplier=noise))
+    return _sum_answer(steps, middle, half, rows, request)
+
+
+def mean(rows: Floats, request: Request) -> Any:
+    values, middle, half = _centred(rows, request)
+    means = _noisy(_steps(values), 2 * STEPS, request) / STEPS / max(len(rows), 1)
+    return _shaped(middle + half * np.clip(means, -1.0, 1.0), request)
+
+
+def variance(rows: Floats, request: Request) -> Any:
+    """Half of epsilon for the sum, half for the sum of squares, both around the middle of the bounds."""
+    values, _middle, half = _centred(rows, request)
+    count = max(len(rows), 1)
+    means = np.clip(_noisy(_steps(values), 2 * STEPS, request, 0.5) / STEPS / count, -1.0, 1.0)
+    squares = _noisy(_steps(values**2), STEPS, request, 0.5) / STEPS / count
+    return _shaped(half**2 * np.clip(squares - means**2, 0.0, 1.0), request)
+
+
+# -- counts --------------------------------------------------------------------------------------------------
+
+
+def count(rows: Floats, request: Request) -> int:
+    column = rows[:, 0]
+    if "between" in request.options:
+        low, high = _bounds(request, "between")
+        found = (column >= low) & (column <= high)  # a NaN is not
+    else:
+        found = (column != 0) & ~np.isnan(column)
+    sensitivity = float(request.records_per_person)
+    return round(float(mechanisms.laplace(float(found.sum()), sensitivity, request.epsilon)))
+
+
+def histogram(rows: Floats, request: Request) -> torch.Tensor:
+    places = _edges(rows, request) if "edges" in request.options else _categories(rows, request)
+    bins, inside = places
+    counts = np.bincount(inside, minlength=bins).astype(np.float64)
+    sensitivity = 2.0 * request.records_per_person  # one bin loses the record, another gets it
+    noisy = np.asarray(mechanisms.laplace(counts, sensitivity, request.epsilon))
+    return torch.from_numpy(np.rint(noisy).astype(np.int64))
+
+
+def _edges(rows: Floats, request: Request) -> tuple[int, npt.NDArray[np.int64]]:
+    if "categories" in request.options:
+        raise TypeError("A histogram takes either edges or categories.")
+    edges = _numbers(request, "edges")
+    if len(edges) < 2 or not (np.isfinite(edges).all() and (np.diff(edges) > 0).all()):
+        raise ValueError("edges are two or more finite, rising numbers.")
+    column = rows[:, 0]
+    inside = column[(column >= edges[0]) & (column <= edges[-1])]
+    return len(edges) - 1, np.minimum(np.searchsorted(edges, inside, side="right") - 1, len(edges) - 2)
+
+
+def _categories(rows: Floats, request: Request) -> tuple[int, npt.NDArray[np.int64]]:
+    if "categories" not in request.options:
+        raise TypeError("A histogram takes either edges or categories.")
+    categories = _numbers(request, "categories")
+    if not len(categories) or len(np.unique(categories)) != len(categories) or np.isnan(categories).any():
+        raise ValueError("categories are one or more different numbers.")
+    order = np.argsort(categories)
+    place = np.minimum(np.searchsorted(categories[order], rows[:, 0]), len(categories) - 1)
+    return len(categories), order[place][categories[order][place] == rows[:, 0]]
+
+
+def _numbers(request: Request, name: str) -> Floats:
+    given = request.options[name]
+    if not isinstance(given, (Sequence, torch.Tensor, np.ndarray)) or isinstance(given, (str, bytes)):
+        raise ValueError(f"{name} is a list of numbers, got a {type(given).__name__}.")
+    if len(given) > MOST_COLUMNS:
+        raise ValueError(f"{name} has {len(given)} numbers; {MOST_COLUMNS} at most.")
+    try:
+        found = np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError):
+        found = np.zeros((0, 0))
+    if found.ndim != 1:
+        raise ValueError(f"{name} is a list of numbers.")
+    return found
+
+
+# -- choices -------------------------------------------------------------------------------------------------
+
+
+def quantile(rows: Floats, request: Request) -> float:
+    """The exponential mechanism on public candidates (Smith 2011); one record moves a rank by one."""
+    low, high = _bounds(request)
+    fraction, candidates = request.options["fraction"], request.options.get("candidates", 1024)
+    if not isinstance(fraction, (int, float)) or not 0 <= fraction <= 1:
+        raise ValueError(f"fraction is between 0 and 1, got {fraction!r}.")
+    if type(candidates) is not int or not 2 <= candidates <= MOST_COLUMNS:
+        raise ValueError(f"candidates is a whole number from 2 to {MOST_COLUMNS}, got {candidates!r}.")
+    column = rows[:, 0]
+    values = np.sort(np.clip(np.where(np.isnan(column), low / 2 + high / 2, column), low, high))
+    weights = np.linspace(0.0, 1.0, candidates)
+    places = low * (1 - weights) + high * weights
+    scores = -np.abs(np.searchsorted(values, places, side="right") - fraction * len(values))
+    chosen = mechanisms.exponential(scores, float(request.records_per_person), request.epsilon)
+    return float(places[chosen])
+
+
+def _scores(rows: Floats, request: Request) -> tuple[Floats, float]:
+    values, _middle, _half = _centred(rows, request)
+    return _steps(values), 2.0 * STEPS * request.records_per_person
+
+
+def exponential(rows: Floats, request: Request) -> int:
+    return mechanisms.exponential(*_scores(rows, request), request.epsilon)
+
+
+def noisy_max(rows: Floats, request: Request) -> int:
+    return mechanisms.noisy_max(*_scores(rows, request), request.epsilon)
+
+
+def _vote_noise(request: Request) -> float:
+    """The noise in sensitivities: a record that votes otherwise moves two counts by one (Papernot et al. 2018)."""
+    sigma = request.options["sigma"]
+    if isinstance(sigma, bool) or not isinstance(sigma, (int, float)) or not (0 < sigma < math.inf):
+        raise ValueError(
+            f"sigma is the standard deviation of the noise on each count, above 0, got {sigma!r}."
+        )
+    return float(sigma) / (math.sqrt(2.0) * request.records_per_person) * (1 - 1e-12)
+
+
+def gnmax(rows: Floats, request: Request) -> Any:
+    """Each column is a question, each record a voter who names a class; the winner of each question."""
+    classes = request.options["classes"]
+    if type(classes) is not int or not 2 <= classes <= MOST_COLUMNS:
+        raise ValueError(f"classes is a whole number from 2 to {MOST_COLUMNS}, got {classes!r}.")
+    sensitivity = math.sqrt(2.0) * request.records_per_person * (1 + 1e-12)
+    noise = _vote_noise(request)
+    winners = np.zeros(request.columns)
+    for number, votes in enumerate(rows.T):
+        named = votes[(votes >= 0) & (votes < classes)].astype(np.int64)
+        counts = np.bincount(named, minlength=classes).astype(np.float64)
+        winners[number] = np.argmax(mechanisms.gaussian(counts, sensitivity, noise_multiplier=noise))
+    found = _shaped(winners, request)
+    return found.long() if isinstance(found, torch.Tensor) else int(found)
+
+
+for _name, _answer in dict(laplace=laplace, mean=mean, variance=variance).items():
+    MECHANISMS[_name] = Mechanism(_answer, _pure, required=("bounds",))
+for _name, _answer in dict(exponential=exponential, noisy_max=noisy_max).items():
+    MECHANISMS[_name] = Mechanism(_answer, _pure, required=("bounds",))
+MECHANISMS["gaussian"] = Mechanism(gaussian, _gaussian, required=("bounds",), needs_delta=True)
+MECHANISMS["count"] = Mechanism(count, _pure, optional=("between",), is_for_one_column=True)
+MECHANISMS["histogram"] = Mechanism(
+    histogram, _pure, optional=("edges", "categories"), is_for_one_column=True
+)
+MECHANISMS["quantile"] = Mechanism(
+    quantile, _pure, required=("fraction", "bounds"), optional=("candidates",), is_for_one_column=True
+)
+MECHANISMS["gnmax"] = Mechanism(gnmax, _votes, required=("classes", "sigma"), takes_epsilon=False)

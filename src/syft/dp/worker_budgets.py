@@ -1,0 +1,472 @@
+"""The book of a data owner: who may spend how much on which data set, and every release that was paid for.
+
+One duty: to charge, durably, before anything leaves. Imports `accounting` and `exceptions`.
+
+NOTE [Charged before it leaves]
+A charge is one transaction of SQLite that takes the write lock first (BEGIN IMMEDIATE), reads what was spent,
+decides, writes, and is on the disk when it returns (write-ahead log, synchronous=FULL). Threads and processes
+that race are served one after the other. Nothing here refunds: what happens after the charge, a crash
+too, does not take it back, because nobody can tell whether the answer was seen.
+
+NOTE [Either bound]
+What a list of releases costs together has two bounds: their epsilons and deltas added up, and the accountant's
+(Rényi divergences, for a budget with a delta and the extra `dp`; what it knows nothing of is added to it). Both
+hold for the same releases, so the better of them counts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from syft.dp.accounting import Accountant, Event, Gaussian, Pure, _sync_folder
+from syft.exceptions import (
+    BudgetExceededError,
+    BudgetFileError,
+    DependencyError,
+    ReleaseNotPermittedError,
+)
+
+FORMAT = 1
+
+#: How long a process waits for the others, in seconds.
+PATIENCE = 120.0
+
+_TABLES = """
+CREATE TABLE about (format INTEGER NOT NULL);
+CREATE TABLE datasets (name TEXT PRIMARY KEY, records_per_person INTEGER NOT NULL);
+CREATE TABLE limits (
+    dataset TEXT NOT NULL, scope TEXT NOT NULL, user TEXT NOT NULL, epsilon REAL NOT NULL, delta REAL NOT NULL,
+    PRIMARY KEY (dataset, scope, user));
+CREATE TABLE releases (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, time REAL NOT NULL, dataset TEXT NOT NULL, user TEXT NOT NULL,
+    mechanism TEXT NOT NULL, epsilon REAL NOT NULL, delta REAL NOT NULL, event TEXT NOT NULL, count INTEGER NOT NULL);
+CREATE INDEX releases_of ON releases (dataset, user);
+"""
+
+#: Scopes of a limit: one user, every user without one of their own, all users together.
+_OWN, _EACH, _TOGETHER = "own", "each", "together"
+
+#: Connections of the parent that a forked process must not use, nor close.
+_OF_PARENTS: list[Any] = []
+
+
+# -- records -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Charge:
+    """What one release costs: `count` times the event, of which each is (epsilon, delta)-DP by itself.
+
+    Without an event nothing more is known of it, and it can only be added.
+    """
+
+    mechanism: str
+    event: Event | None
+    epsilon: float
+    delta: float = 0.0
+    count: int = 1
+
+
+@dataclass(frozen=True)
+class Limit:
+    """An epsilon at a delta."""
+
+    epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        for name, value, most in (("epsilon", self.epsilon, math.inf), ("delta", self.delta, 1.0)):
+            number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            least = name == "epsilon"
+            if not (number and math.isfinite(value) and 0 <= value < most) or (least and value == 0):
+                raise ValueError(
+                    f"A budget's {name} is a finite number {'above 0' if least else 'from 0, below 1'}, got {value!r}."
+                )
+
+
+@dataclass(frozen=True)
+class PastRelease:
+    """One line of the book."""
+
+    time: float
+    mechanism: str
+    epsilon: float
+    delta: float
+    count: int
+
+
+@dataclass(frozen=True)
+class BudgetState:
+    """What a user has spent on a data set. `together` is of all users, where the owner set such a limit."""
+
+    dataset: str
+    user: str
+    epsilon: float
+    delta: float
+    spent: float
+    left: float
+    releases: tuple[PastRelease, ...]
+    together_epsilon: float | None = None
+    together_left: float | None = None
+
+
+# -- composition -------------------------------------------------------------------------------------------
+
+
+def spent_epsilon(charges: Iterable[Charge], limit: Limit) -> float:
+    """The epsilon that all these cost together at the delta of the limit: see NOTE [Either bound]."""
+    listed = list(charges)
+    basic = _added_up(listed, limit.delta)
+    if limit.delta == 0 or not listed:
+        return basic
+    accountant, opaque = Accountant(), []
+    for charge in listed:
+        if charge.event is None:
+            opaque.append(charge)
+        else:
+            accountant.compose(charge.event, charge.count)
+    left = limit.delta - math.fsum(c.delta * c.count for c in opaque)
+    if left <= 0:
+        return basic
+    try:
+        return min(basic, _added_up(opaque, limit.delta) + accountant.epsilon(left))
+    except DependencyError:
+        if math.isinf(basic):
+            raise
+        return basic
+
+
+def _added_up(charges: list[Charge], delta: float) -> float:
+    """The sum of the epsilons, if the sum of the deltas is within `delta`."""
+    deltas = math.fsum(c.delta * c.count for c in charges)
+    return math.fsum(c.epsilon * c.count for c in charges) if deltas <= delta else math.inf
+
+
+def _fits(charges: list[Charge], limit: Limit) -> bool:
+    most = limit.epsilon * (1 + 1e-12)
+    # NB: adding up costs nothing and mostly decides; the accountant is asked only if it does not.
+    return _added_up(charges, limit.delta) <= most or spent_epsilon(charges, limit) <= most
+
+
+# -- the book ----------------------------------------------------------------------------------------------
+
+
+class BudgetBook:
+    """Budgets in a file that threads and processes share; in memory without a path, and gone with the process."""
+
+    def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
+        self.path = None if path is None else Path(path).absolute()
+        self._lock = threading.RLock()
+        self._process = os.getpid()
+        self._file: tuple[int, int] | None = None
+        if self.path is not None and not self.path.exists():
+            raise FileNotFoundError(
+                f"There is no book of budgets at {self.path}. A missing one is not taken for an empty one: restore it, "
+                "or make a new one with BudgetBook.create(path)."
+            )
+        self._connection: sqlite3.Connection | None = None
+        with self._transaction(writes=self.path is None) as book:
+            if self.path is None:
+                _make_tables(book)
+
+    @classmethod
+    def create(cls, path: str | os.PathLike[str]) -> BudgetBook:
+        """A new book; an old one is not overwritten."""
+        target = Path(path).absolute()
+        # The file appears whole: tables first, under another name, then a link that fails if there is one.
+        draft = target.with_name(f".{target.name}.{os.getpid()}.{threading.get_ident()}")
+        try:
+            connection = sqlite3.connect(draft, isolation_level=None)
+            try:
+                connection.execute("PRAGMA journal_mode=WAL")
+                connection.execute("PRAGMA synchronous=FULL")
+                connection.execute("BEGIN IMMEDIATE")
+                _make_tables(connection)
+                connection.execute("COMMIT")
+            finally:
+                connection.close()
+            os.link(draft, target)
+            _sync_folder(target.parent)
+        except FileExistsError:
+            raise FileExistsError(
+                f"There is a book of budgets at {target} already: open it with BudgetBook(path)."
+            ) from None
+        finally:
+            for leftover in (draft, *(draft.with_name(draft.name + end) for end in ("-wal", "-shm"))):
+                leftover.unlink(missing_ok=True)
+        return cls(target)
+
+    # -- the owner ---------------------------------------------------------------------------------
+
+    def set_limit(
+        self,
+        dataset: str,
+        limit: Limit,
+        *,
+        user: str | None = None,
+        together: bool = False,
+        max_records_per_person: int | None = None,
+    ) -> None:
+        """Set or change a limit. What was spent stays spent."""
+        if together and user is not None:
+            raise ValueError(
+                "A budget is one user's or of all users together: give user or together, not both."
+            )
+        if user == "":
+            raise ValueError("A user has a name of one letter or more; user=None is for every user.")
+        records = max_records_per_person
+        if records is not None and (isinstance(records, bool) or not isinstance(records, int) or records < 1):
+            raise ValueError(f"max_records_per_person is a whole number, 1 at least, got {records!r}.")
+        scope = _TOGETHER if together else _EACH if user is None else _OWN
+        with self._transaction() as book:
+            book.execute("INSERT OR IGNORE INTO datasets VALUES (?, 1)", (dataset,))
+            if records is not None:
+                self._set_records(book, dataset, records)
+            book.execute(
+                "INSERT OR REPLACE INTO limits VALUES (?, ?, ?, ?, ?)",
+                (dataset, scope, user or "", float(limit.epsilon), float(limit.delta)),
+            )
+
+    def _set_records(self, book: sqlite3.Connection, dataset: str, records: int) -> None:
+        (before,) = book.execute(
+            "SELECT records_per_person FROM datasets WHERE name = ?", (dataset,)
+        ).fetchone()
+        spent = book.execute("SELECT 1 FROM releases WHERE dataset = ? LIMIT 1", (dataset,)).fetchone()
+        if records != before and spent:
+            raise ValueError(
+                f"{dataset!r} was released with max_records_per_person={before}; the noise of those releases was for "
+                f"that. To go on with {records}, put the data there under another name."
+            )
+        book.execute("UPDATE datasets SET records_per_person = ? WHERE name = ?", (records, dataset))
+
+    def records_per_person(self, datasets: Iterable[str]) -> int:
+        """The most records of one person in any of these."""
+        with self._transaction(writes=False) as book:
+            found = [
+                book.execute("SELECT records_per_person FROM datasets WHERE name = ?", (name,)).fetchone()
+                for name in datasets
+            ]
+        return max((row[0] for row in found if row), default=1)
+
+    # -- charging ----------------------------------------------------------------------------------
+
+    def charge(self, datasets: Iterable[str], user: str | None, charge: Charge) -> None:
+        """Charge a release to every data set it is of; !! and to none if one refuses. Durable when it returns."""
+        names = sorted(set(datasets))
+        if not user:
+            raise ReleaseNotPermittedError(
+                "A release was asked for by somebody who gave no user name, and budgets are kept per user. Name "
+                "yourself with release(..., user=...)."
+            )
+        with self._transaction() as book:
+            for name in names:
+                own, together = _limits(book, name, user)
+                _check_limit(f"User {user!r}", name, [*_charges(book, name, user), charge], own)
+                if together is not None:
+                    _check_limit("Everybody together", name, [*_charges(book, name), charge], together)
+            for name in names:
+                book.execute(
+                    "INSERT INTO releases (time, dataset, user, mechanism, epsilon, delta, event, count) "
+                    "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                    (
+                        time.time(),
+                        name,
+                        user,
+                        charge.mechanism,
+                        float(charge.epsilon),
+                        float(charge.delta),
+                        _event_text(charge.event),
+                        charge.count,
+                    ),
+                )
+
+    def state(self, dataset: str, user: str | None) -> BudgetState:
+        """What a user has spent, what is left, and the list of their releases."""
+        if not user:
+            raise ReleaseNotPermittedError("A budget is a user's: name the user.")
+        with self._transaction(writes=False) as book:
+            limit, together = _limits(book, dataset, user)
+            own, everybody = _charges(book, dataset, user), _charges(book, dataset)
+            lines = book.execute(
+                "SELECT time, mechanism, epsilon, delta, count FROM releases WHERE dataset = ? AND user = ? "
+                "ORDER BY number",
+                (dataset, user),
+            ).fetchall()
+        spent = spent_epsilon(own, limit)
+        return BudgetState(
+            dataset,
+            user,
+            limit.epsilon,
+            limit.delta,
+            spent,
+            max(0.0, limit.epsilon - spent),
+            tuple(PastRelease(*line) for line in lines),
+            None if together is None else together.epsilon,
+            None if together is None else max(0.0, together.epsilon - spent_epsilon(everybody, together)),
+        )
+
+    # -- the file ----------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _transaction(self, writes: bool = True) -> Iterator[sqlite3.Connection]:
+        """One transaction: all of it on the disk at the end, or nothing of it."""
+        if self._process != os.getpid():
+            self._leave_to_parent()
+        with self._lock:
+            try:
+                book = self._opened()
+                book.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
+                try:
+                    yield book
+                    book.execute("COMMIT")
+                finally:
+                    if book.in_transaction:
+                        book.execute("ROLLBACK")
+            except sqlite3.OperationalError as error:
+                if "locked" in str(error):
+                    raise TimeoutError(
+                        f"Other processes kept the book of budgets at {self.path} busy for {PATIENCE:g} s. Nothing was "
+                        "charged by this one; try again."
+                    ) from error
+                raise self._unbelievable(error) from error
+            except sqlite3.DatabaseError as error:
+                raise self._unbelievable(error) from error
+
+    def _leave_to_parent(self) -> None:
+        """After a fork: a connection, and a lock that some thread may have held, are the parent's."""
+        if self.path is None:
+            raise BudgetFileError(
+                "This book of budgets is in the memory of another process, and a copy of it would be spent twice. "
+                "Keep it in a file: BudgetBook.create(path)."
+            )
+        # NB: dropped, not closed: closing would release locks of the parent. Kept, so that nothing else closes it.
+        _OF_PARENTS.append(self._connection)
+        self._process, self._connection, self._lock = os.getpid(), None, threading.RLock()
+
+    def _unbelievable(self, error: Exception) -> BudgetFileError:
+        return BudgetFileError(
+            f"The book of budgets at {self.path or 'memory'} cannot be read or written ({type(error).__name__}: "
+            f"{error}). It is not taken for an empty one: restore it, or have the data owner make a new one."
+        )
+
+    def _opened(self) -> sqlite3.Connection:
+        if self.path is not None:
+            self._check_same_file()
+        if self._connection is None:
+            self._connection = self._connect()
+        return self._connection
+
+    def _connect(self) -> sqlite3.Connection:
+        where = ":memory:" if self.path is None else f"{self.path.as_uri()}?mode=rw"
+        connection = sqlite3.connect(
+            where, uri=self.path is not None, timeout=PATIENCE, isolation_level=None, check_same_thread=False
+        )
+        connection.execute("PRAGMA synchronous=FULL")
+        if self.path is not None:
+            formats = connection.execute("SELECT format FROM about").fetchall()
+            if formats != [(FORMAT,)]:
+                raise sqlite3.DatabaseError(f"its format is {formats!r}, not {FORMAT}")
+        return connection
+
+    def _check_same_file(self) -> None:
+        """A file that was moved away or replaced under an open connection would be charged where nobody looks."""
+        try:
+            found = os.stat(str(self.path))
+        except FileNotFoundError as error:
+            raise self._unbelievable(error) from error
+        same = (found.st_dev, found.st_ino)
+        if self._file is None:
+            self._file = same
+        elif self._file != same:
+            raise self._unbelievable(RuntimeError("the file was replaced while it was open"))
+
+    def close(self) -> None:
+        with self._lock:
+            if self._connection is not None and self._process == os.getpid():
+                self._connection.close()
+            self._connection = None
+
+    def __repr__(self) -> str:
+        return f"<BudgetBook {'in memory only' if self.path is None else self.path}>"
+
+
+def _make_tables(book: sqlite3.Connection) -> None:
+    for statement in _TABLES.split(";"):
+        if statement.strip():
+            book.execute(statement)
+    book.execute("INSERT INTO about VALUES (?)", (FORMAT,))
+
+
+def _limits(book: sqlite3.Connection, dataset: str, user: str) -> tuple[Limit, Limit | None]:
+    """The user's limit, and that of all users if there is one."""
+    rows = book.execute(
+        "SELECT scope, user, epsilon, delta FROM limits WHERE dataset = ?", (dataset,)
+    ).fetchall()
+    try:
+        found = {(scope, whose): Limit(epsilon, delta) for scope, whose, epsilon, delta in rows}
+    except ValueError as error:
+        raise sqlite3.DatabaseError(f"a limit that is none: {error}") from error
+    own = found.get((_OWN, user), found.get((_EACH, "")))
+    if own is None:
+        raise ReleaseNotPermittedError(
+            f"The owner of {dataset!r} has set no budget for user {user!r}. Ask them for one: "
+            "worker.set_budget(dataset=..., user=..., epsilon=..., delta=...)."
+        )
+    return own, found.get((_TOGETHER, ""))
+
+
+def _charges(book: sqlite3.Connection, dataset: str, user: str | None = None) -> list[Charge]:
+    """What was charged so far, equal releases together."""
+    where, values = ("", (dataset,)) if user is None else (" AND user = ?", (dataset, user))
+    return [
+        Charge("", _event_of(text), epsilon, delta, count)
+        for text, epsilon, delta, count in book.execute(
+            f"SELECT event, epsilon, delta, SUM(count) FROM releases WHERE dataset = ?{where} "
+            "GROUP BY event, epsilon, delta",
+            values,
+        )
+    ]
+
+
+def _check_limit(who: str, dataset: str, charges: list[Charge], limit: Limit) -> None:
+    if _fits(charges, limit):
+        return
+    asked, before = charges[-1], spent_epsilon(charges[:-1], limit)
+    left = max(0.0, limit.epsilon - before)
+    times = "" if asked.count == 1 else f" {asked.count} times"
+    refusal = BudgetExceededError(
+        f"{who} has epsilon {left:.4g} of {limit.epsilon:g} left on {dataset!r} (at delta {limit.delta:g}), and this "
+        f"release ({asked.mechanism}) asks for epsilon {asked.epsilon:.4g}"
+        f"{f', delta {asked.delta:g}' if asked.delta else ''}{times}. Nothing was charged. Ask for less, or ask the data "
+        "owner for more."
+    )
+    refusal.left = left
+    raise refusal
+
+
+_EVENTS: dict[str, type[Gaussian] | type[Pure]] = {"gaussian": Gaussian, "pure": Pure}
+
+
+def _event_text(event: Event | None) -> str:
+    if event is None:
+        return json.dumps({"event": "opaque"})
+    name = next(name for name, cls in _EVENTS.items() if cls is type(event))
+    return json.dumps({"event": name, **asdict(event)}, sort_keys=True)
+
+
+def _event_of(text: Any) -> Event | None:
+    try:
+        record = json.loads(text)
+        return None if record == {"event": "opaque"} else _EVENTS[record.pop("event")](**record)
+    except (ValueError, KeyError, TypeError) as error:
+        raise sqlite3.DatabaseError(f"a release of an unknown kind, {str(text)[:60]!r}") from error

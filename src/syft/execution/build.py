@@ -1,0 +1,132 @@
+"""From a function and what it is to be called with to a program.
+
+The unknown sizes of several inputs are taken to be independent of each other. If the function fails with that, those
+of the first dimensions are taken to be one (a batch and its labels), then all those in the same place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from syft.core.chain import Wrapper
+from syft.execution.errors import PlanError, TraceError
+from syft.execution.merge import example_shapes, merge, trace_function
+from syft.execution.operation import PLAIN_TYPES, Slot, leaves, map_structure
+from syft.execution.program import Input, Program
+
+Function = Callable[..., Any]
+Built = tuple[Program, list[torch.Tensor]]
+
+
+def inputs_of_shapes(args_shape: Any, args_dtype: Any = None) -> tuple[Input, ...]:
+    """What `args_shape` (and `args_dtype`) say; !! PlanError if they say nothing."""
+    if isinstance(args_shape, (tuple, list)) and args_shape and all(type(n) is int for n in args_shape):
+        raise PlanError(
+            f"args_shape is {args_shape}, which is one shape. It is a list with a shape for each argument, e.g. "
+            f"args_shape=[{tuple(args_shape)}]."
+        )
+    dtypes = args_dtype or [torch.get_default_dtype()] * len(args_shape)
+    if isinstance(dtypes, torch.dtype):
+        dtypes = [dtypes] * len(args_shape)
+    if len(dtypes) != len(args_shape):
+        raise PlanError(f"args_shape names {len(args_shape)} arguments and args_dtype {len(dtypes)}.")
+    for shape in args_shape:
+        if not all(isinstance(n, int) and (n >= 0 or n == -1) for n in shape):
+            raise PlanError(f"args_shape has the shape {shape}. Sizes are 0 or more, or -1 for any size.")
+    return tuple(
+        Input(tuple(int(n) for n in shape), dtype) for shape, dtype in zip(args_shape, dtypes, strict=True)
+    )
+
+
+def example(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    """A tensor to trace with: numbers between 0 and 1, zeros where only whole numbers can be (labels, indices)."""
+    if dtype.is_floating_point or dtype.is_complex:
+        return torch.rand(tuple(shape), generator=torch.Generator().manual_seed(0), dtype=torch.float32).to(dtype)
+    return torch.zeros(tuple(shape), dtype=dtype)
+
+
+def program_of_shapes(function: Function, inputs: tuple[Input, ...], state: Sequence[torch.Tensor]) -> Built:
+    """The program of a function of tensors of these shapes."""
+    signature = tuple(Slot(index) for index in range(len(inputs)))
+
+    def examples(is_second: bool, ties: str) -> list[torch.Tensor]:
+        shapes = example_shapes([i.shape for i in inputs], is_second, ties)
+        return [example(shape, i.dtype) for shape, i in zip(shapes, inputs, strict=True)]
+
+    unknown = sum(n == -1 for i in inputs for n in i.shape)
+    return _first_that_works(function, signature, inputs, state, examples, unknown)
+
+
+def program_of_examples(function: Function, args: tuple[Any, ...], state: Sequence[torch.Tensor]) -> Built:
+    """The program of a function of arguments like these.
+
+    The first dimension of its tensors is any size if the function allows it, and the size it has in `args` if not.
+    """
+    given: list[torch.Tensor] = []
+
+    def slot(leaf: Any) -> Any:
+        if isinstance(leaf, torch.Tensor):
+            given.append(
+                torch.zeros(leaf.shape, dtype=leaf.dtype) if type(leaf) is Wrapper else leaf.detach()
+            )
+            return Slot(len(given) - 1)
+        if type(leaf) not in PLAIN_TYPES:
+            raise PlanError(
+                f"A plan was built with a {type(leaf).__name__}. It takes tensors, and numbers that become part of it."
+            )
+        return leaf
+
+    signature = map_structure(slot, tuple(args))
+    free = tuple(Input((-1, *t.shape[1:]) if t.ndim else (), t.dtype) for t in given)
+    fixed = tuple(Input(tuple(t.shape), t.dtype) for t in given)
+
+    def stretched(is_second: bool, ties: str) -> list[torch.Tensor]:
+        shapes = example_shapes([i.shape for i in free], is_second, ties)
+        return [_with_rows(t, shape) for t, shape in zip(given, shapes, strict=True)]
+
+    if any(t.ndim and t.shape[0] for t in given):
+        try:
+            return _first_that_works(function, signature, free, state, stretched, len(given))
+        except Exception:  # noqa: BLE001  (whatever it is: it is asked again with the sizes that were given)
+            pass
+    return _first_that_works(
+        function, signature, fixed, state, lambda _second, _ties: [t.clone() for t in given], 0
+    )
+
+
+def _with_rows(tensor: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+    """A tensor with its rows repeated, or cut, to another number of them."""
+    if not tensor.ndim or not tensor.shape[0]:
+        return tensor.new_zeros(shape)
+    return tensor[torch.arange(shape[0]) % tensor.shape[0]]
+
+
+def _first_that_works(
+    function: Function,
+    signature: tuple[Any, ...],
+    inputs: tuple[Input, ...],
+    state: Sequence[torch.Tensor],
+    examples: Callable[[bool, str], list[torch.Tensor]],
+    unknown: int,
+) -> Built:
+    attempts = ("none", "rows", "all") if unknown > 1 else ("none",)
+    for ties in attempts:
+        try:
+            first = trace_function(function, signature, examples(False, ties))
+            second = trace_function(function, signature, examples(True, ties))
+        except TraceError:
+            raise
+        except Exception:
+            if ties == attempts[-1]:
+                raise
+        else:
+            return merge(first, second, signature, inputs, state)
+    raise PlanError("The function could not be traced.")  # not reached: the last attempt raises
+
+
+def tensors_of(value: Any) -> list[torch.Tensor]:
+    """The tensors in nested arguments."""
+    return [leaf for leaf in leaves(value) if isinstance(leaf, torch.Tensor)]

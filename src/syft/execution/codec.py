@@ -1,0 +1,109 @@
+"""How plans travel: their records, their state, and plans themselves. Every program is checked when it arrives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from syft.execution.held import HeldPlan
+from syft.execution.operation import Operation, Size, Slot
+from syft.execution.placeholder import PlaceHolder
+from syft.execution.plan import Plan
+from syft.execution.pointer_plan import PointerPlan
+from syft.execution.program import Input, Program
+from syft.execution.state import State
+from syft.execution.training import TrainedGroup, TrainingStep
+from syft.serde import register, register_record, resolve_worker
+
+_Id = int | str
+
+register_record(Slot, "PlanSlot")
+register_record(Size, "PlanSize")
+register_record(Operation, "PlanOperation")
+register_record(Input, "PlanInput")
+register_record(Program, "PlanProgram")
+register_record(TrainedGroup)
+register_record(TrainingStep)
+
+register(
+    State,
+    "State",
+    State.simplify,
+    State.detail,
+    fields=tuple[tuple[torch.Tensor, ...], tuple[str, ...], tuple[int, ...]],
+)
+register(
+    Plan,
+    "Plan",
+    Plan.simplify,
+    Plan.detail,
+    fields=tuple[_Id, str, Program, State, TrainingStep | None, frozenset[str], str | None],
+    subclasses=True,
+)
+register(
+    PlaceHolder,
+    "PlaceHolder",
+    PlaceHolder.simplify,
+    PlaceHolder.detail,
+    fields=tuple[
+        _Id | None,
+        frozenset[str],
+        str | None,
+        tuple[int, ...] | None,
+        torch.dtype | None,
+        torch.Tensor | None,
+    ],
+)
+register(
+    HeldPlan,
+    "HeldPlan",
+    lambda _worker, held: held.parts(),
+    lambda _worker, parts: HeldPlan(*parts),
+    fields=tuple[
+        Program,
+        tuple[_Id, ...],
+        tuple[str, ...],
+        tuple[int, ...],
+        tuple[int, ...],
+        TrainingStep | None,
+        str | None,
+        _Id | None,
+        frozenset[str],
+        str | None,
+    ],
+)
+
+
+def _encode_pointer(_worker: Any, pointer: PointerPlan) -> tuple[Any, ...]:
+    location = pointer.location
+    return (
+        getattr(location, "id", location),
+        pointer.id_at_location,
+        pointer._id,
+        frozenset(pointer.tags),
+        pointer.description,
+    )
+
+
+def _decode_pointer(worker: Any, parts: Any) -> PointerPlan:
+    location, id_at_location, id, tags, description = parts
+    # A pointer that came in a frame deletes nothing; see NOTE [Who deletes, on the wire] in syft.serde.chain_types.
+    return PointerPlan(
+        resolve_worker(worker, location),
+        id_at_location,
+        worker,
+        id,
+        garbage_collect_data=False,
+        tags=tags,
+        description=description,
+    )
+
+
+register(
+    PointerPlan,
+    "PointerPlan",
+    _encode_pointer,
+    _decode_pointer,
+    fields=tuple[_Id, _Id, _Id | None, frozenset[str], str | None],
+)

@@ -1,0 +1,77 @@
+"""`PlaceHolder`: a tensor of a plan, by name and number instead of by value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from syft.core.abstract import AbstractTensor
+from syft.core.hook_args import default_register_tensor
+
+
+class PlaceHolder(AbstractTensor):
+    """Stands for a tensor of a plan.
+
+    tags      `#3` (its number in the plan, from 1), and `#input-0`, `#output-1`, `#state` or `#constant`
+    shape     what is known of the tensor it stands for; -1 is any size
+    """
+
+    def __init__(
+        self,
+        owner: Any = None,
+        id: Any = None,
+        tags: Iterable[str] | None = None,
+        description: str | None = None,
+        shape: tuple[int, ...] | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(id=id, owner=owner, tags=tags, description=description)
+        self.expected_shape = shape
+        self.expected_dtype = dtype
+
+    def instantiate(self, tensor: Any) -> PlaceHolder:
+        """Put a tensor in; returns self."""
+        self.child = tensor
+        return self
+
+    def copy(self) -> PlaceHolder:
+        """Another placeholder of the same tags, with the same tensor in it if there is one."""
+        made = PlaceHolder(
+            self._owner, self._id, self.tags, self.description, self.expected_shape, self.expected_dtype
+        )
+        return made.instantiate(self.child)
+
+    def __str__(self) -> str:
+        tags = " ".join(sorted(self.tags, key=_tag_order))
+        inside = "" if self.child is None else f">{type(self.child).__name__}{tuple(self.child.shape)}"
+        return f"PlaceHolder[{tags}]{inside}"
+
+    __repr__ = __str__
+
+    @staticmethod
+    def simplify(worker: Any, placeholder: PlaceHolder) -> tuple[Any, ...]:
+        """The attributes of a placeholder as a tuple."""
+        return (
+            placeholder._id,
+            frozenset(placeholder.tags),
+            placeholder.description,
+            placeholder.expected_shape,
+            placeholder.expected_dtype,
+            placeholder.child,
+        )
+
+    @staticmethod
+    def detail(worker: Any, parts: tuple[Any, ...]) -> PlaceHolder:
+        """A placeholder from its attributes."""
+        id, tags, description, shape, dtype, child = parts
+        return PlaceHolder(worker, id, tags, description, shape, dtype).instantiate(child)
+
+
+def _tag_order(tag: str) -> tuple[int, str]:
+    number = tag.removeprefix("#")
+    return (0, number.zfill(9)) if number.isdigit() else (1, tag)
+
+
+default_register_tensor(PlaceHolder)

@@ -1,0 +1,242 @@
+"""`PointerPlan`: a plan that is at a worker. A call is one message, and one node of the autograd graph here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+
+from syft.core.chain import Wrapper, new_wrapper
+from syft.core.ids import ID_PROVIDER
+from syft.core.spec import TensorSpec
+from syft.exceptions import TensorsNotCollocatedException
+from syft.execution.errors import PlanError
+from syft.execution.held import PARAMETER, REQUIRES_GRAD
+from syft.execution.operation import leaves
+from syft.execution.replay import Replay, rebuilt
+from syft.messaging.message import PlanCallMessage, Ref
+from syft.tensors.object_pointer import ObjectPointer
+from syft.tensors.object_wrapper import POINTERS
+from syft.tensors.pointer import PointerTensor, new_pointer
+from syft.tensors.remote_call import RemoteCall
+from syft.tensors.transfer import send_value
+
+
+class PointerPlan(ObjectPointer):
+    """Points to a plan at a worker; call it with tensors that are there.
+
+    state    pointers to the tensors of its state; none if the plan was found by a search
+    replay   what the plan does, to know the shapes of results beforehand; None if it was found by a search
+    """
+
+    def __init__(
+        self,
+        location: Any = None,
+        id_at_location: Any = None,
+        owner: Any = None,
+        id: Any = None,
+        garbage_collect_data: bool = True,
+        tags: Any = None,
+        description: str | None = None,
+        *,
+        state: Sequence[Any] = (),
+        buffers: Iterable[int] = (),
+        replay: Replay | None = None,
+        name: str | None = None,
+        rates: Any = None,
+        trains: bool = False,
+        **_options: Any,
+    ) -> None:
+        super().__init__(location, id_at_location, owner, id, garbage_collect_data, None, tags, description)
+        self.state = list(state)
+        self.name = name
+        self._buffers = frozenset(buffers)
+        self._replay = replay
+        self._rates = rates
+        self._trains = trains
+        self._specs: tuple[Any, ...] | None = None
+
+    def __call__(self, *args: Any, user: str | None = None) -> Any:
+        """Run the plan where it is; returns pointers to what it returns."""
+        shown = f"The plan {self.name!r}" if self.name else "The plan"
+        if self._replay is not None:
+            tensors = self._replay.program.flatten(args, shown)
+        else:
+            tensors = [leaf for leaf in leaves(args) if isinstance(leaf, torch.Tensor)]
+        for tensor in tensors:
+            node = tensor.child if type(tensor) is Wrapper else None
+            if not isinstance(node, PointerTensor) or node.location.id != self._location.id:
+                raise TensorsNotCollocatedException(self, node if node is not None else tensor, shown)
+        every = [*tensors, *self._differentiable_state()]
+        nodes: list[PointerTensor] = [t.child for t in every]
+        call = _PlanCall(self, nodes, len(tensors), user)
+        if not self._trains and torch.is_grad_enabled() and any(t.requires_grad for t in every):
+            results: Any = RemoteCall.apply(call, *every)  # type: ignore[no-untyped-call]
+        else:
+            results = [new_wrapper(p) for p in call.send((), None)]
+        return rebuilt(call.outputs, results)
+
+    def _differentiable_state(self) -> list[Any]:
+        """The state; what the plan does not use is out of the graph, so that it gets no gradient, as in torch."""
+        if self._replay is None:
+            return self.state
+        used, first = self._replay.used, len(self._replay.program.inputs)
+        return [t if first + index in used else t.detach() for index, t in enumerate(self.state)]
+
+    # -- the state -----------------------------------------------------------------------------------
+
+    def parameters(self) -> list[Any]:
+        """Pointers to the parameters, for an optimizer: their gradients are where they are."""
+        if self._replay is None:
+            raise PlanError(
+                "The parameters were asked of a plan that was found by a search. Fetch it with "
+                "worker.fetch_plan(pointer.id_at_location, pointer.location) and send it."
+            )
+        return [tensor for index, tensor in enumerate(self.state) if index not in self._buffers]
+
+    def get(self, user: str | None = None, reason: str = "", deregister_ptr: bool = True) -> Any:
+        """The plan, with the values its state has there; it is removed there."""
+        plan = self.fetch(user)
+        self.delete()
+        self.state = []
+        return plan
+
+    def fetch(self, user: str | None = None, copy: bool = False) -> Any:
+        """The plan, with the values its state has there."""
+        return self._speaker().fetch_plan(self._id_at_location, self._location, copy=copy, user=user)
+
+
+class _PlanCall:
+    """What `RemoteCall` needs to know of one call of a plan. `nodes` are its inputs, then its state."""
+
+    def __init__(
+        self, pointer: PointerPlan, nodes: list[PointerTensor], inputs: int, user: str | None
+    ) -> None:
+        self.pointer, self.nodes, self.inputs, self.user = pointer, nodes, inputs, user
+        self.location = pointer._location
+        replay = pointer._replay
+        self.outputs: Any = None if replay is None else replay.program.outputs
+
+    def send(self, differentiable: tuple[int, ...], handle: Any) -> list[PointerTensor]:
+        """Send the call; returns pointers to its results, of which nothing has to be waited for."""
+        specs = self._result_specs()
+        ids = () if specs is None else tuple([ID_PROVIDER.pop() for _ in specs])
+        rates = self.pointer._rates
+        reply = self.pointer.ask(
+            PlanCallMessage(
+                self.pointer._id_at_location,
+                tuple([Ref(node._id_at_location) for node in self.nodes[: self.inputs]]),
+                differentiable,
+                handle,
+                ids,
+                () if rates is None else rates(),
+                specs is None,
+                self.user,
+            )
+        )
+        if specs is None:
+            ids, specs, self.outputs = reply
+        return [new_pointer(self.location, i, s) for i, s in zip(ids, specs, strict=True)]
+
+    def _result_specs(self) -> tuple[TensorSpec, ...] | None:
+        """The metadata of the results; None if only the worker can tell."""
+        replay = self.pointer._replay
+        if replay is None:
+            return None
+        given = [node._spec for node in self.nodes]
+        described = replay.describe(given[: self.inputs], given[self.inputs :])
+        return None if described is None else described.results
+
+
+class PlanAtWorkers(PointerPlan):
+    """One plan at several workers; a call goes to where its arguments are."""
+
+    def __init__(self, parts: Sequence[PointerPlan]) -> None:
+        super().__init__(
+            tuple(p.location for p in parts),
+            parts[0].id_at_location,
+            garbage_collect_data=False,
+            tags=parts[0].tags,
+            description=parts[0].description,
+            name=parts[0].name,
+        )
+        self.parts = {part.location.id: part for part in parts}
+
+    def at(self, location: Any) -> PointerPlan:
+        """The plan at one of the workers."""
+        found = self.parts.get(getattr(location, "id", location))
+        if found is None:
+            raise PlanError(
+                f"The plan {self.name!r} is at {', '.join(map(repr, self.parts))}, not at "
+                f"{getattr(location, 'id', location)!r}."
+            )
+        return found
+
+    def __call__(self, *args: Any, user: str | None = None) -> Any:
+        location = location_of(args, self.name or "The plan")
+        if location is None:
+            raise PlanError(
+                f"The plan {self.name!r} is at several workers; call it with tensors of one of them."
+            )
+        return self.at(location)(*args, user=user)
+
+    def get(self, user: str | None = None, reason: str = "", deregister_ptr: bool = True) -> list[Any]:
+        """The plans, one per worker."""
+        return [part.get(user, reason) for part in self.parts.values()]
+
+    def __str__(self) -> str:
+        return f"[PointerPlan {self.name} at {', '.join(map(str, self.parts))}]"
+
+    __repr__ = __str__
+
+
+# -- where things are --------------------------------------------------------------------------------
+
+
+def location_of(args: Any, name: str) -> Any:
+    """The worker that has the tensors of a call; None if they are here."""
+    tensors = [leaf for leaf in leaves(args) if isinstance(leaf, torch.Tensor)]
+    remote = [t for t in tensors if type(t) is Wrapper and isinstance(t.child, PointerTensor)]
+    if not remote:
+        return None
+    first = remote[0].child
+    for tensor in tensors:
+        node: Any = tensor.child if type(tensor) is Wrapper else tensor
+        if getattr(node, "location", None) is None or node.location.id != first.location.id:
+            raise TensorsNotCollocatedException(first, node, f"The plan {name!r}")
+    return first.location
+
+
+def placed(tensor: Any, location: Any, name: str) -> Any:
+    """A pointer to a tensor of the state at a worker: to itself if it is there already."""
+    if type(tensor) is Wrapper:
+        if isinstance(tensor.child, PointerTensor):
+            if tensor.child.location.id == location.id:
+                return tensor
+            raise TensorsNotCollocatedException(tensor.child, _At(location), f"Sending the plan {name!r}")
+        if tensor.child is not None and tensor.child.is_remote:
+            raise PlanError(
+                f"The state of the plan {name!r} is shared, so there is no one to send it to. Call the plan here with "
+                "shared tensors, or bring the state back with plan.get_()."
+            )
+    pointer: Any = new_wrapper(send_value(tensor, location, None, True, obj_id=ID_PROVIDER.pop()))
+    pointer.requires_grad_(tensor.requires_grad)
+    if isinstance(tensor, torch.nn.Parameter):
+        pointer._is_param = True
+    return pointer
+
+
+class _At:
+    """Something at a worker, for error messages."""
+
+    def __init__(self, location: Any) -> None:
+        self.location = location
+
+
+def kind_of(tensor: Any) -> int:
+    is_parameter = isinstance(tensor, torch.nn.Parameter)
+    return (REQUIRES_GRAD if tensor.requires_grad else 0) | (PARAMETER if is_parameter else 0)
+
+
+POINTERS["plan"] = PointerPlan

@@ -1,0 +1,246 @@
+"""What a worker does with messages about plans: run one, and hand one out. Adds itself to the table of handlers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from syft.core.ids import ID_PROVIDER
+from syft.core.shapes import Answer
+from syft.core.spec import TensorSpec, spec_of
+from syft.exceptions import ObjectNotFoundError, PlanCommandUnknownError
+from syft.execution.errors import PlanArgumentsError
+from syft.execution.held import PARAMETER, REQUIRES_GRAD, HeldPlan
+from syft.execution.plan import Plan
+from syft.execution.pointer_plan import PointerPlan
+from syft.execution.state import State
+from syft.messaging.message import PlanCallMessage, PlanCommandMessage
+from syft.tensors.transfer import private_copy
+from syft.workers import executor, handlers
+from syft.workers.caller import user_of
+from syft.workers.permissions import Allowed
+from syft.workers.restricted import (
+    Failure,
+    no_writing_into,
+    refuse_overwriting,
+    run_concealed,
+    spoil,
+)
+from syft.workers.results import fresh_results, refuse_other_layouts
+
+
+def held_plan(worker: Any, plan_id: Any) -> HeldPlan:
+    """The plan of that id; !! ObjectNotFoundError, TypeError."""
+    found = worker.get_obj(plan_id)
+    if type(found) is not HeldPlan:
+        raise TypeError(
+            f"The object {str(plan_id)[:60]!r} of worker {worker.id!r} is no plan, and cannot be run."
+        )
+    return found
+
+
+class _Run:
+    """One call of a plan: its tensors looked up, and who may see what comes of it."""
+
+    def __init__(self, worker: Any, message: PlanCallMessage) -> None:
+        self.worker, self.message = worker, message
+        self.user = user_of(message)
+        self.held = held_plan(worker, message.plan)
+        self.ids = [*(ref.id for ref in message.args), *self.held._state_ids]
+        self.tensors = [self._tensor(obj_id) for obj_id in self.ids]
+        self.inputs = len(message.args)
+        self._check()
+        self.allowed: Allowed = None
+        if worker._allowed or worker._holdings is not None:
+            refuse_overwriting(worker, (*message.return_ids, message.handle), self.user)
+            self.allowed = executor.allowed_on_all(worker, [message.plan, *self.ids])
+        self.leaves: list[torch.Tensor] = []
+
+    def _tensor(self, obj_id: Any) -> Any:
+        # NB: not `worker.get_obj`, which gives what it returns an identity: that is for users to see, and takes time.
+        try:
+            found = self.worker._stored[obj_id]
+        except (KeyError, TypeError):
+            raise ObjectNotFoundError(obj_id, self.worker) from None
+        if type(found) is not torch.Tensor and type(found) is not Failure:
+            raise TypeError(
+                f"A plan runs on tensors; the object {str(obj_id)[:60]!r} is a {type(found).__name__}."
+            )
+        return found
+
+    def _check(self) -> None:
+        wanted = self.held._program.inputs
+        if self.inputs != len(wanted):
+            raise PlanArgumentsError(
+                f"The plan {self.held._name!r} was called with {self.inputs} tensors; it takes {len(wanted)}."
+            )
+        for index, (input_, given) in enumerate(zip(wanted, self.tensors, strict=False)):
+            dtype = given.spec.dtype if type(given) is Failure else given.dtype
+            shape = input_.shape
+            fits = len(given.shape) == len(shape) and all(
+                n in (-1, m) for n, m in zip(shape, given.shape, strict=True)
+            )
+            if not fits or dtype != input_.dtype:
+                raise PlanArgumentsError(
+                    f"The plan {self.held._name!r} was called with a tensor of {dtype} and shape {tuple(given.shape)} "
+                    f"as input {index}; it was built for {input_}."
+                )
+        if any(not 0 <= i < len(self.ids) for i in self.message.differentiable):
+            raise PlanArgumentsError("A call asks for gradients of tensors that the plan does not have.")
+        if self.message.rates and (
+            self.held._training is None or len(self.message.rates) != len(self.held._training.groups)
+        ):
+            raise PlanArgumentsError(
+                f"The plan {self.held._name!r} was called with {len(self.message.rates)} learning rates."
+            )
+
+    def compute(self) -> list[Any]:
+        """Run the plan on leaves of a new graph; returns the tensors of its results."""
+        given = list(self.tensors)
+        # One leaf per place: a tensor that is passed twice has two gradients, which the caller adds.
+        for index in self.message.differentiable:
+            given[index] = given[index].detach().requires_grad_()
+        self.leaves = [given[index] for index in self.message.differentiable]
+        with torch.set_grad_enabled(bool(self.leaves)):
+            result = self.held.run(given[: self.inputs], given[self.inputs :], self.message.rates or None)
+        return fresh_results(_flat(result), None)
+
+    def run(self) -> list[Any]:
+        """The results, with failures in their place where something went wrong that the caller may not know."""
+        if self.allowed is None:
+            return self.compute()
+        specs = [_spec(t) for t in self.tensors]
+        worker = self.worker
+        described = self.held._replay.describe(specs[: self.inputs], specs[self.inputs :])
+        may_see = worker.policy.may_get(self.user, self.allowed)
+        if described is None:
+            if not may_see:
+                worker.policy.refuse_shape(self.user, f"the plan {self.held._name!r}")
+            written = list(self.tensors)
+        else:
+            written = [self.tensors[index] for index in sorted(described.written)]
+        if self.held._training is not None:
+            written += [self.tensors[self.inputs + p] for p in sorted(self.held._training.written())]
+        protected = self._protected()
+        for obj_id in worker.private_among(written, protected):
+            worker.policy.check_send(self.user, obj_id, worker.changeable_by(obj_id), action="write into")
+        if may_see:
+            failed = next((t for t in self.tensors if type(t) is Failure), None)
+            if failed is not None:
+                failed.tell()
+        worker.taint(written, self.allowed, protected)
+        with no_writing_into(worker, protected, self.user):
+            if may_see or described is None:
+                return self.compute()
+            answer = Answer(parts=described.results, kind=tuple)
+            fresh, reason = run_concealed(lambda: tuple(self.compute()), answer, None, self.tensors)
+        if reason is not None:
+            spoil(worker, written, reason)
+            self.leaves = [_spec(self.tensors[i]).meta() for i in self.message.differentiable]
+        return fresh
+
+    def _protected(self) -> list[Any]:
+        """The ids of private data among what the plan is given that the user may not change."""
+        worker = self.worker
+        return [
+            obj_id
+            for obj_id in worker.private_among(self.tensors)
+            if not worker.policy.may_change(self.user, worker.changeable_by(obj_id))
+        ]
+
+
+def run_plan(worker: Any, message: PlanCallMessage) -> Any:
+    """Run a plan and store its results, restricted like all that went into them; see NOTE [Nothing shows]."""
+    call = _Run(worker, message)
+    outputs = call.run()
+    ids = message.return_ids
+    if message.wants_specs and not ids:
+        ids = tuple(ID_PROVIDER.pop() for _ in outputs)
+    for output, obj_id in zip(outputs, ids, strict=True):
+        refuse_other_layouts(output)
+        if call.allowed is not None or worker._allowed:
+            worker.restrict(obj_id, call.allowed)
+        worker.set_obj(obj_id, output.detach() if isinstance(output, torch.Tensor) else output)
+    if message.differentiable:
+        worker.restrict(message.handle, call.allowed)
+        worker.set_obj(message.handle, handlers.CallRecord(call.leaves, outputs))
+    if message.wants_specs:
+        return ids, tuple(_spec(output) for output in outputs), call.held._program.outputs
+    return None
+
+
+def _flat(result: Any) -> Any:
+    """A structure of results as `fresh_results` walks it."""
+    if isinstance(result, dict):
+        result = tuple(result.values())
+    return tuple([_flat(v) for v in result]) if isinstance(result, (tuple, list)) else result
+
+
+def _spec(tensor: Any) -> TensorSpec:
+    return tensor.spec if type(tensor) is Failure else spec_of(tensor)
+
+
+# -- handing plans out -----------------------------------------------------------------------------
+
+
+def fetch_plan(worker: Any, message: PlanCommandMessage) -> Plan:
+    """A copy of a plan with the values of its state, for those who may have all of them."""
+    plan_id, is_copy = message.args
+    held = held_plan(worker, plan_id)
+    user = user_of(message)
+    for obj_id in (plan_id, *held._state_ids):
+        worker.policy.check_get(user, obj_id, worker.allowed_users(obj_id), action="fetch")
+    tensors = [worker.get_obj(obj_id) for obj_id in held._state_ids]
+    for tensor in tensors:
+        if type(tensor) is Failure:
+            tensor.tell()
+    state = State(
+        [_as_it_was(private_copy(t), kind) for t, kind in zip(tensors, held._kinds, strict=True)],
+        held._names,
+        held._buffers,
+    )
+    return Plan.of_program(
+        held._program,
+        state,
+        training=held._training,
+        name=held._name,
+        id=ID_PROVIDER.pop() if is_copy else plan_id,
+        tags=held.tags,
+        description=held.description,
+    )
+
+
+def _as_it_was(tensor: torch.Tensor, kind: int) -> torch.Tensor:
+    if kind & PARAMETER:
+        return torch.nn.Parameter(tensor, requires_grad=bool(kind & REQUIRES_GRAD))
+    return tensor.requires_grad_(bool(kind & REQUIRES_GRAD))
+
+
+#: The commands about plans, by name.
+PLAN_COMMANDS = {"fetch_plan": fetch_plan}
+
+
+def plan_command(worker: Any, message: PlanCommandMessage) -> Any:
+    command = PLAN_COMMANDS.get(message.command)
+    if command is None:
+        raise PlanCommandUnknownError(
+            f"{message.command[:60]!r} is not a command about plans. Those there are: {', '.join(PLAN_COMMANDS)}."
+        )
+    return command(worker, message)
+
+
+def _found_pointer(found: Any, location: Any, owner: Any) -> PointerPlan:
+    return PointerPlan(
+        location,
+        found.id,
+        owner,
+        garbage_collect_data=False,
+        tags=found.tags,
+        description=found.description,
+    )
+
+
+handlers.HANDLERS[PlanCallMessage] = run_plan
+handlers.HANDLERS[PlanCommandMessage] = plan_command
+handlers.POINTER_KINDS[HeldPlan.pointer_kind] = _found_pointer

@@ -1,0 +1,277 @@
+"""A program as a row of prepared calls, and what it would return for tensors of given metadata.
+
+Functions are looked up once, arguments are put together by small functions made once, and what is not needed any
+more is dropped on the way.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from functools import partial
+from operator import itemgetter
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._device import _device_constructors
+
+from syft.core.spec import TensorSpec, spec_of
+from syft.execution.errors import InvalidProgramError
+from syft.execution.operation import Operation, Size, Slot, leaves, map_structure, sizes_in, slots_in
+from syft.execution.program import Program, checked_program
+from syft.execution.vocabulary import plan_command
+from syft.workers.restricted import UNDECLARED_WRITERS
+
+Slots = list[Any]
+Maker = Callable[[Slots], Any]
+
+_CONTAINERS = (tuple, list, dict, slice)
+_SIZE_FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "//": operator.floordiv,
+    "%": operator.mod,
+    "/": operator.truediv,
+    "**": operator.pow,
+}
+
+
+class _OnMeta(TorchFunctionMode):
+    """Inside, new tensors are meta tensors wherever they were to be."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = dict(kwargs or {})
+        if kwargs.get("device") is not None or func in _device_constructors():
+            kwargs["device"] = "meta"
+        if func in _MOVES:
+            args = [torch.device("meta") if isinstance(a, (torch.device, str)) else a for a in args]
+            return args[0] if func is not torch.Tensor.to else func(*args, **kwargs)
+        return func(*args, **kwargs)
+
+
+_MOVES = frozenset({torch.Tensor.to, torch.Tensor.cpu, torch.Tensor.cuda})
+
+#: A power of sizes beyond this is no size of anything; a stranger could otherwise keep a worker busy with one.
+_MAX_EXPONENT = 64
+
+
+class _Step:
+    """One prepared call."""
+
+    __slots__ = ("args", "drops", "function", "kwargs", "name", "result", "results", "tracks")
+
+    def __init__(self, operation: Operation) -> None:
+        command = plan_command(operation.name)
+        self.name = operation.name
+        # Fresh memory may have held somebody else's data; see NOTE [Memory of others] in syft.workers.executor.
+        self.function = (
+            partial(_cleared, command.function) if command.leaves_memory_uninitialised else command.function
+        )
+        self.args = [_maker(value) for value in operation.args]
+        self.kwargs = [(name, _maker(value)) for name, value in operation.kwargs.items()]
+        self.results = operation.results
+        self.result = operation.results.index if type(operation.results) is Slot else -1
+        self.tracks = operation.tracks
+        self.drops: tuple[int, ...] = ()
+
+
+def _maker(value: Any) -> Maker:
+    """The function that makes an argument when the plan runs."""
+    if type(value) is Slot:
+        return itemgetter(value.index)
+    if type(value) is Size:
+        return _size_maker(value)
+    if isinstance(value, _CONTAINERS) and any(type(leaf) in (Slot, Size) for leaf in leaves(value)):
+        return _container_maker(value)
+    return lambda _slots: value
+
+
+def _container_maker(value: Any) -> Maker:
+    if isinstance(value, slice):
+        start, stop, step = _maker(value.start), _maker(value.stop), _maker(value.step)
+        return lambda slots: slice(start(slots), stop(slots), step(slots))
+    if isinstance(value, dict):
+        by_key = {key: _maker(part) for key, part in value.items()}
+        return lambda slots: {key: make(slots) for key, make in by_key.items()}
+    makers = [_maker(part) for part in value]
+    if isinstance(value, tuple):
+        return lambda slots: tuple([make(slots) for make in makers])
+    return lambda slots: [make(slots) for make in makers]
+
+
+def _size_maker(size: Size) -> Maker:
+    if size.op == "dim":
+        index, dim = size.left, size.right
+        return lambda slots: slots[index].shape[dim]
+    left = _maker(size.left)
+    if size.op == "neg":
+        return lambda slots: -left(slots)
+    right, function = _maker(size.right), _SIZE_FUNCTIONS[size.op]
+    if size.op == "**":
+        function = _bounded_power
+    return lambda slots: function(left(slots), right(slots))
+
+
+def _bounded_power(base: Any, exponent: Any) -> Any:
+    if abs(exponent) > _MAX_EXPONENT:
+        raise InvalidProgramError(f"A plan raises a size to the power {exponent}.")
+    return base**exponent
+
+
+def _cleared(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    return function(*args, **kwargs).zero_()
+
+
+def _assign(slots: Slots, results: Any, value: Any) -> None:
+    if type(results) is Slot:
+        slots[results.index] = value
+    elif isinstance(results, tuple):
+        for part, item in zip(results, value, strict=True):
+            _assign(slots, part, item)
+
+
+class Replay:
+    """A checked program, ready to run any number of times."""
+
+    def __init__(self, program: Program) -> None:
+        checked_program(program)
+        self.program = program
+        self._steps = [_Step(operation) for operation in program.operations]
+        self._empty = [None] * (program.slot_count - program.first_result)
+        self._outputs = _maker(program.outputs)
+        self._constants = program.constants
+        self._plan_drops()
+        self._described: dict[tuple[Any, ...], Description | None] = {}
+
+    def _plan_drops(self) -> None:
+        """Have every slot emptied after its last use."""
+        kept = {slot.index for slot in slots_in(self.program.outputs)}
+        kept.update(size.left for size in sizes_in(self.program.outputs))
+        for operation, step in zip(reversed(self.program.operations), reversed(self._steps), strict=True):
+            used = {slot.index for slot in slots_in((operation.args, operation.kwargs, operation.results))}
+            used.update(size.left for size in sizes_in((operation.args, operation.kwargs)))
+            step.drops = tuple(used - kept)
+            kept |= used
+        #: the slots that take part in anything
+        self.used = frozenset(kept)
+
+    def run(self, inputs: Sequence[Any], state: Sequence[Any]) -> Any:
+        """What the program returns for these tensors."""
+        # NB: an operation may write into a constant, and the next run must find it as it was.
+        slots: Slots = [*inputs, *state, *[c.clone() for c in self._constants], *self._empty]
+        step: Any = None
+        try:
+            for step in self._steps:
+                args = [make(slots) for make in step.args]
+                kwargs = {name: make(slots) for name, make in step.kwargs} if step.kwargs else {}
+                if step.tracks:
+                    value = step.function(*args, **kwargs)
+                else:
+                    with torch.no_grad():
+                        value = step.function(*args, **kwargs)
+                if step.result >= 0:
+                    slots[step.result] = value
+                elif step.results is not None:
+                    _assign(slots, step.results, value)
+                for index in step.drops:
+                    slots[index] = None
+        except Exception as error:
+            error.add_note(f"This happened in {step.name}, operation {self._steps.index(step)} of a plan.")
+            raise
+        return self._outputs(slots)
+
+    # -- what it would return ------------------------------------------------------------------------
+
+    def describe(self, inputs: Sequence[TensorSpec], state: Sequence[TensorSpec]) -> Description | None:
+        """The metadata of the results, and what is written; None if only the data can tell.
+
+        Errors about shapes are raised from here: no data has been looked at.
+        """
+        key = (*inputs, *state)
+        if key not in self._described:
+            if len(self._described) >= _DESCRIBED_LIMIT:
+                self._described.clear()
+            self._described[key] = self._run_without_data(inputs, state)
+        return self._described[key]
+
+    def _run_without_data(
+        self, inputs: Sequence[TensorSpec], state: Sequence[TensorSpec]
+    ) -> Description | None:
+        try:
+            with torch.no_grad(), _OnMeta():
+                return self._described_by([s.meta() for s in inputs], [s.meta() for s in state])
+        except (RuntimeError, NotImplementedError, ValueError, TypeError):
+            # A function of torch that makes tensors of its own makes them on the CPU, and they do not go with meta
+            # tensors. torch's fake tensors know better; they cost a second when first used, and milliseconds after.
+            return self._run_on_fakes(inputs, state)
+
+    def _run_on_fakes(self, inputs: Sequence[TensorSpec], state: Sequence[TensorSpec]) -> Description | None:
+        from torch._subclasses.fake_tensor import (
+            DataDependentOutputException,
+            DynamicOutputShapeException,
+            FakeTensorMode,
+            UnsupportedOperatorException,
+        )
+
+        def fake(spec: TensorSpec) -> torch.Tensor:
+            return torch.empty_strided(spec.shape, spec.strides, dtype=spec.dtype)
+
+        try:
+            with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
+                return self._described_by([fake(s) for s in inputs], [fake(s) for s in state])
+        except (DataDependentOutputException, DynamicOutputShapeException, UnsupportedOperatorException):
+            return None
+
+    def _described_by(self, inputs: list[Any], state: list[Any]) -> Description:
+        given = [*inputs, *state]
+        before = [t._version for t in given]
+        outputs = self.run(inputs, state)
+        written = {index for index, t in enumerate(given) if t._version != before[index]}
+        written |= self._written_statistics()
+        tensors = [leaf for leaf in leaves(outputs) if isinstance(leaf, torch.Tensor)]
+        return Description(tuple(spec_of(t) for t in tensors), frozenset(written))
+
+    def _written_statistics(self) -> set[int]:
+        """The slots of running statistics: torch writes into them and counts no version."""
+        written: set[int] = set()
+        first = self.program.first_result
+        for operation in self.program.operations:
+            where = _STATISTICS.get(operation.name)
+            if where is not None:
+                named = [operation.kwargs.get(name) for name in ("running_mean", "running_var")]
+                written.update(slot.index for slot in slots_in((operation.args[where], named)))
+            elif operation.name.rpartition(".")[2] in UNDECLARED_WRITERS:
+                written.add(first)
+        # NB: one that is itself the result of an operation is not found so; then everything may be written.
+        if any(index >= first for index in written):
+            return set(range(len(self.program.inputs) + self.program.state))
+        return {index for index in written if index < first - len(self.program.constants)}
+
+
+_STATISTICS = {
+    "torch.nn.functional.batch_norm": slice(1, 3),
+    "torch.nn.functional.instance_norm": slice(1, 3),
+    "torch.batch_norm": slice(3, 5),
+    "torch.instance_norm": slice(3, 5),
+    "torch.native_batch_norm": slice(3, 5),
+}
+_DESCRIBED_LIMIT = 1000
+
+
+class Description:
+    """What is known of a run beforehand: the specs of its results, and which inputs and state it writes into."""
+
+    __slots__ = ("results", "written")
+
+    def __init__(self, results: tuple[TensorSpec, ...], written: frozenset[int]) -> None:
+        self.results, self.written = results, written
+
+
+def rebuilt(outputs: Any, results: Sequence[Any]) -> Any:
+    """The structure that a program returns, with `results` in place of its tensors."""
+    given = iter(results)
+    return map_structure(lambda leaf: next(given) if type(leaf) is Slot else leaf, outputs)

@@ -1,0 +1,95 @@
+"""Federated learning: training where the data is.
+
+Modules, in the order they import each other:
+
+    dataset            BaseDataset, LazyDataset, FederatedDataset, `federate`
+    pointer_dataset    PointerDataset, and how a worker makes a batch
+    dataloader         FederatedDataLoader
+    utils              averages and sums of models
+    partition          parts for simulations
+    local_training     what a client does: one loop
+    train_config       TrainConfig
+    federated_client   FederatedClient: training at a worker, in one message
+    strategies, engines, secure_aggregation   what the Trainer can be told to use
+    trainer            Trainer: training in rounds
+"""
+
+from syft.federated.callbacks import Callback, EarlyStopping, ProgressBar, TensorBoard
+from syft.federated.dataloader import FederatedDataLoader
+from syft.federated.dataset import BaseDataset, FederatedDataset, HeldDataset, LazyDataset, federate
+from syft.federated.federated_client import FederatedClient
+from syft.federated.history import History
+from syft.federated.partition import (
+    label_table,
+    partition_dirichlet,
+    partition_iid,
+    partition_shards,
+    plot_label_distribution,
+    subsets,
+)
+from syft.federated.pointer_dataset import PointerDataset
+from syft.federated.rounds import NotEnoughClientsError
+from syft.federated.secure_aggregation import MaskedSum, ShareAggregation
+from syft.federated.strategies import (
+    FedAdagrad,
+    FedAdam,
+    FedAvg,
+    FedProx,
+    FedYogi,
+    Krum,
+    Median,
+    MultiKrum,
+    Scaffold,
+    TrimmedMean,
+)
+from syft.federated.train_config import TrainConfig
+from syft.federated.trainer import Trainer
+from syft.federated.utils import (
+    accuracy,
+    add_model,
+    extract_batches_per_worker,
+    federated_avg,
+    scale_model,
+)
+
+__all__ = [
+    "BaseDataset",
+    "Callback",
+    "EarlyStopping",
+    "FedAdagrad",
+    "FedAdam",
+    "FedAvg",
+    "FedProx",
+    "FedYogi",
+    "FederatedClient",
+    "FederatedDataLoader",
+    "FederatedDataset",
+    "HeldDataset",
+    "History",
+    "Krum",
+    "LazyDataset",
+    "MaskedSum",
+    "Median",
+    "MultiKrum",
+    "NotEnoughClientsError",
+    "PointerDataset",
+    "ProgressBar",
+    "Scaffold",
+    "ShareAggregation",
+    "TensorBoard",
+    "TrainConfig",
+    "Trainer",
+    "TrimmedMean",
+    "accuracy",
+    "add_model",
+    "extract_batches_per_worker",
+    "federate",
+    "federated_avg",
+    "label_table",
+    "partition_dirichlet",
+    "partition_iid",
+    "partition_shards",
+    "plot_label_distribution",
+    "scale_model",
+    "subsets",
+]

@@ -1,0 +1,144 @@
+"""How updates become one: the seams for secure aggregation and for privacy, and what strategies are handed.
+
+One duty: `Aggregation`, `Privacy` (protocols that others fill), and `Updates`. Imports `layout`, `records`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from syft.federated.records import FitResult
+
+
+@runtime_checkable
+class Aggregation(Protocol):
+    """Adds up updates. One that hides the single updates from the server is a secure aggregation."""
+
+    def weighted_sum(self, updates: Mapping[str, Tensor], weights: Mapping[str, float]) -> Tensor:
+        """sum_k weights[k] * updates[k], of flat vectors of one length. The updates are not written into."""
+        ...
+
+
+class AggregationReport(Protocol):
+    """The `report` that an aggregation may have after a sum, when clients can drop out in the middle of it."""
+
+    @property
+    def survivors(self) -> Sequence[str]: ...
+    @property
+    def weight(self) -> float:
+        """The sum of the survivors' weights."""
+        ...
+
+
+class PlainSum:
+    """The server sees every update."""
+
+    def weighted_sum(self, updates: Mapping[str, Tensor], weights: Mapping[str, float]) -> Tensor:
+        total: Tensor | None = None
+        for name, update in updates.items():
+            total = update * weights[name] if total is None else total.add_(update, alpha=weights[name])
+        if total is None:
+            raise ValueError("weighted_sum() was given no update. Add up one or more.")
+        return total
+
+
+@runtime_checkable
+class Privacy(Protocol):
+    """Privacy of whole clients: bounds what one of them can do to a sum, and blurs the sum.
+
+    A trainer with one weighs all clients alike, because a number of examples is as private as the examples,
+    and keeps no metrics that clients report. A trainer that resumes a checkpoint calls `round_done` once for
+    each round it takes over.
+    """
+
+    def clip(self, update: Tensor) -> Tensor:
+        """The update, or a shorter one. A new tensor."""
+        ...
+
+    def noise(self, total: Tensor, n_clients: int) -> Tensor:
+        """The sum of `n_clients` clipped updates, with noise."""
+        ...
+
+    def round_done(self) -> None:
+        """One more sum was released."""
+        ...
+
+
+class Updates:
+    """The updates of a round that passed all checks, as flat vectors, in the order of their clients' names."""
+
+    def __init__(
+        self,
+        vectors: Mapping[str, Tensor],
+        results: Mapping[str, FitResult],
+        aggregation: Aggregation,
+        privacy: Privacy | None = None,
+    ) -> None:
+        self.results = results
+        self._vectors = vectors
+        self._aggregation = aggregation
+        self._privacy = privacy
+        self.dropped: tuple[str, ...] = ()
+        """Who got lost while a mean was made."""
+
+    def __len__(self) -> int:
+        return len(self._vectors)
+
+    def mean(self, weighted: bool = True) -> Tensor:
+        """The mean update, weighted by numbers of examples unless privacy or the strategy weighs all alike."""
+        privacy = self._privacy
+        vectors = self._vectors
+        weights = {
+            name: float(result.num_examples) if weighted and privacy is None else 1.0
+            for name, result in self.results.items()
+        }
+        if privacy is not None:
+            vectors = {name: privacy.clip(vector) for name, vector in vectors.items()}
+        total = self._aggregation.weighted_sum(vectors, weights)
+        self._check_sum(total)
+        weight, survivors = sum(weights.values()), len(vectors)
+        report: AggregationReport | None = getattr(self._aggregation, "report", None)
+        if report is not None:
+            weight, survivors = report.weight, len(report.survivors)
+            self.dropped = tuple(sorted(set(vectors) - set(report.survivors)))
+        if privacy is not None:
+            total = privacy.noise(total, survivors)
+            self._check_sum(total)
+        return total / weight
+
+    def single(self) -> dict[str, Tensor]:
+        """Each update by itself. !! ValueError when they are hidden"""
+        if type(self._aggregation) is not PlainSum or self._privacy is not None:
+            raise ValueError(hides("This strategy", self._aggregation, self._privacy))
+        return dict(self._vectors)
+
+    def stacked(self) -> Tensor:
+        """All updates, one per row. !! ValueError when they are hidden"""
+        return torch.stack(list(self.single().values()))
+
+    def _check_sum(self, total: Any) -> None:
+        length = next(iter(self._vectors.values())).numel()
+        if not isinstance(total, Tensor) or total.shape != (length,):
+            found = tuple(total.shape) if isinstance(total, Tensor) else type(total).__name__
+            raise ValueError(
+                f"{type(self._aggregation).__name__}.weighted_sum returned {found} for updates of length {length}. "
+                "It has to return their weighted sum, a flat tensor of the same length."
+            )
+        if not bool(torch.isfinite(total).all()):
+            raise ValueError(
+                f"The sum of updates by {type(self._aggregation).__name__} is not finite, though every update was. "
+                "Their weights or values are too large for it."
+            )
+
+
+def hides(who: str, aggregation: Aggregation, privacy: Privacy | None) -> str:
+    """The sentence for a strategy that needs what the server may not see."""
+    by = type(privacy if privacy is not None else aggregation).__name__
+    return (
+        f"{who} needs every client's update by itself, and {by} shows the server nothing but a sum. Use FedAvg, "
+        "FedProx or an adaptive strategy with it, or leave it out."
+    )

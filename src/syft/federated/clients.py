@@ -1,0 +1,215 @@
+"""Clients: who trains on which data, and where it is.
+
+One duty: from what a user names (data sets, workers) to objects with `fit` and `evaluate`. Imports `dataset`,
+`federated_client`, `local_training`, `records`, `workers`.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from torch import nn
+
+from syft.core.chain import Wrapper
+from syft.federated.dataset import BaseDataset, FederatedDataset
+from syft.federated.federated_client import FederatedClient
+from syft.federated.local_training import Loss, Metric, check_dataset, evaluate_locally, train_locally
+from syft.federated.pointer_dataset import PointerDataset
+from syft.federated.records import EvaluateInstructions, EvaluateResult, FitInstructions, FitResult
+from syft.workers.executor import run_discreetly
+from syft.workers.virtual import VirtualWorker
+
+
+@runtime_checkable
+class Client(Protocol):
+    """Anything that trains. Your own may read its data from anywhere."""
+
+    def fit(self, instructions: FitInstructions) -> FitResult: ...
+
+    def evaluate(self, instructions: EvaluateInstructions) -> EvaluateResult: ...
+
+
+@dataclass(frozen=True)
+class Work:
+    """What clients in this process train: each works on a copy of the model."""
+
+    model: nn.Module
+    loss: Loss
+    metrics: Mapping[str, Metric] = field(default_factory=dict)
+    collate_fn: Callable[[list[Any]], Any] | None = None
+
+    def fit(self, dataset: Any, instructions: FitInstructions) -> FitResult:
+        return train_locally(self._copy(), self.loss, dataset, instructions, self.collate_fn)
+
+    def evaluate(self, dataset: Any, instructions: EvaluateInstructions) -> EvaluateResult:
+        return evaluate_locally(self._copy(), self.loss, dataset, self.metrics, instructions, self.collate_fn)
+
+    def _copy(self) -> nn.Module:
+        with torch.inference_mode(False):  # what is made inside it can never be trained
+            return copy.deepcopy(self.model)
+
+
+class DatasetClient:
+    """A client whose data is a torch Dataset in this process."""
+
+    def __init__(self, dataset: Any, work: Work) -> None:
+        check_dataset(dataset)
+        self.dataset, self.work = dataset, work
+
+    def fit(self, instructions: FitInstructions) -> FitResult:
+        return self.work.fit(self.dataset, instructions)
+
+    def evaluate(self, instructions: EvaluateInstructions) -> EvaluateResult:
+        return self.work.evaluate(self.dataset, instructions)
+
+
+@dataclass(frozen=True)
+class Found:
+    """Data of a worker. What is not open to everybody must not be told by errors either."""
+
+    dataset: Any
+    is_open: bool
+
+
+class WorkerClient:
+    """A client whose data is at a worker of this process, which trains on it there.
+
+    The worker is asked for its data, in the name of `user`, each time: what is private to others is refused, and
+    what was removed is missed. Only updates and figures leave.
+    """
+
+    def __init__(self, worker: VirtualWorker, find: Callable[[], Found], work: Work) -> None:
+        self.worker, self.find, self.work = worker, find, work
+
+    def fit(self, instructions: FitInstructions) -> FitResult:
+        found = self.find()
+        return run_discreetly(  # type: ignore[no-any-return]
+            lambda: self.work.fit(found.dataset, instructions), "the training", found.is_open
+        )
+
+    def evaluate(self, instructions: EvaluateInstructions) -> EvaluateResult:
+        found = self.find()
+        return run_discreetly(  # type: ignore[no-any-return]
+            lambda: self.work.evaluate(found.dataset, instructions), "the evaluation", found.is_open
+        )
+
+
+# -- what a user may name ----------------------------------------------------------------------------------
+
+
+def make_clients(
+    clients: Any, work: Work, dataset_key: str | None = None, user: str | None = None
+) -> dict[str, Client]:
+    """Clients by name, out of
+
+    a FederatedDataset              one per worker
+    a dict                          name -> data set or client
+    workers, with a `dataset_key`   one per worker, on the data set that it offers under that name
+    """
+    if dataset_key is not None:
+        made = _offering(clients, dataset_key, work, user)
+    elif isinstance(clients, FederatedDataset):
+        made = {str(name): _holding(part, work, user) for name, part in clients.datasets.items()}
+    elif isinstance(clients, Mapping):
+        made = {}
+        for name, value in clients.items():
+            if not isinstance(name, str):
+                raise TypeError(
+                    f"A client's name is a string; {name!r} is a {type(name).__name__}. Use str(name)."
+                )
+            made[name] = value if isinstance(value, Client) else _of_data(name, value, work, user)
+    else:
+        raise TypeError(
+            f"Clients are a FederatedDataset, a dict of name -> data set, or a list of workers with dataset_key=...; "
+            f"this is a {type(clients).__name__}."
+        )
+    if not made:
+        raise ValueError("There is no client to train. Give one data set or more.")
+    return made
+
+
+def _of_data(name: str, dataset: Any, work: Work, user: str | None) -> Client:
+    if getattr(dataset, "location", None) is not None:
+        return _holding(dataset, work, user)
+    try:
+        return DatasetClient(dataset, work)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"Client {name!r}: {error}") from error
+
+
+def _holding(part: Any, work: Work, user: str | None) -> Client:
+    """A client for a data set of which we have pointers."""
+    worker = _in_process(part.location)
+    return WorkerClient(worker, lambda: _held(part, worker, user), work)
+
+
+def _held(part: Any, worker: VirtualWorker, user: str | None) -> Found:
+    if isinstance(part, PointerDataset):
+        return Found(*_permitted(worker, part.id_at_location, user))
+    if isinstance(part, BaseDataset):
+        data, is_open = _permitted(worker, part.data.child.id_at_location, user)
+        targets, are_open = _permitted(worker, part.targets.child.id_at_location, user)
+        return Found(BaseDataset(data, targets, part.transform), is_open and are_open)
+    raise TypeError(
+        f"A part of a FederatedDataset is a BaseDataset of pointers or a PointerDataset; this is a "
+        f"{type(part).__name__}."
+    )
+
+
+def _permitted(worker: VirtualWorker, obj_id: Any, user: str | None) -> tuple[Any, bool]:
+    """An object of a worker, if `user` may have what is computed from it; and whether everybody may."""
+    found = worker.get_obj(obj_id)
+    allowed = worker.allowed_users(obj_id)
+    worker.policy.check_get(user, obj_id, allowed, action="train on")
+    if type(found) is Wrapper:
+        raise TypeError(
+            f"Object {obj_id!r} at {worker.id!r} is a chain, {found.child.__class__.__name__}, and not plain numbers. "
+            "Training on fixed-precision, shared or remote values is for the documented loop with FederatedDataLoader."
+        )
+    return found, allowed is None
+
+
+def _offering(workers: Any, key: str, work: Work, user: str | None) -> dict[str, Client]:
+    """Clients for data sets that workers offer by name (`worker.add_dataset`)."""
+    if not isinstance(workers, Iterable) or isinstance(workers, (Mapping, FederatedDataset)):
+        raise TypeError(
+            f"With dataset_key={key!r} clients are a list of workers; this is a {type(workers).__name__}. Leave "
+            "dataset_key out for data sets."
+        )
+    made: dict[str, Client] = {}
+    for each in workers:
+        worker = _in_process(each)
+        if str(worker.id) in made:
+            raise ValueError(f"Worker {worker.id!r} is named twice. Name each worker once.")
+        made[str(worker.id)] = WorkerClient(worker, _finder(worker, key, user), work)
+    return made
+
+
+def _finder(worker: VirtualWorker, key: str, user: str | None) -> Callable[[], Found]:
+    offers: FederatedClient = worker.extension("federated_client")
+
+    def find() -> Found:
+        if key not in offers.datasets:
+            known = ", ".join(map(repr, sorted(offers.datasets))) or "none"
+            raise ValueError(
+                f"Worker {worker.id!r} offers no data set {key!r}; it offers {known}. Its owner offers one with "
+                "worker.add_dataset(dataset, key)."
+            )
+        allowed = offers.allowed.get(key)
+        worker.policy.check_get(user, key, allowed, action="train on")
+        return Found(offers.datasets[key], allowed is None)
+
+    return find
+
+
+def _in_process(worker: Any) -> VirtualWorker:
+    if isinstance(worker, VirtualWorker):
+        return worker
+    raise TypeError(
+        f"{worker!r} is not a worker of this process, and the engines 'serial' and 'threads' run clients here. Use a "
+        "VirtualWorker, or give a client object of your own whose fit() and evaluate() ask the worker."
+    )

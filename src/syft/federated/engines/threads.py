@@ -1,0 +1,87 @@
+"""`ThreadEngine`: clients side by side in this process. torch works outside Python's lock.
+
+NOTE [Late results]
+A thread cannot be ended from outside. A client that is overdue is given up: its slot goes to the next one, and
+what it returns some day goes to the queue of a run that is over, which nobody reads. Until then it is busy, and
+further tasks for it fail at once. The threads are daemons: a client that hangs for good does not keep the
+program from ending.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+
+from syft.federated.engines.base import Outcome, Task, attempt, overdue, register_engine
+from syft.federated.records import ClientFailure
+
+
+@register_engine("threads")
+class ThreadEngine:
+    """Up to `max_workers` clients at a time (without: as many as there are processors; more if they mostly wait)."""
+
+    def __init__(self, max_workers: int | None = None) -> None:
+        if max_workers is not None and max_workers < 1:
+            raise ValueError(
+                f"ThreadEngine needs one thread or more, got max_workers={max_workers}. Leave it out for "
+                "as many as fit this machine."
+            )
+        self.max_workers = max_workers or os.cpu_count() or 1
+        self._given_up: dict[str, threading.Thread] = {}
+
+    def run(self, tasks: Sequence[Task], deadline: float | None) -> Iterator[Outcome]:
+        done: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
+        waiting = deque(tasks)
+        running: dict[str, tuple[threading.Thread, float]] = {}
+        while waiting or running:
+            while waiting and len(running) < self.max_workers:
+                task = waiting.popleft()
+                if self._is_busy(task.name):
+                    yield _busy(task.name)
+                    continue
+                thread = threading.Thread(
+                    target=_work, args=(task, done), name=f"client {task.name}", daemon=True
+                )
+                running[task.name] = (thread, time.monotonic())
+                thread.start()
+            if not running:
+                continue
+            try:
+                outcome = done.get(timeout=_patience(running, deadline))
+            except queue.Empty:
+                pass
+            else:
+                # One that was given up a moment ago is heard too late.
+                if outcome.name in running:
+                    del running[outcome.name]
+                    yield outcome
+            if deadline is not None:
+                for name in [n for n, (_, began) in running.items() if time.monotonic() - began >= deadline]:
+                    self._given_up[name] = running.pop(name)[0]
+                    yield overdue(name, deadline)
+
+    def _is_busy(self, name: str) -> bool:
+        thread = self._given_up.get(name)
+        if thread is None or not thread.is_alive():
+            self._given_up.pop(name, None)
+            return False
+        return True
+
+
+def _work(task: Task, done: queue.SimpleQueue[Outcome]) -> None:
+    done.put(attempt(task))
+
+
+def _patience(running: dict[str, tuple[threading.Thread, float]], deadline: float | None) -> float | None:
+    if deadline is None:
+        return None
+    return max(0.0, min(began for _, began in running.values()) + deadline - time.monotonic())
+
+
+def _busy(name: str) -> Outcome:
+    why = "It is still at work on a round that no longer waits for it."
+    return Outcome(name, ClientFailure(name, "busy", why))

@@ -1,0 +1,302 @@
+"""`FederatedClient`: trains and evaluates on data sets that their owner offers by name. No I/O.
+
+A worker has one (`worker.add_dataset`, `worker.fit`); the handlers of the messages are at the end. It can also be
+used by itself: `set_obj(train_config)`, then `fit(dataset_key)`.
+
+NOTE [What offering a data set means]
+The rows stay here. Whoever may train on them gets models, losses and counts that were computed from them, and a
+model can remember rows: offering a data set consents to that. Noise that bounds it is differential privacy's.
+"""
+
+from __future__ import annotations
+
+import inspect
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.utils.data import TensorDataset
+
+from syft.federated.dataset import BaseDataset
+from syft.federated.local_training import batches, make_optimizer
+from syft.federated.train_config import TrainConfig
+from syft.messaging.message import EvaluateMessage, FitMessage, TrainConfigMessage
+from syft.workers import executor, handlers
+from syft.workers.caller import user_of
+from syft.workers.permissions import Allowed, intersect
+from syft.workers.training import EXTENSIONS
+
+
+class FederatedClient:
+    """Data sets by name, and the training on them.
+
+    datasets  torch Datasets of pairs (input, target), by name
+    """
+
+    def __init__(self, datasets: Mapping[str, Any] | None = None) -> None:
+        self.datasets: dict[str, Any] = {}
+        self.train_config: TrainConfig | None = None
+        self.allowed: dict[str, frozenset[str]] = {}
+        #: The config that each user sent last.
+        self.sent: dict[str | None, TrainConfigMessage] = {}
+        # The optimizer of a model goes on from fit to fit, and goes with the model.
+        self._optimizers: weakref.WeakKeyDictionary[Any, tuple[Any, torch.optim.Optimizer]] = (
+            weakref.WeakKeyDictionary()
+        )
+        for key, dataset in (datasets or {}).items():
+            self.add_dataset(dataset, key)
+
+    def add_dataset(self, dataset: Any, key: str, allowed_users: Iterable[str] | None = None) -> None:
+        """Offer a data set; see NOTE [What offering a data set means]. `allowed_users`: to whom (None: to all)."""
+        if key in self.datasets:
+            raise ValueError(
+                f"A data set {key!r} is offered already. Remove it first, or choose another name."
+            )
+        if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
+            raise TypeError(
+                f"A {type(dataset).__name__} was offered as data set {key!r}; it has no length and no numbered items. "
+                "Give a BaseDataset or another torch Dataset."
+            )
+        if getattr(dataset, "location", None) is not None:
+            raise ValueError(
+                f"The data set {key!r} is on worker {dataset.location.id!r}; a client offers what is in its own memory. "
+                "Offer it there."
+            )
+        if isinstance(allowed_users, str):
+            raise TypeError("allowed_users is a str; pass a list or tuple of user names.")
+        privacy: Allowed = None
+        if hasattr(dataset, "split_privacy"):
+            dataset, privacy = dataset.split_privacy()
+        chosen = intersect(privacy, None if allowed_users is None else frozenset(allowed_users))
+        self.datasets[key] = dataset
+        if chosen is not None:
+            self.allowed[key] = chosen
+
+    def remove_dataset(self, key: str) -> None:
+        """Offer a data set no longer."""
+        self._dataset(key)
+        del self.datasets[key]
+        self.allowed.pop(key, None)
+
+    def set_obj(self, obj: TrainConfig) -> None:
+        """Train as this config says from now on."""
+        if not isinstance(obj, TrainConfig):
+            raise TypeError(f"A FederatedClient is set a TrainConfig; a {type(obj).__name__} was given.")
+        self.train_config = obj
+
+    def fit(self, dataset_key: str, device: str = "cpu", config: TrainConfig | None = None) -> torch.Tensor:
+        """Train the model of the config in place; returns the loss of the last batch."""
+        config = self._config(config)
+        dataset = self._dataset(dataset_key)
+        if not len(dataset):
+            raise ValueError(f"The data set {dataset_key!r} has no rows, so there is nothing to train on.")
+        model, loss_fn = config.model, _by_name(config.loss_fn)
+        generator = None if config.seed is None else torch.Generator().manual_seed(config.seed)
+        loss = torch.zeros(())
+        with _ready(model, device, training=True):
+            optimizer = self._optimizer(config)
+            for _epoch in range(config.epochs):
+                order = torch.randperm(len(dataset), generator=generator) if config.shuffle else None
+                for number, (data, target) in enumerate(batches(_plain(dataset), config.batch_size, order)):
+                    if number == config.max_nr_batches:
+                        break
+                    optimizer.zero_grad()
+                    loss = loss_fn(model(data.to(device)), target.to(device))
+                    loss.backward()
+                    optimizer.step()
+        return loss.detach().cpu()
+
+    def evaluate(
+        self,
+        dataset_key: str,
+        return_histograms: bool = False,
+        nr_bins: int = -1,
+        return_loss: bool = True,
+        return_raw_accuracy: bool = True,
+        device: str = "cpu",
+        config: TrainConfig | None = None,
+    ) -> dict[str, Any]:
+        """Figures of the model of the config on a data set, which is not trained on.
+
+        loss                                        the mean over all rows, if the loss is a mean over its batch
+        nr_correct_predictions, nr_predictions      with `return_raw_accuracy`
+        histogram_predictions, histogram_target     with `return_histograms`: how many rows of each class were
+                                                    predicted, and are there; `nr_bins` classes (-1: as many as
+                                                    the model has scores for)
+        """
+        config = self._config(config)
+        dataset = self._dataset(dataset_key)
+        tally = _Tally(nr_bins)
+        counts_classes = return_histograms or return_raw_accuracy
+        with _ready(config.model, device, training=False), torch.no_grad():
+            loss_fn = _by_name(config.loss_fn)
+            for data, target in batches(_plain(dataset), config.batch_size):
+                target = target.to(device)
+                output = config.model(data.to(device))
+                if return_loss:
+                    tally.loss += float(loss_fn(output, target)) * len(target)
+                if counts_classes:
+                    tally.count(output, target)
+        figures: dict[str, Any] = {}
+        if return_loss:
+            figures["loss"] = tally.loss / max(1, len(dataset))
+        if return_raw_accuracy:
+            figures["nr_correct_predictions"], figures["nr_predictions"] = tally.correct, len(dataset)
+        if return_histograms:
+            figures["histogram_predictions"], figures["histogram_target"] = tally.predicted, tally.present
+        return figures
+
+    def _config(self, config: TrainConfig | None) -> TrainConfig:
+        chosen = self.train_config if config is None else config
+        if chosen is None:
+            raise ValueError(
+                "There is no TrainConfig here yet. Send one first: TrainConfig(...).send(worker)."
+            )
+        return chosen
+
+    def _dataset(self, key: Any) -> Any:
+        if key not in self.datasets:
+            offered = ", ".join(repr(name) for name in sorted(self.datasets)) or "none"
+            raise ValueError(f"No data set {str(key)[:60]!r} is offered here; these are: {offered}.")
+        return self.datasets[key]
+
+    def _optimizer(self, config: TrainConfig) -> torch.optim.Optimizer:
+        settings = (config.optimizer, tuple(sorted(config.optimizer_args.items())))
+        before = self._optimizers.get(config.model)
+        if before is not None and before[0] == settings:
+            return before[1]
+        parameters = [p for p in config.model.parameters() if p.requires_grad]
+        if not parameters:
+            raise ValueError(
+                "The model of the TrainConfig has no parameter that requires a gradient, so it learns nothing."
+            )
+        optimizer = make_optimizer(config.optimizer, config.optimizer_args, parameters)
+        self._optimizers[config.model] = (settings, optimizer)
+        return optimizer
+
+
+class _Tally:
+    """What an evaluation counts."""
+
+    def __init__(self, bins: int) -> None:
+        self.bins, self.loss, self.correct = bins, 0.0, 0
+        self.predicted = self.present = torch.zeros(max(bins, 0), dtype=torch.int64)
+
+    def count(self, output: torch.Tensor, target: torch.Tensor) -> None:
+        if output.ndim < 2:
+            raise ValueError(
+                "evaluate() was asked to count classes, and the model returns one number per row. Call it with "
+                "return_raw_accuracy=False and return_histograms=False."
+            )
+        if self.bins < 0:
+            self.bins = output.shape[1]
+            self.predicted = self.present = torch.zeros(self.bins, dtype=torch.int64)
+        predicted, target = output.argmax(dim=1), target.flatten()
+        self.correct += int((predicted == target).sum())
+        self.predicted = self.predicted + self._histogram(predicted)
+        self.present = self.present + self._histogram(target)
+
+    def _histogram(self, classes: torch.Tensor) -> torch.Tensor:
+        inside = classes[(classes >= 0) & (classes < self.bins)].to(torch.int64).cpu()
+        return torch.bincount(inside, minlength=self.bins)
+
+
+def _plain(dataset: Any) -> Any:
+    """A BaseDataset of tensors in torch's form, of which batches are taken at once."""
+    if isinstance(dataset, BaseDataset) and dataset.transform is None:
+        return TensorDataset(dataset.data, dataset.targets)
+    return dataset
+
+
+def _by_name(loss_fn: Callable[..., Any]) -> Callable[[Any, Any], Any]:
+    """The loss as a function of (prediction, target); older programs write (target, pred) and rely on the names."""
+    try:
+        names = inspect.signature(loss_fn).parameters
+    except (TypeError, ValueError):
+        return loss_fn
+    if "pred" in names and "target" in names:
+        return lambda prediction, target: loss_fn(pred=prediction, target=target)
+    return loss_fn
+
+
+@contextmanager
+def _ready(model: Any, device: str, training: bool) -> Iterator[None]:
+    """Inside, a model is on the device and in the mode; afterwards as it was. Plans have neither."""
+    is_module = isinstance(model, torch.nn.Module)
+    was_training = is_module and model.training
+    if is_module:
+        model.to(device).train(training)
+    try:
+        yield
+    finally:
+        if is_module:
+            model.to("cpu").train(was_training)
+
+
+# -- on a worker -----------------------------------------------------------------------------------------
+
+
+def keep_config(worker: Any, message: TrainConfigMessage) -> None:
+    """Note how a user wants to train. It refers to a model that is here, and does not keep it alive."""
+    TrainConfig.from_message(message, worker.get_obj)
+    worker.extension("federated_client").sent[user_of(message)] = message
+
+
+def fit_here(worker: Any, message: FitMessage) -> torch.Tensor:
+    """Train a user's model on an offered data set; the model is then as restricted as the data set, too."""
+    client, config, settings = _permitted(worker, message, "train on")
+    worker.restrict(
+        settings.model_id,
+        intersect(worker.allowed_users(settings.model_id), client.allowed.get(message.dataset_key)),
+    )
+    loss: torch.Tensor = executor.run_discreetly(
+        lambda: client.fit(message.dataset_key, message.device, config),
+        "the training",
+        worker.policy.allows_by_default,
+    )
+    return loss
+
+
+def evaluate_here(worker: Any, message: EvaluateMessage) -> dict[str, Any]:
+    client, config, _settings = _permitted(worker, message, "evaluate on")
+    figures: dict[str, Any] = executor.run_discreetly(
+        lambda: client.evaluate(
+            message.dataset_key,
+            message.return_histograms,
+            message.nr_bins,
+            message.return_loss,
+            message.return_raw_accuracy,
+            message.device,
+            config,
+        ),
+        "the evaluation",
+        worker.policy.allows_by_default,
+    )
+    return figures
+
+
+def _permitted(
+    worker: Any, message: Any, action: str
+) -> tuple[FederatedClient, TrainConfig, TrainConfigMessage]:
+    """What a user may train with and on; !! GetNotPermittedError, and ValueError for what is not there."""
+    user = user_of(message)
+    client: FederatedClient = worker.extension("federated_client")
+    settings = client.sent.get(user)
+    if settings is None:
+        client._config(None)
+        raise ValueError(
+            "You have sent no TrainConfig yet. Send one first: TrainConfig(...).send(worker, user=...)."
+        )
+    client._dataset(message.dataset_key)
+    worker.policy.check_get(user, message.dataset_key, client.allowed.get(message.dataset_key), action=action)
+    for obj_id in (settings.model_id, settings.loss_fn_id):
+        worker.policy.check_get(user, obj_id, worker.allowed_users(obj_id), action="train with")
+    return client, TrainConfig.from_message(settings, worker.get_obj), settings
+
+
+EXTENSIONS["federated_client"] = FederatedClient
+handlers.HANDLERS[TrainConfigMessage] = keep_config
+handlers.HANDLERS[FitMessage] = fit_here
+handlers.HANDLERS[EvaluateMessage] = evaluate_here

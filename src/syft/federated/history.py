@@ -1,0 +1,118 @@
+"""What happened, round by round: reports, curves, a plot.
+
+One duty: the record of a training. It is plain data, and goes into checkpoints. Imports `records`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import msgspec
+
+from syft.exceptions import DependencyError
+from syft.federated.records import ClientFailure, Metrics
+
+Source = Literal["evaluation", "training"]
+
+
+@dataclass(frozen=True)
+class RoundReport:
+    """One round. `str` of it is a sentence."""
+
+    round: int
+    selected: tuple[str, ...]
+    accepted: tuple[str, ...]
+    """Whose updates were used."""
+    failures: tuple[ClientFailure, ...] = ()
+    """Who was asked and not used, and why."""
+    examples: int | None = None
+    """How many examples were trained on; None when that is private."""
+    training: Metrics = field(default_factory=dict)
+    """What clients measured while they trained, weighted by their numbers of examples."""
+    evaluation: Metrics = field(default_factory=dict)
+    """What the server measured afterwards."""
+    seconds: float = 0.0
+
+    def __str__(self) -> str:
+        text = f"Round {self.round}: {len(self.accepted)} of {len(self.selected)} clients"
+        figures = [f"{name} {value:.4g}" for name, value in self.evaluation.items()]
+        figures += [f"training {name} {value:.4g}" for name, value in self.training.items()]
+        text += f", {', '.join(figures)}" if figures else ""
+        text += f", {self.seconds:.2f} s."
+        return text + (f" Not used: {'; '.join(map(str, self.failures))}" if self.failures else "")
+
+
+class History:
+    """Reports of rounds, the first first."""
+
+    def __init__(self, rounds: Sequence[RoundReport] = ()) -> None:
+        self.rounds: list[RoundReport] = list(rounds)
+
+    def __len__(self) -> int:
+        return len(self.rounds)
+
+    def curve(self, metric: str, of: Source = "evaluation") -> tuple[list[int], list[float]]:
+        """Round numbers and values of a metric, of the rounds that have it. !! KeyError if none has"""
+        found = [(r.round, figures[metric]) for r in self.rounds if metric in (figures := _figures(r, of))]
+        if not found:
+            known = sorted({name for r in self.rounds for name in _figures(r, of)})
+            raise KeyError(
+                f"No round has the {of} metric {metric!r}. There are: {', '.join(known) if known else 'none'}."
+            )
+        return [number for number, _ in found], [value for _, value in found]
+
+    def failures(self) -> dict[str, list[tuple[int, ClientFailure]]]:
+        """By client: in which rounds it was not used, and why."""
+        found: dict[str, list[tuple[int, ClientFailure]]] = {}
+        for report in self.rounds:
+            for failure in report.failures:
+                found.setdefault(failure.client, []).append((report.round, failure))
+        return found
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain dicts, lists, numbers and strings."""
+        return {"rounds": [dataclasses.asdict(report) for report in self.rounds]}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> History:
+        """The inverse of `to_dict`, also after JSON. !! ValueError"""
+        try:
+            return cls(msgspec.convert(data["rounds"], list[RoundReport]))
+        except (KeyError, TypeError, msgspec.ValidationError) as error:
+            raise ValueError(f"This is not a history: {error}.") from error
+
+    def plot(self, axes: Any = None) -> Any:
+        """Every metric over the rounds, with matplotlib; returns its axes. A cross marks a round with failures."""
+        if axes is None:
+            try:
+                axes = importlib.import_module("matplotlib.pyplot").subplots()[1]
+            except ImportError as error:
+                raise DependencyError("matplotlib", "'resyft[plot]'") from error
+        sources: tuple[Source, ...] = ("evaluation", "training")
+        for of in sources:
+            for metric in sorted({name for r in self.rounds for name in _figures(r, of)}):
+                numbers, values = self.curve(metric, of)
+                style = "-" if of == "evaluation" else "--"
+                (line,) = axes.plot(
+                    numbers, values, style, label=metric if of == "evaluation" else f"{of} {metric}"
+                )
+                failed = {r.round for r in self.rounds if r.failures}
+                crosses = [(n, v) for n, v in zip(numbers, values, strict=True) if n in failed]
+                if crosses:
+                    axes.plot(*zip(*crosses, strict=True), "x", color=line.get_color())
+        axes.set_xlabel("round")
+        if axes.lines:
+            axes.legend()
+        return axes
+
+    def __repr__(self) -> str:
+        last = f": {self.rounds[-1]}" if self.rounds else ""
+        return f"<History of {len(self)} rounds{last}>"
+
+
+def _figures(report: RoundReport, of: Source) -> Metrics:
+    return report.evaluation if of == "evaluation" else report.training

@@ -1,0 +1,162 @@
+"""`PointerDataset`: a data set that a worker holds. Batches are made there; only their metadata comes here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from syft import serde
+from syft.core import shapes
+from syft.core.ids import ID_PROVIDER
+from syft.core.nested import found_in
+from syft.exceptions import AlreadyFetchedError
+from syft.federated.dataset import BaseDataset, HeldDataset, Rows
+from syft.messaging.message import BatchMessage, GetShapeMessage
+from syft.tensors.object_pointer import ObjectPointer
+from syft.tensors.object_wrapper import POINTERS
+from syft.tensors.pointer import results_from_reply
+from syft.workers import executor, handlers
+from syft.workers.restricted import own_randomness
+from syft.workers.results import fresh_results, refuse_other_layouts
+
+
+class PointerDataset(ObjectPointer):
+    """Points to a BaseDataset or LazyDataset; made by `send`, or found by a search."""
+
+    length: int | None = None
+    _is_fetched = False
+
+    def __len__(self) -> int:
+        if self.length is None:
+            self.length = int(self.ask(GetShapeMessage(self.id_at_location))[0])
+        return self.length
+
+    def __bool__(self) -> bool:
+        return True
+
+    def batch(self, rows: Rows) -> Any:
+        """Pointers to a batch of these rows, which the worker makes: reads, transforms, collates."""
+        reply = self.ask(BatchMessage(self.id_at_location, tuple(int(row) for row in rows)))
+        return handlers.wrapped(results_from_reply(reply, self.location))
+
+    def __getitem__(self, index: Any) -> Any:
+        """Pointers to an item (data, target); of a slice or list, to a batch."""
+        rows = range(len(self))
+        if isinstance(index, slice):
+            return self.batch(rows[index])
+        if isinstance(index, (list, tuple, torch.Tensor)) and getattr(index, "ndim", 1) == 1:
+            return self.batch([rows[int(i)] for i in index])
+        return tuple(value[0] for value in self.batch([rows[int(index)]]))
+
+    @property
+    def data(self) -> Any:
+        """A pointer to all the data, transformed, in a copy of its own."""
+        return self.batch(range(len(self)))[0]
+
+    @property
+    def targets(self) -> Any:
+        """A pointer to all the targets, in a copy of its own."""
+        return self.batch(range(len(self)))[1]
+
+    def get(self, user: str | None = None, reason: str = "", deregister_ptr: bool = True) -> Any:
+        """Fetch the data set and remove it there."""
+        if self._is_fetched:
+            raise AlreadyFetchedError
+        fetched = super().get(user, reason, deregister_ptr)
+        self._is_fetched = True
+        return fetched
+
+    def as_pointers(self) -> BaseDataset:
+        """A BaseDataset of pointers to a copy of the rows, transformed, for what works on tensors only."""
+        data, targets = self.batch(range(len(self)))
+        return BaseDataset(data, targets)
+
+    def fix_prec(self, *args: Any, **kwargs: Any) -> BaseDataset:
+        """The rows in fixed precision, where they are, as a BaseDataset of pointers."""
+        return self.as_pointers().fix_prec(*args, **kwargs)
+
+    fix_precision = fix_prec
+
+    def share(self, *workers: Any, **kwargs: Any) -> BaseDataset:
+        """The rows split into secret shares by the worker that has them, as a BaseDataset."""
+        return self.as_pointers().share(*workers, **kwargs)
+
+
+def make_batch(worker: Any, message: BatchMessage) -> Any:
+    """Make and store a batch; replies ids and metadata. It may be fetched by those who may have the data set."""
+    dataset = worker.get_obj(message.id)
+    if not isinstance(dataset, HeldDataset):
+        raise TypeError(
+            f"The object {message.id!r} is a {type(dataset).__name__}, of which there are no batches."
+        )
+    allowed = worker.allowed_users(message.id)
+    with own_randomness(allowed is not None):
+        # The method of the class: attributes of an object can be set by messages.
+        batch = executor.run_discreetly(
+            lambda: type(dataset).batch(dataset, message.rows), "the batch", allowed is None
+        )
+    batch = _tuples(batch)
+    fresh = fresh_results(batch, None)
+    ids = []
+    for value in fresh:
+        refuse_other_layouts(value)
+        ids.append(ID_PROVIDER.pop())
+        worker.restrict(ids[-1], allowed)
+        worker.set_obj(ids[-1], value)
+    return tuple(ids), shapes.describe(batch)
+
+
+def _tuples(batch: Any) -> Any:
+    """A batch as nested tuples of tensors; !! TypeError for anything else in it."""
+    if isinstance(batch, (tuple, list)):
+        return tuple(_tuples(value) for value in batch)
+    if isinstance(batch, torch.Tensor) and not any(found_in(batch, dict)):
+        return batch
+    raise TypeError(
+        f"A batch on a worker consists of tensors; this one has a {type(batch).__name__}. Let the data set return "
+        "tensors and numbers, in tuples."
+    )
+
+
+def _from_found(found: Any, location: Any, owner: Any) -> PointerDataset:
+    return PointerDataset(
+        location,
+        found.id,
+        owner,
+        garbage_collect_data=False,
+        tags=found.tags,
+        description=found.description,
+    )
+
+
+def _encode(_worker: Any, pointer: PointerDataset) -> tuple[Any, ...]:
+    return (
+        pointer.location,
+        pointer.id_at_location,
+        pointer.length,
+        tuple(pointer.tags),
+        pointer.description,
+    )
+
+
+def _decode(_worker: Any, parts: Any) -> PointerDataset:
+    # It does not delete what it points to: see NOTE [Who deletes, on the wire].
+    location, id_at_location, length, tags, description = parts
+    made = PointerDataset(
+        location, id_at_location, garbage_collect_data=False, tags=tags, description=description
+    )
+    made.length = length
+    return made
+
+
+serde.register(
+    PointerDataset,
+    "PointerDataset",
+    _encode,
+    _decode,
+    fields=tuple[Any, int | str, int | None, tuple[str, ...], str | None],
+)
+POINTERS[HeldDataset.pointer_kind] = PointerDataset
+handlers.POINTER_KINDS[HeldDataset.pointer_kind] = _from_found
+handlers.HANDLERS[BatchMessage] = make_batch

@@ -1,0 +1,264 @@
+"""One round: choose clients, hand out work, check what comes back, and let the strategy step.
+
+One duty: what happens between two states of the server. It keeps nothing: everything random follows from a
+seed, the round's number and a client's name, so a round that is repeated after a crash is the same round.
+Imports `aggregation`, `engines`, `layout`, `randomness`, `records`, `strategies`.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from syft.exceptions import SyftError
+from syft.federated.aggregation import Aggregation, Privacy, Updates
+from syft.federated.engines.base import Engine, Task
+from syft.federated.layout import Layout, state_fault
+from syft.federated.randomness import derive_seed, seeded
+from syft.federated.records import (
+    ClientFailure,
+    EvaluateResult,
+    FailureKind,
+    FitInstructions,
+    FitResult,
+    Metrics,
+    State,
+)
+from syft.federated.strategies.base import Strategy
+
+logger = logging.getLogger(__name__)
+
+#: Called with each client's name and its result or failure, as they come.
+Listener = Callable[[str, FitResult | EvaluateResult | ClientFailure], None]
+
+
+class NotEnoughClientsError(SyftError, RuntimeError):
+    """Too few clients of a round gave an update. The model is as it was before the round."""
+
+    def __init__(self, round: int, accepted: int, why: str, failures: Sequence[ClientFailure]) -> None:
+        self.round, self.accepted, self.failures = round, accepted, tuple(failures)
+        told = "; ".join(map(str, self.failures)) or "none failed"
+        super().__init__(
+            f"Round {round} got {accepted} usable update(s), and {why}. The model is as it was before the round. "
+            f"What failed: {told}. Lower min_clients, raise the deadline, ask more clients, or call fit() again, "
+            "which asks a new choice of clients."
+        )
+
+
+@dataclass(frozen=True)
+class LocalTraining:
+    """How clients train."""
+
+    epochs: int
+    batch_size: int
+    optimizer: str
+    optimizer_args: Mapping[str, Any]
+    shuffle: bool
+    drop_last: bool
+    deadline: float | None
+
+
+@dataclass(frozen=True)
+class Stepped:
+    """What a round came to."""
+
+    state: State
+    accepted: tuple[str, ...]
+    failures: tuple[ClientFailure, ...]
+    results: Mapping[str, FitResult]
+
+
+def choose(names: Sequence[str], count: int, seed: int, *purpose: str | int) -> tuple[str, ...]:
+    """`count` of the names, in their order."""
+    if count >= len(names):
+        return tuple(names)
+    drawn = torch.randperm(len(names), generator=seeded(seed, "choice", *purpose))[:count]
+    return tuple(names[i] for i in sorted(drawn.tolist()))
+
+
+def instructions_for(
+    client: str, round: int, seed: int, state: State, training: LocalTraining, strategy: Strategy
+) -> FitInstructions:
+    rule = strategy.local_rule(client, training.optimizer_args)
+    return FitInstructions(
+        round=round,
+        seed=derive_seed(seed, "client", client, round),
+        state=state,
+        epochs=training.epochs,
+        batch_size=training.batch_size,
+        optimizer=training.optimizer,
+        optimizer_args=dict(training.optimizer_args),
+        shuffle=training.shuffle,
+        drop_last=training.drop_last,
+        deadline=training.deadline,
+        proximal_mu=rule.proximal_mu,
+        correction=rule.correction,
+    )
+
+
+def run_round(
+    round: int,
+    tasks: Sequence[Task],
+    state: State,
+    layout: Layout,
+    strategy: Strategy,
+    engine: Engine,
+    aggregation: Aggregation,
+    privacy: Privacy | None,
+    min_clients: int,
+    training: LocalTraining,
+    listener: Listener,
+) -> Stepped:
+    """The state after a round. !! NotEnoughClientsError, before anything has changed"""
+    vectors: dict[str, Tensor] = {}
+
+    def check(name: str, value: Any) -> FitResult | ClientFailure:
+        checked = check_fit(name, value, round, layout, len(tasks))
+        if isinstance(checked, ClientFailure):
+            return checked
+        vectors[name], result = checked
+        return result
+
+    found, failures = collect(engine, tasks, training.deadline, check, listener)
+    too_few = (
+        strategy.too_few(len(vectors)) if len(vectors) >= min_clients else f"min_clients is {min_clients}"
+    )
+    if too_few is not None:
+        raise NotEnoughClientsError(round, len(vectors), too_few, failures)
+    # In the order of the tasks, whoever was first: sums of floats depend on their order.
+    names = [task.name for task in tasks if task.name in vectors]
+    results: dict[str, Any] = {name: found[name] for name in names}
+    updates = Updates({name: vectors[name] for name in names}, results, aggregation, privacy)
+    step = strategy.step(updates, training.optimizer_args)
+    if privacy is not None:
+        privacy.round_done()
+    lost = [ClientFailure(n, "dropped", "It was lost during the aggregation.") for n in updates.dropped]
+    accepted = tuple(name for name in names if name not in updates.dropped)
+    return Stepped(layout.moved(state, step), accepted, (*failures, *lost), results)
+
+
+def collect(
+    engine: Engine,
+    tasks: Sequence[Task],
+    deadline: float | None,
+    check: Callable[[str, Any], Any],
+    listener: Listener,
+) -> tuple[dict[str, Any], list[ClientFailure]]:
+    """Run tasks; what passed the check by name, and what failed, in the order of the tasks."""
+    outcomes: dict[str, Any] = {}
+    expected = {task.name for task in tasks}
+    for outcome in engine.run(tasks, deadline):
+        # NB: one answer per client. An engine that repeats itself, or answers for others, is not heard.
+        if outcome.name not in expected or outcome.name in outcomes:
+            logger.warning("An outcome for %r was ignored: it was not asked, or has answered.", outcome.name)
+            continue
+        value = outcome.value
+        checked = value if isinstance(value, ClientFailure) else check(outcome.name, value)
+        outcomes[outcome.name] = checked
+        if isinstance(checked, ClientFailure):
+            logger.warning("Not used: %s", checked)
+        listener(outcome.name, checked)
+    results, failures = {}, []
+    for task in tasks:
+        value = outcomes.get(task.name)
+        if value is None:
+            value = ClientFailure(task.name, "nothing", "The engine told nothing of it.")
+        if isinstance(value, ClientFailure):
+            failures.append(value)
+        else:
+            results[task.name] = value
+    return results, failures
+
+
+# -- what comes back is not believed -----------------------------------------------------------------------
+
+
+def check_fit(
+    name: str, value: Any, round: int, layout: Layout, clients: int
+) -> tuple[Tensor, FitResult] | ClientFailure:
+    """A client's update as a vector, or why it cannot be used."""
+
+    def failed(kind: FailureKind, why: str) -> ClientFailure:
+        return ClientFailure(name, kind, why)
+
+    if value is None:
+        return failed("nothing", "fit() returned nothing.")
+    if not isinstance(value, FitResult):
+        return failed("malformed", f"fit() returned a {type(value).__name__} and not a FitResult.")
+    if value.round != round:
+        return failed("stale", f"The result is of round {value.round!r} and this is round {round}.")
+    if not _is_count(value.num_examples) or not _is_count(value.steps):
+        return failed(
+            "malformed",
+            f"num_examples={value.num_examples!r} and steps={value.steps!r} have to be whole numbers of 1 or more.",
+        )
+    if not isinstance(value.update, dict):
+        return failed("malformed", f"The update is a {type(value.update).__name__} and not a dict.")
+    if fault := state_fault(value.update, layout.shapes) or _metrics_fault(value.metrics):
+        return failed("malformed", f"In the update, {fault}.")
+    for entry in layout.entries:
+        found = value.update[entry.name].dtype
+        if found.is_complex != entry.dtype.is_complex:
+            return failed("malformed", f"In the update, {entry.name!r} is {found} and not {entry.dtype}.")
+    vector = layout.flatten(value.update)
+    largest = vector.abs().max().item()  # NaN if there is one
+    if not math.isfinite(largest):
+        return failed("not finite", f"{_where(value.update)} of the update is NaN or infinite.")
+    if largest * value.num_examples * clients >= torch.finfo(layout.dtype).max:
+        return failed("not finite", f"The update has values of {largest:.3g}, which a sum cannot hold.")
+    return vector, value
+
+
+def check_evaluation(name: str, value: Any, round: int) -> EvaluateResult | ClientFailure:
+    """A client's figures, or why they cannot be used."""
+    if value is None:
+        return ClientFailure(name, "nothing", "evaluate() returned nothing.")
+    if not isinstance(value, EvaluateResult) or not _is_count(value.num_examples):
+        return ClientFailure(
+            name, "malformed", f"evaluate() returned {type(value).__name__}, not a usable EvaluateResult."
+        )
+    if value.round != round:
+        return ClientFailure(
+            name, "stale", f"The result is of round {value.round!r} and this is round {round}."
+        )
+    if fault := _metrics_fault(value.metrics):
+        return ClientFailure(name, "malformed", f"In the result, {fault}.")
+    return value
+
+
+def mean_metrics(results: Mapping[str, FitResult] | Mapping[str, EvaluateResult]) -> Metrics:
+    """Means over clients, weighted by numbers of examples; each over the clients that report it."""
+    sums: dict[str, list[float]] = {}
+    for result in results.values():
+        for name, value in result.metrics.items():
+            pair = sums.setdefault(name, [0.0, 0.0])
+            pair[0] += value * result.num_examples
+            pair[1] += result.num_examples
+    return {name: total / weight for name, (total, weight) in sums.items()}
+
+
+def _is_count(value: Any) -> bool:
+    # 2^53: beyond it a float, which weights are, no longer counts.
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value < 1 << 53
+
+
+def _metrics_fault(metrics: Any) -> str | None:
+    if isinstance(metrics, dict) and all(
+        isinstance(k, str) and isinstance(v, (int, float)) for k, v in metrics.items()
+    ):
+        return None
+    return "the metrics are not a dict of numbers by name"
+
+
+def _where(update: State) -> str:
+    return next(
+        repr(name)
+        for name, t in update.items()
+        if (t.is_floating_point() or t.is_complex()) and not bool(torch.isfinite(t).all())
+    )

@@ -1,0 +1,104 @@
+"""`RoundSetting`: what server and clients agree on before a round, and bind every key to.
+
+One duty: the public parameters, checked. Imports `encoding`, `serde`.
+
+NOTE [Thresholds]
+With fewer than `threshold` answers nothing can be opened. It is more than half of the clients, so that a server
+cannot get the self masks from one half and the mask keys from the other (Bonawitz et al. 2017, section 6). With
+signatures (`signed`), which are there against servers and clients that deviate together, it is more than two thirds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from typing import Annotated
+
+import msgspec
+
+from syft.federated.secure_aggregation.encoding import Encoding
+from syft.serde import register_record
+
+ROUND_BYTES = 16
+_Count = Annotated[int, msgspec.Meta(ge=1, lt=1 << 32)]
+
+
+class RoundSetting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One round: its name, its threshold, and how updates are encoded. Made by `RoundSetting.new`."""
+
+    round: bytes
+    clients: _Count
+    threshold: _Count
+    length: _Count
+    clip: float
+    max_weight: float
+    fraction_bits: int
+    noise_reach: int
+    signed: bool
+
+    def __post_init__(self) -> None:
+        if len(self.round) != ROUND_BYTES:
+            raise ValueError(f"A round is named by {ROUND_BYTES} random bytes, got {len(self.round)}.")
+        least = least_threshold(self.clients, self.signed)
+        if not least <= self.threshold <= self.clients:
+            kind = "more than two thirds with signatures" if self.signed else "more than half"
+            raise ValueError(
+                f"A threshold of {self.threshold} was asked for {self.clients} clients; it is from {least} ({kind}) "
+                f"to {self.clients}."
+            )
+        self.encoding  # noqa: B018  (refuses what does not fit)
+
+    @classmethod
+    def new(
+        cls,
+        clients: int,
+        length: int,
+        *,
+        threshold: int | None = None,
+        clip: float = 1024.0,
+        max_weight: float = 2.0**20,
+        fraction_bits: int | None = None,
+        noise_reach: int = 0,
+        signed: bool = False,
+    ) -> RoundSetting:
+        """A fresh round for up to `clients` clients and updates of `length` numbers.
+
+        threshold      clients without whom nothing is opened; more than two thirds if not given
+        clip           values are clamped to [-clip, clip]
+        max_weight     the largest weight of a client (a number of examples, say)
+        fraction_bits  precision; the finest for which the sum has room if not given
+        noise_reach    the most that a client's noise adds to a word, in units of 2^-fraction_bits
+        signed         clients sign keys and the list of survivors, against a server that deviates
+        """
+        if clients < 2:
+            raise ValueError(f"A sum hides an update among others: 2 clients or more, got {clients}.")
+        if fraction_bits is None:
+            fraction_bits = Encoding.fitting(clip, max_weight, clients).fraction_bits
+        return cls(
+            round=secrets.token_bytes(ROUND_BYTES),
+            clients=clients,
+            threshold=2 * clients // 3 + 1 if threshold is None else threshold,
+            length=length,
+            clip=float(clip),
+            max_weight=float(max_weight),
+            fraction_bits=fraction_bits,
+            noise_reach=noise_reach,
+            signed=signed,
+        )
+
+    @property
+    def encoding(self) -> Encoding:
+        return Encoding(self.clip, self.max_weight, self.clients, self.fraction_bits, self.noise_reach)
+
+    @property
+    def digest(self) -> bytes:
+        """Stands for all of it in the derivation of keys: parties with another setting have other keys."""
+        return hashlib.sha256(msgspec.msgpack.encode(self)).digest()
+
+
+def least_threshold(clients: int, signed: bool) -> int:
+    """See NOTE [Thresholds]."""
+    return 2 * clients // 3 + 1 if signed else clients // 2 + 1
+
+
+register_record(RoundSetting, "SecureRoundSetting")

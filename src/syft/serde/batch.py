@@ -1,0 +1,80 @@
+"""Many objects in one frame, each read for itself: one that is wrong does not spoil its neighbours."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from syft.exceptions import DependencyError
+from syft.serde.compression import compression_named
+from syft.serde.errors import SerdeError
+from syft.serde.limits import DEFAULT_LIMITS, Limits
+from syft.serde.reader import Reader
+from syft.serde.wire import pack, unpack
+from syft.serde.writer import Writer
+
+Buffer = bytes | bytearray | memoryview
+
+
+class BatchWriter:
+    """Collects objects; `frames` gives the bytes of them all. Until then it looks into the memory of tensors."""
+
+    __slots__ = ("_compression", "_limits", "_roots", "_writer")
+
+    def __init__(
+        self, worker: Any = None, compression: str | None = None, limits: Limits = DEFAULT_LIMITS
+    ) -> None:
+        self._compression, self._limits = compression, limits
+        self._writer = Writer(worker, limits=limits, pins=True)
+        self._roots: list[Any] = []
+
+    def add(self, obj: Any) -> None:
+        """Take one more. An object that cannot travel is refused, and leaves the others as they were."""
+        writer = self._writer
+        before = len(writer.buffers)
+        try:
+            self._roots.append(writer.write(obj))
+        except BaseException as error:
+            del writer.buffers[before:]
+            writer._depth = writer.incompressible = 0
+            if isinstance(error, RecursionError):
+                raise SerdeError("The object is nested too deeply to be serialised. Flatten it.") from error
+            raise
+
+    def __len__(self) -> int:
+        return len(self._roots)
+
+    @property
+    def buffer_bytes(self) -> int:
+        """Bytes of the memory that is still to be looked into."""
+        return sum(memory.nbytes for memory, _compressible in self._writer.buffers)
+
+    def frames(self) -> list[Buffer]:
+        """The bytes, in pieces that are to be sent in this order."""
+        return pack(self._roots, self._writer.buffers, compression_named(self._compression), self._limits)
+
+
+def deserialize_batch(
+    binary: Buffer, worker: Any = None, *, limits: Limits = DEFAULT_LIMITS, take_over: bool = False
+) -> list[Any]:
+    """The objects of a `BatchWriter`, with a SerdeError in place of each that cannot be read.
+
+    !! SerdeError if the bytes are no batch at all
+    """
+    roots, buffers = unpack(memoryview(binary).cast("B"), limits)
+    if not isinstance(roots, list):
+        raise SerdeError(f"A batch is a list of objects; a {type(roots).__name__} was found.")
+    reader = Reader(worker, buffers, limits, take_over)
+    return [_read_one(reader, root) for root in roots]
+
+
+def _read_one(reader: Reader, root: Any) -> Any:
+    try:
+        value = reader.read(root)
+    except (SerdeError, DependencyError) as error:
+        reader.give_up()
+        return error
+    except Exception as error:  # noqa: BLE001  (see NOTE [Parts come from strangers])
+        reader.give_up()
+        return SerdeError(f"The bytes do not describe an object: {type(error).__name__}: {error}")
+    reader.carry_out()
+    return value

@@ -1,0 +1,18 @@
+"""Workers on a network: sessions that survive cut connections, over any transport.
+
+Modules, in the order they import each other:
+
+    frames     what a connection carries: a fixed head, a payload, a checksum
+    handshake  who speaks, and where a session stands: `Hello`, `Welcome`, `Refusal`
+    turn       one message at a time on a worker
+    link       the client's end of a session
+    sessions   the server's end of a session
+    server     accepting connections, serving them, ending what has vanished
+    client_worker, server_worker   the workers a user makes
+
+NOTE [Neither lost nor twice]
+Commands are numbered from 1 in every session. The client keeps what the server has not confirmed; the server
+remembers the number it executed last, and the replies that the client has not confirmed. After a cut the client
+says which session it continues, the server says how far it came, and the client sends the rest again. A server
+that was restarted does not know the session: then the client tells its user, because what it held is gone.
+"""

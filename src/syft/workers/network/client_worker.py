@@ -1,0 +1,249 @@
+"""`NetworkClientWorker`: a worker that runs elsewhere, as the one who asks it sees it."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+import ssl
+from collections.abc import Iterable
+from typing import Any
+
+from syft import serde, transport
+from syft.core.chain import Wrapper
+from syft.core.session import session
+from syft.identity.certificates import client_context
+from syft.messaging.message import (
+    ClearObjectsMessage,
+    ListObjectsMessage,
+    ObjectMessage,
+    StatusMessage,
+    SyncMessage,
+)
+from syft.tensors.pointer import PointerTensor
+from syft.workers.base import BaseWorker
+from syft.workers.network import handshake
+from syft.workers.network.link import Link
+
+_CHUNK_BYTES = 33 << 20
+
+
+class NetworkClientWorker(BaseWorker):
+    """Everything a worker can do, over a connection. Commands are sent and not waited for; see `sync`.
+
+    address      `tcp://host:port`, `tls://`, `ws://`, `wss://`, `unix:///path`, `inproc://name`
+    id           what the worker must be called; None takes the name that it has
+    token        proves to the worker who you are
+    ca           the certificate authority to trust (a file); None: those that this system trusts
+    certificate, key   files that prove who you are, for a worker that wants a certificate
+    patience     seconds to go on trying when the worker cannot be reached, before a call fails
+    debug        wait after every command, so that an error is raised by the very call that caused it
+    compression  "zstd" or "lz4": compress what is sent, except shares
+    """
+
+    is_in_process = False
+    #: Who may have what is the worker's knowledge. (Others look for this method, and find that it is not known.)
+    allowed_users = None  # type: ignore[assignment]
+
+    def __init__(
+        self,
+        hook: Any = None,
+        address: str = "",
+        id: Any = None,
+        token: str | None = None,
+        ca: str | None = None,
+        certificate: str | None = None,
+        key: str | None = None,
+        tls: ssl.SSLContext | None = None,
+        is_client_worker: bool = False,
+        log_msgs: bool = False,
+        verbose: bool = False,
+        auto_add: bool = True,
+        patience: float = 30.0,
+        heartbeat: float = 10.0,
+        timeout: float = 10.0,
+        debug: bool = False,
+        compression: str | None = None,
+        limits: serde.Limits | None = None,
+    ) -> None:
+        self.address = address
+        self._token, self._timeout = token, timeout
+        self._tls = tls if tls is not None else _tls_for(address, ca, certificate, key)
+        self._expected = id
+        self._link = Link(
+            self._open,
+            self._hello,
+            f"the worker at {address}" if id is None else f"worker {id!r}",
+            lambda: session.require_local_worker(),
+            patience=patience,
+            heartbeat=heartbeat,
+            compression=compression,
+            limits=limits,
+            debug=debug,
+        )
+        welcome = self._connect_first(patience)
+        #: The name under which the worker knows us.
+        self.user = welcome.user
+        super().__init__(hook, welcome.worker, None, is_client_worker, log_msgs, verbose, auto_add)
+
+    # -- the connection ----------------------------------------------------------------------------
+
+    def _connect_first(self, patience: float) -> handshake.Welcome:
+        """A wrong address should be told soon, and not after a long time of trying."""
+        self._link.patience = min(patience, 2.0)
+        try:
+            return self._link.connect()
+        finally:
+            self._link.patience = patience
+
+    def _open(self) -> transport.Connection:
+        limits = transport.FrameLimits(max_frame_bytes=_CHUNK_BYTES)
+        return transport.connect(self.address, tls=self._tls, timeout=self._timeout, limits=limits)
+
+    def _hello(self, session_id: str | None, last_reply: int) -> handshake.Hello:
+        return handshake.Hello(
+            handshake.PROTOCOL,
+            _who_am_i(),
+            self._token,
+            session_id,
+            last_reply,
+            self._expected,
+            serde.available_compressions() if self._link._compression else [],
+        )
+
+    @property
+    def url(self) -> str:
+        return self.address
+
+    @property
+    def is_connected(self) -> bool:
+        return self._link.is_connected
+
+    @property
+    def debug(self) -> bool:
+        """Wait after every command, so that an error is raised by the very call that caused it."""
+        return self._link.debug
+
+    @debug.setter
+    def debug(self, value: bool) -> None:
+        self._link.debug = value
+
+    def connect(self) -> None:
+        """Connect, if there is no connection."""
+        self._link.connect()
+
+    def close(self) -> None:
+        """End the session: the worker frees what was computed in it. Tagged data that was sent stays there."""
+        self._link.close()
+
+    def flush(self) -> None:
+        """Send the commands that are waiting to be sent together; they go by themselves a moment later."""
+        self._link.flush()
+
+    def sync(self) -> None:
+        """Wait until the worker has done everything so far. !! what went wrong"""
+        self._link.ask(SyncMessage())
+
+    def __enter__(self) -> NetworkClientWorker:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
+
+    def _share_state_of(self, other: BaseWorker) -> None:
+        super()._share_state_of(other)
+        if isinstance(other, NetworkClientWorker) and other._link.is_connected:
+            self._link.close()
+            self._link = other._link
+
+    # -- messages ----------------------------------------------------------------------------------
+
+    def _recv_msg(self, message: Any) -> Any:
+        """Carry a message there."""
+        if message.is_asked():
+            return self._link.ask(message)
+        self._link.post(message)
+        if type(message) is ObjectMessage:
+            hand_over(message.object)
+        return None
+
+    def _send_msg(self, message: Any, location: Any) -> Any:
+        return location._recv_msg(message)
+
+    def queue_delete(self, obj_id: Any) -> None:
+        self._link.queue_delete(obj_id)
+
+    # -- what is there -----------------------------------------------------------------------------
+
+    def search(self, query: Any) -> list[Any]:
+        """Pointers to the objects there that match all terms, as far as we may know of them."""
+        return session.require_local_worker().request_search(query, self)  # type: ignore[no-any-return]
+
+    def list_objects_remote(self) -> list[Any]:
+        """The ids of the objects that we may know of."""
+        return list(self._link.ask(ListObjectsMessage()))
+
+    def objects_count_remote(self) -> int:
+        """How many objects there are, as far as we may know of them."""
+        return len(self.list_objects_remote())
+
+    def clear_objects_remote(self) -> None:
+        """Remove everything there that we brought or computed."""
+        self._link.ask(ClearObjectsMessage())
+
+    def status(self) -> dict[str, Any]:
+        """Numbers about the worker."""
+        return dict(self._link.ask(StatusMessage()))
+
+    @property
+    def _objects(self) -> dict[Any, Any]:
+        return {}
+
+    def clear_objects(self, return_self: bool = True) -> Any:
+        self.clear_objects_remote()
+        return self if return_self else None
+
+    def objects_count(self) -> int:
+        return self.objects_count_remote()
+
+    def __len__(self) -> int:
+        return self.objects_count_remote()
+
+    def __repr__(self) -> str:
+        state = "" if self.is_connected else " (not connected)"
+        return f"<{type(self).__name__} id:{self.id} at {self.address}{state}>"
+
+    __str__ = __repr__
+
+
+def connect(address: str, id: Any = None, *, hook: Any = None, **options: Any) -> NetworkClientWorker:
+    """The worker at an address: `sy.connect("wss://hospital.example:8777", token=...)`.
+
+    The options are those of `NetworkClientWorker`.
+    """
+    return NetworkClientWorker(hook if hook is not None else session.hook, address, id, **options)
+
+
+def hand_over(obj: Any) -> None:
+    """A pointer was sent: the worker has the duty to delete now."""
+    if type(obj) is Wrapper and isinstance(obj.child, PointerTensor):
+        obj.child.garbage_collect_data = False
+
+
+def _tls_for(address: str, ca: str | None, certificate: str | None, key: str | None) -> ssl.SSLContext | None:
+    if not address.startswith(("tls://", "wss://")):
+        given: Iterable[str] = [name for name, value in (("ca", ca), ("certificate", certificate)) if value]
+        if given:
+            raise ValueError(
+                f"{' and '.join(given)} was given for {address!r}, which is not encrypted. Use tls:// or wss://."
+            )
+        return None
+    return client_context(ca, certificate, key)
+
+
+def _who_am_i() -> str:
+    """For the logs of the worker's owner; nobody relies on it."""
+    try:
+        name = getpass.getuser()
+    except (OSError, KeyError):
+        name = "?"
+    return f"{name}@{socket.gethostname()}"[:200]

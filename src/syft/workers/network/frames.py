@@ -1,0 +1,221 @@
+"""What a connection carries: frames with a fixed head.
+
+    0   4s   magic      'S' 'Y' 'L' 1
+    4   u8   kind       see `Kind`
+    5   u8   flags      see the constants
+    6   u16  reserved   0
+    8   u64  number     of the first command in the frame, or of the command that is replied to
+    16  u64  confirmed  client: the last reply that arrived; server: the last command that was executed
+    24  u64  failed     server: the first command that failed and has not been told of; 0 if none
+    32  u32  count      commands in the frame
+    36  u32  reserved   0
+    40  u64  total      bytes of the message that a chunk is part of
+    48  u64  offset     where in that message the chunk begins
+    56  u64  checksum   of everything else
+    64  ...  payload
+
+The payload begins at a multiple of 64, so that tensors inside can stay where they arrive. Numbers are little
+endian.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+import zlib
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from syft.exceptions import ProtocolError
+
+Buffer = bytes | bytearray | memoryview
+
+MAGIC = b"SYL\x01"
+HEAD_BYTES = 64
+_HEAD = struct.Struct("<4sBBHQQQIIQQQ")
+_LAST = struct.Struct("<Q")
+_CHECKSUM_AT = HEAD_BYTES - _LAST.size
+
+#: Below this, a CRC is as fast as anything; above, summing words runs at the speed of memory.
+_CRC_BYTES = 32_768
+
+
+class Kind(enum.IntEnum):
+    """What a frame is."""
+
+    HELLO = 1
+    WELCOME = 2
+    REFUSAL = 3
+    COMMANDS = 4
+    REPLY = 5
+    CONFIRMATION = 6
+    HEARTBEAT = 7
+    CHUNK = 8
+    GOODBYE = 9
+
+
+#: The last command of the frame waits for a reply.
+WAITS = 1
+#: The server is asked to confirm when it has executed the frame.
+CONFIRM = 2
+#: The reply is an exception.
+FAILED = 4
+#: The exception is that of an earlier command, `failed`; the command that waited was not run.
+FAILED_EARLIER = 8
+#: The last chunk: the message is whole.
+LAST_CHUNK = 16
+
+_KNOWN_FLAGS = WAITS | CONFIRM | FAILED | FAILED_EARLIER | LAST_CHUNK
+
+
+class Head(NamedTuple):
+    """The head of a frame."""
+
+    kind: int
+    flags: int = 0
+    number: int = 0
+    confirmed: int = 0
+    failed: int = 0
+    count: int = 0
+    total: int = 0
+    offset: int = 0
+
+
+def encode(head: Head, payload: Sequence[Buffer] = ()) -> list[Buffer]:
+    """A frame in pieces; the payload is not copied."""
+    kind, flags, number, confirmed, failed, count, total, offset = head
+    packed = bytearray(
+        _HEAD.pack(MAGIC, kind, flags, 0, number, confirmed, failed, count, 0, total, offset, 0)
+    )
+    _LAST.pack_into(packed, _CHECKSUM_AT, _checksum(packed, payload))
+    return [packed, *payload]
+
+
+def decode(frame: Buffer) -> tuple[Head, memoryview]:
+    """The head and the payload of a frame; !! ProtocolError if it is damaged or none of ours."""
+    view = memoryview(frame)
+    if len(view) < HEAD_BYTES:
+        raise ProtocolError(f"A frame of {len(view)} bytes arrived; the head alone has {HEAD_BYTES}.")
+    magic, kind, flags, reserved, number, confirmed, failed, count, also_reserved, total, offset, checksum = (
+        _HEAD.unpack_from(view)
+    )
+    if magic != MAGIC:
+        raise ProtocolError(
+            f"A frame begins with {magic!r}, not with {MAGIC!r}: the other side is no worker of this version."
+        )
+    payload = view[HEAD_BYTES:]
+    head = bytearray(view[:HEAD_BYTES])
+    head[_CHECKSUM_AT:] = bytes(_LAST.size)
+    if _checksum(head, (payload,)) != checksum:
+        raise ProtocolError("A frame was damaged on the way: its checksum is wrong.")
+    if reserved or also_reserved or flags & ~_KNOWN_FLAGS or kind not in _KINDS:
+        raise ProtocolError(f"A frame of kind {kind} with flags {flags:#x} is not known to this version.")
+    return Head(kind, flags, number, confirmed, failed, count, total, offset), payload
+
+
+_KINDS = frozenset(int(kind) for kind in Kind)
+
+
+def _checksum(head: Buffer, payload: Iterable[Buffer]) -> int:
+    """Finds what noise does to a frame. Against people there is TLS."""
+    parts = list(payload)
+    crc = zlib.crc32(head)
+    if sum(map(len, parts)) <= _CRC_BYTES:
+        for part in parts:
+            crc = zlib.crc32(part, crc)
+        return crc
+    total, position = crc, 0
+    for part in parts:
+        total += _word_sum(memoryview(part).cast("B"), position)
+        position += len(part)
+    return total & 0xFFFF_FFFF_FFFF_FFFF
+
+
+def _word_sum(memory: memoryview, position: int) -> int:
+    """The sum of the 64-bit words of memory that begins at `position` of the payload."""
+    shift = position % 8
+    ahead = min(-position % 8, len(memory))
+    total = int.from_bytes(memory[:ahead], "little") << (8 * shift)
+    body = memory[ahead:]
+    whole = len(body) // 8 * 8
+    if whole:
+        total += int(np.frombuffer(body[:whole], dtype="<u8").sum(dtype=np.uint64))
+    return total + int.from_bytes(body[whole:], "little")
+
+
+def in_chunks(
+    head: Head, payload: Sequence[Buffer], chunk_bytes: int
+) -> Iterable[tuple[Head, list[Buffer]]]:
+    """A frame as it is, or as several that each carry at most `chunk_bytes` of its payload."""
+    total = sum(map(len, payload))
+    if total <= chunk_bytes:
+        yield head, list(payload)
+        return
+    offset = 0
+    pieces: list[Buffer] = []
+    room = chunk_bytes
+    for part in payload:
+        view = memoryview(part).cast("B")
+        while len(view):
+            taken = view[:room]
+            pieces.append(taken)
+            view, room = view[len(taken) :], room - len(taken)
+            if not room:
+                last = offset + chunk_bytes >= total
+                yield _chunk_head(head, total, offset, last), pieces
+                offset, room, pieces = offset + chunk_bytes, chunk_bytes, []
+    if pieces:
+        yield _chunk_head(head, total, offset, True), pieces
+
+
+def _chunk_head(head: Head, total: int, offset: int, is_last: bool) -> Head:
+    """Of the last chunk: the head of the whole, so that nothing else has to be said about it."""
+    if is_last:
+        return head._replace(flags=head.flags | LAST_CHUNK, total=total, offset=offset)
+    return Head(Kind.CHUNK, number=head.number, total=total, offset=offset)
+
+
+class Assembly:
+    """Puts the chunks of one message together. The memory grows as they arrive, and never beyond the limit."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._memory: bytearray | None = None
+        self._total = 0
+        self._filled = 0
+
+    def take(self, head: Head, payload: memoryview) -> memoryview | None:
+        """The whole payload, once its last chunk is here. A frame that is no chunk is whole by itself."""
+        is_last = bool(head.flags & LAST_CHUNK)
+        if head.kind != Kind.CHUNK and not is_last:
+            self._memory = None
+            return payload
+        if self._memory is None or head.offset == 0:
+            self._begin(head.total)
+        if head.total != self._total or head.offset != self._filled:
+            raise ProtocolError(
+                f"A chunk at {head.offset} of {head.total} bytes arrived where {self._filled} of {self._total} was due."
+            )
+        end = self._filled + len(payload)
+        if end > self._total or (is_last and end != self._total) or not len(payload):
+            raise ProtocolError(f"The chunks of a message of {self._total} bytes do not add up.")
+        memory = self._memory
+        if memory is None:
+            return None
+        memory[self._filled : end] = payload
+        self._filled = end
+        if not is_last:
+            return None
+        self._memory = None
+        return memoryview(memory)
+
+    def _begin(self, total: int) -> None:
+        if total > self._max_bytes:
+            raise ProtocolError(
+                f"A message of {total} bytes was announced; {self._max_bytes} are allowed. Send it in parts, or ask "
+                "the owner of the worker to allow more."
+            )
+        # NB: zeroed memory from the system costs nothing before it is written to.
+        self._memory, self._total, self._filled = bytearray(total), total, 0

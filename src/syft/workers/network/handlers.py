@@ -1,0 +1,50 @@
+"""What a worker does with the messages that only clients on a network send; adds itself to the table of handlers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from syft.messaging.message import (
+    ClearObjectsMessage,
+    ListObjectsMessage,
+    PointersGoneMessage,
+    StatusMessage,
+    SyncMessage,
+)
+from syft.workers import handlers
+from syft.workers.caller import user_of
+
+
+def sync(_worker: Any, _message: SyncMessage) -> None:
+    """Messages are handled in order: there is nothing else to wait for."""
+
+
+def pointers_gone(worker: Any, message: PointersGoneMessage) -> None:
+    for obj_id in message.ids:
+        worker.queue_delete(obj_id)
+
+
+def status(worker: Any, _message: StatusMessage) -> dict[str, Any]:
+    return dict(worker.status())
+
+
+def list_objects(worker: Any, message: ListObjectsMessage) -> tuple[Any, ...]:
+    user = user_of(message)
+    return tuple(i for i in worker._objects.copy() if worker.policy.may_find(user, worker.about(i)))
+
+
+def clear_objects(worker: Any, message: ClearObjectsMessage) -> None:
+    user = user_of(message)
+    for obj_id in list(worker._objects):
+        about = worker.about(obj_id)
+        if worker.policy.allows_by_default or (about.holder == user and not about.is_owners):
+            worker.force_rm_obj(obj_id)
+
+
+handlers.HANDLERS |= {
+    SyncMessage: sync,
+    PointersGoneMessage: pointers_gone,
+    StatusMessage: status,
+    ListObjectsMessage: list_objects,
+    ClearObjectsMessage: clear_objects,
+}

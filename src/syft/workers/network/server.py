@@ -1,0 +1,382 @@
+"""`Server`: accepts connections for a worker, serves them, and ends what has vanished.
+
+One thread per connection, which reads a frame only when it has done what the one before asked for: a client that
+sends faster than the worker computes is slowed down by its own connection, and cannot fill anybody's memory.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import ssl
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from syft import serde, transport
+from syft.exceptions import (
+    AuthenticationError,
+    ConnectionRefusedByWorkerError,
+    PermissionDeniedError,
+    ProtocolError,
+    SyftError,
+)
+from syft.transport import Connection, FrameLimits, Listener
+from syft.workers.network import frames, handshake
+from syft.workers.network.frames import Head, Kind
+from syft.workers.network.sessions import ServerSession
+
+logger = logging.getLogger("syft.worker")
+
+#: (action, user, peer, granted, reason)
+Audit = Callable[[str, str | None, str, bool, str], None]
+#: Who is speaking, by what they said and how they are connected; !! AuthenticationError. None: nobody in particular.
+Authenticate = Callable[[handshake.Hello, Connection], str | None]
+
+_CHUNK_BYTES = 32 << 20
+_FRAME_SLACK = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSettings:
+    """What a server expects of its clients.
+
+    heartbeat              seconds; a client that is silent for three of them is cut off
+    grace                  seconds after which what a vanished client held is freed
+    max_message            bytes of one message, however many chunks it comes in
+    max_sessions           sessions at once, of all users
+    max_sessions_per_user  sessions at once, of one user
+    seconds_per_operation  after which a session is ended for what it runs; None: no limit
+    """
+
+    heartbeat: float = 10.0
+    grace: float = 60.0
+    max_message: int = 4 << 30
+    max_sessions: int = 1_024
+    max_sessions_per_user: int = 128
+    seconds_per_operation: float | None = None
+
+
+class Server:
+    """Serves one worker at any number of addresses.
+
+    rules  settings for one user, where the owner made some: (user, settings) -> settings
+    keeps  what outlives the session that brought it: (id, object) -> bool
+    """
+
+    def __init__(
+        self,
+        worker: Any,
+        authenticate: Authenticate,
+        audit: Audit,
+        keeps: Callable[[Any, Any], bool],
+        settings: ServerSettings | None = None,
+        rules: Callable[[str, ServerSettings], ServerSettings] = lambda _user, settings: settings,
+    ) -> None:
+        self.worker = worker
+        self.instance = secrets.token_hex(16)
+        self.settings = settings or ServerSettings()
+        self.began = time.time()
+        self._authenticate, self._audit, self._keeps, self._rules = authenticate, audit, keeps, rules
+        self._turn = threading.Lock()
+        self._listeners: list[Listener] = []
+        self._threads: list[threading.Thread] = []
+        self._sessions: dict[str, ServerSession] = {}
+        self._table = threading.Lock()
+        self._connections: set[Connection] = set()
+        self._stopping = threading.Event()
+        self._asked_to_stop = threading.Event()
+        self._watcher: threading.Thread | None = None
+        self.commands_executed = 0
+
+    # -- life --------------------------------------------------------------------------------------
+
+    def listen(self, address: str, tls: ssl.SSLContext | None = None) -> str:
+        """Accept connections at an address, from now on; returns it with the port that was chosen."""
+        limits = FrameLimits(max_frame_bytes=_CHUNK_BYTES + _FRAME_SLACK)
+        listener = transport.listen(address, tls=tls, limits=limits)
+        listener.on_refused = lambda peer, reason: self._audit("connect", None, peer, False, reason)
+        self._listeners.append(listener)
+        self._begin(self._accept, listener, name=f"{self.worker.id} at {listener.address}")
+        if self._watcher is None:
+            self._watcher = self._begin(self._watch, name=f"{self.worker.id}: watch")
+        return listener.address
+
+    @property
+    def addresses(self) -> list[str]:
+        return [listener.address for listener in self._listeners]
+
+    def wait(self) -> None:
+        """Until somebody asks the server to stop."""
+        self._asked_to_stop.wait()
+
+    def ask_to_stop(self) -> None:
+        """May be called by a signal handler."""
+        self._asked_to_stop.set()
+
+    def stop(self) -> None:
+        """Accept nobody, finish what is running, say goodbye, end."""
+        if self._stopping.is_set():
+            return
+        self._stopping.set()
+        self._asked_to_stop.set()
+        for listener in self._listeners:
+            listener.close()
+        for session in self._all_sessions():
+            with session.lock:
+                if session.connection is not None:
+                    self._send(session.connection, Head(Kind.GOODBYE, confirmed=session.executed), [])
+        for connection in list(self._connections):
+            connection.close()
+        me = threading.current_thread()
+        for thread in self._threads:
+            if thread is not me:
+                thread.join(timeout=5.0)
+
+    def _begin(self, target: Callable[..., None], *args: Any, name: str) -> threading.Thread:
+        thread = threading.Thread(target=target, args=args, name=name, daemon=True)
+        self._threads = [t for t in self._threads if t.is_alive()]
+        self._threads.append(thread)
+        thread.start()
+        return thread
+
+    def _accept(self, listener: Listener) -> None:
+        while not self._stopping.is_set():
+            try:
+                connection = listener.accept()
+            except OSError:
+                return
+            self._begin(self._serve, connection, name=f"{self.worker.id}: {connection.peer}")
+
+    # -- one connection ----------------------------------------------------------------------------
+
+    def _serve(self, connection: Connection) -> None:
+        self._connections.add(connection)
+        session = None
+        try:
+            session = self._greet(connection)
+            if session is not None:
+                self._converse(connection, session)
+        except OSError as error:
+            logger.info("%s: the connection to %s ended: %s", self.worker.id, connection.peer, error)
+            if isinstance(error, ProtocolError):
+                self._audit("frame", session.user if session else None, connection.peer, False, str(error))
+        finally:
+            connection.close()
+            self._connections.discard(connection)
+            if session is not None and session.connection is connection:
+                session.connection = None
+                session.last_heard = time.monotonic()
+
+    def _converse(self, connection: Connection, session: ServerSession) -> None:
+        assembly = frames.Assembly(self._settings_of(session.user).max_message)
+        while not self._stopping.is_set() and session.connection is connection and not session.ended:
+            try:
+                frame = connection.receive(timeout=3 * self.settings.heartbeat)
+            except TimeoutError:
+                logger.info("%s: %s has been silent for too long", self.worker.id, connection.peer)
+                return
+            session.last_heard = time.monotonic()
+            head, payload = frames.decode(frame)
+            del frame
+            if head.kind == Kind.HEARTBEAT:
+                with session.lock:
+                    session.note_confirmed(head.confirmed)
+                    answer = session.heartbeat()
+                self._send(connection, *answer)
+            elif head.kind in (Kind.COMMANDS, Kind.CHUNK):
+                whole = assembly.take(head, payload)
+                del payload
+                if whole is not None:
+                    self._execute(connection, session, head, whole)
+            elif head.kind == Kind.GOODBYE:
+                self._end(session, "said goodbye")
+                self._send(connection, Head(Kind.GOODBYE, confirmed=session.executed), [])
+                return
+            else:
+                raise ProtocolError(f"A client sent a frame of kind {head.kind} in the middle of a session.")
+
+    def _execute(
+        self, connection: Connection, session: ServerSession, head: Head, payload: memoryview
+    ) -> None:
+        with session.lock:
+            if session.connection is not connection or session.ended:
+                return
+            session.note_confirmed(head.confirmed)
+            for answer, parts in session.execute(head, payload):
+                self._send(connection, answer, parts)
+        self.commands_executed += head.count
+
+    def _send(self, connection: Connection, head: Head, payload: list[Any]) -> None:
+        for part_head, part in frames.in_chunks(head, payload, _CHUNK_BYTES):
+            connection.send(frames.encode(part_head, part))
+
+    # -- greetings ---------------------------------------------------------------------------------
+
+    def _greet(self, connection: Connection) -> ServerSession | None:
+        head, payload = frames.decode(connection.receive(timeout=10.0))
+        if head.kind != Kind.HELLO:
+            raise ProtocolError(f"A connection began with a frame of kind {head.kind}, not with a greeting.")
+        user: str | None = None
+        try:
+            hello: handshake.Hello = handshake.decode(payload, handshake.Hello)
+            self._check_hello(hello)
+            user = self._authenticate(hello, connection)
+            return self._admit(hello, connection, user)
+        except (ProtocolError, ConnectionRefusedByWorkerError, AuthenticationError, PermissionDeniedError) as error:
+            self._audit("connect", user, connection.peer, False, str(error))
+            refusal = handshake.Refusal(type(error).__name__, str(error))
+            self._send(connection, Head(Kind.REFUSAL), [handshake.encode(refusal)])
+            return None
+
+    def _check_hello(self, hello: handshake.Hello) -> None:
+        if hello.protocol != handshake.PROTOCOL:
+            raise ConnectionRefusedByWorkerError(
+                f"The worker speaks version {handshake.PROTOCOL} of the protocol, the client version "
+                f"{hello.protocol}. Update the older one."
+            )
+        if hello.expects is not None and hello.expects != self.worker.id:
+            raise ConnectionRefusedByWorkerError(
+                f"The worker at this address is {self.worker.id!r}, not {hello.expects!r}. Check the address, or leave "
+                "out the id."
+            )
+
+    def _admit(
+        self, hello: handshake.Hello, connection: Connection, user: str | None
+    ) -> ServerSession | None:
+        session = self._sessions.get(hello.session) if hello.session is not None else None
+        if session is not None and not session.ended and _is_same_user(session, user):
+            return self._resume(session, hello, connection)
+        session = self._new_session(hello, user)
+        self._audit("connect", session.user, connection.peer, True, hello.client)
+        session.connection = connection
+        self._send(connection, Head(Kind.WELCOME), [self._welcome(session, is_new=True)])
+        return session
+
+    def _resume(
+        self, session: ServerSession, hello: handshake.Hello, connection: Connection
+    ) -> ServerSession | None:
+        """Continue a session on a new connection. Its old one, if it still runs, ends first."""
+        old = session.connection
+        if old is not None:
+            old.close()
+        with session.lock:
+            if session.ended:
+                return None
+            session.connection = connection
+            session.last_heard = time.monotonic()
+            session.note_confirmed(hello.confirmed)
+            self._send(connection, Head(Kind.WELCOME), [self._welcome(session, is_new=False)])
+            for head, payload in session.unconfirmed_replies():
+                self._send(connection, head, payload)
+        return session
+
+    def _new_session(self, hello: handshake.Hello, user: str | None) -> ServerSession:
+        settings = self._settings_of(user)
+        with self._table:
+            if len(self._sessions) >= self.settings.max_sessions:
+                raise ConnectionRefusedByWorkerError(
+                    f"The worker {self.worker.id!r} has {len(self._sessions)} sessions, as many as it takes. Try later."
+                )
+            of_user = sum(_is_same_user(session, user) for session in self._sessions.values())
+            if user is not None and of_user >= settings.max_sessions_per_user:
+                raise ConnectionRefusedByWorkerError(
+                    f"User {user!r} has {of_user} sessions with the worker {self.worker.id!r}, as many as one may have. "
+                    "Close some (client.close()); those that vanished end by themselves."
+                )
+            limits = replace(serde.Limits(), max_bytes=settings.max_message)
+            compression = serde.choose_compression(hello.compressions)
+            made = ServerSession(self.worker, user or "", self._turn, limits, compression)
+            made.is_anonymous = user is None
+            if user is None:
+                made.user = f"{ANONYMOUS}{made.id[:16]}"
+            self._sessions[made.id] = made
+        return made
+
+    def _welcome(self, session: ServerSession, is_new: bool) -> bytes:
+        return handshake.encode(
+            handshake.Welcome(
+                handshake.PROTOCOL,
+                self.worker.id,
+                self.instance,
+                session.id,
+                is_new,
+                session.executed,
+                session.user,
+                self.settings.heartbeat,
+                self._settings_of(session.user).max_message,
+                serde.available_compressions(),
+            )
+        )
+
+    def _settings_of(self, user: str | None) -> ServerSettings:
+        return self.settings if user is None else self._rules(user, self.settings)
+
+    # -- what has vanished -------------------------------------------------------------------------
+
+    def _all_sessions(self) -> list[ServerSession]:
+        with self._table:
+            return list(self._sessions.values())
+
+    def _end(self, session: ServerSession, why: str) -> None:
+        with self._table:
+            self._sessions.pop(session.id, None)
+        freed = session.end(self._keeps)
+        logger.info("%s: the session of %s %s; %d objects were freed", self.worker.id, session.user, why, freed)
+
+    def _watch(self) -> None:
+        """Every now and then: end vanished sessions, stop those that run too long, show that we live."""
+        pause = max(0.02, min(self.settings.heartbeat, self.settings.grace or 1.0) / 4)
+        while not self._stopping.wait(pause):
+            now = time.monotonic()
+            for session in self._all_sessions():
+                try:
+                    self._look_after(session, now)
+                except OSError:
+                    pass  # its own thread finds out
+                except SyftError:
+                    logger.exception("%s: while looking after a session", self.worker.id)
+
+    def _look_after(self, session: ServerSession, now: float) -> None:
+        connection, running = session.connection, session.running
+        if connection is None and running is None:
+            if now - session.last_heard > self.settings.grace:
+                self._end(session, f"has been away for more than {self.settings.grace:g} s")
+            return
+        if running is None or connection is None:
+            return
+        began, message = running
+        most = self._settings_of(session.user).seconds_per_operation
+        if most is not None and now - began > most:
+            # torch cannot be interrupted; what the operation makes is freed with the session, when it is done.
+            reason = f"{_named(message)} ran for more than {most:g} s"
+            self._audit("operation", session.user, connection.peer, False, reason)
+            session.ended = True
+            connection.close()
+            self._begin(self._end, session, reason, name=f"{self.worker.id}: ending")
+        elif now - began > self.settings.heartbeat / 2:
+            self._send(connection, *session.heartbeat())
+
+    def status(self) -> dict[str, Any]:
+        """Numbers about the server, for its owner and for whoever asks."""
+        sessions = self._all_sessions()
+        return {
+            "sessions": len(sessions),
+            "connections": sum(session.connection is not None for session in sessions),
+            "commands": self.commands_executed,
+            "uptime": time.time() - self.began,
+        }
+
+
+#: How the names of those begin who have none; nobody can be given such a name.
+ANONYMOUS = "anonymous:"
+
+
+def _is_same_user(session: ServerSession, user: str | None) -> bool:
+    return session.is_anonymous if user is None else session.user == user
+
+
+def _named(message: Any) -> str:
+    return str(getattr(message, "cmd_name", None) or type(message).__name__)[:100]

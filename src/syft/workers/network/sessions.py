@@ -1,0 +1,212 @@
+"""`ServerSession`: the server's end of a session. No I/O: frames in, frames out.
+
+See NOTE [Neither lost nor twice].
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from syft import serde
+from syft.core.chain import Wrapper
+from syft.exceptions import ProtocolError
+from syft.messaging.message import ObjectMessage, PointersGoneMessage
+from syft.serde.errors import SerdeError
+from syft.tensors.pointer import PointerTensor
+from syft.workers.caller import speaking_for
+from syft.workers.network import frames, turn
+from syft.workers.network.frames import Head, Kind
+
+_CONFIRM_COMMANDS = 1_024
+_MAX_REPLIES = 1_024
+_OWNED_SLACK = 1_024
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a command that waits is answered."""
+
+    number: int
+    flags: int
+    failed: int
+    payload: list[Any]
+
+
+class ServerSession:
+    """What a worker knows of one client: how far it came, what it was told, what it holds.
+
+    user      the name that was proved, or one made up for this session
+    limits    what a frame of this user may ask for
+    """
+
+    def __init__(
+        self, worker: Any, user: str, worker_turn: threading.Lock, limits: serde.Limits, compression: str | None
+    ) -> None:
+        self.id = secrets.token_hex(16)
+        self.worker, self.user, self.limits = worker, user, limits
+        self.compression = compression
+        self._turn = worker_turn
+        self.lock = threading.Lock()
+        self.connection: Any = None
+        self.executed = 0
+        self._confirmed_to_client = 0
+        self._replies: deque[Reply] = deque()
+        self._failure: tuple[int, Exception] | None = None
+        self._owned: set[Any] = set()
+        self.began = time.time()
+        self.last_heard = time.monotonic()
+        #: When the command that is running began, and what it is; None: nothing is running.
+        self.running: tuple[float, Any] | None = None
+        self.ended = False
+        self.is_anonymous = False
+
+    # -- commands ----------------------------------------------------------------------------------
+
+    def execute(self, head: Head, payload: memoryview) -> Iterator[tuple[Head, list[Any]]]:
+        """Run the commands of a frame and yield the frames to answer. Called with `lock` held."""
+        last = head.number + head.count - 1
+        if not head.count:
+            raise ProtocolError("A frame of commands holds none.")
+        if last <= self.executed:
+            yield from self._repeat(head, last)
+            return
+        if head.number != self.executed + 1:
+            raise ProtocolError(f"Command {head.number} arrived where {self.executed + 1} was due.")
+        waits = bool(head.flags & frames.WAITS)
+        reply = self._run_all(self._messages(head, payload), head, waits)
+        self.executed = last
+        if reply is not None:
+            self._replies.append(reply)
+            if len(self._replies) > _MAX_REPLIES:
+                raise ProtocolError(f"More than {_MAX_REPLIES} replies have not been confirmed.")
+            yield self._reply_frame(reply)
+        elif head.flags & frames.CONFIRM or self.executed - self._confirmed_to_client > _CONFIRM_COMMANDS:
+            yield self.confirmation()
+
+    def _messages(self, head: Head, payload: memoryview) -> list[Any]:
+        try:
+            messages = serde.deserialize_batch(payload, self.worker, limits=self.limits, take_over=True)
+            if len(messages) != head.count:
+                raise SerdeError(f"{head.count} commands were announced, and {len(messages)} are here.")
+        except SerdeError as error:
+            return [error] * head.count
+        return messages
+
+    def _run_all(self, messages: list[Any], head: Head, waits: bool) -> Reply | None:
+        reply = None
+        number = head.number
+        with turn.taken(self._turn), speaking_for(self.user):
+            for message in messages:
+                is_asked = waits and number == head.number + head.count - 1
+                if is_asked and self._failure is not None:
+                    failed, error = self._failure
+                    self._failure = None
+                    reply = Reply(number, frames.FAILED_EARLIER, failed, self._written(error))
+                else:
+                    try:
+                        answer = self._run(message)
+                        if is_asked:
+                            reply = self._reply(number, answer)
+                    except Exception as error:  # noqa: BLE001  (every error comes back as itself)
+                        if is_asked:
+                            reply = Reply(number, frames.FAILED, 0, self._written(error))
+                        elif self._failure is None:
+                            self._failure = number, error
+                number += 1
+        self.running = None
+        return reply
+
+    def _run(self, message: Any) -> Any:
+        if isinstance(message, Exception):
+            raise message
+        self.running = time.monotonic(), message
+        if type(message) is PointersGoneMessage:
+            # Nobody lets go of what they never held.
+            message = PointersGoneMessage(tuple([i for i in message.ids if i in self._owned]))
+        answer = self.worker.recv_msg(message)
+        self._note_ownership(message, answer)
+        return answer
+
+    def _reply(self, number: int, value: Any) -> Reply:
+        reply = Reply(number, 0, 0, self._written(value))
+        if type(value) is Wrapper and isinstance(value.child, PointerTensor):
+            value.child.garbage_collect_data = False  # whoever gets a pointer gets the duty to delete
+        return reply
+
+    def _written(self, value: Any) -> list[Any]:
+        return serde.serialize_frames(value, self.worker, self.compression)
+
+    def _repeat(self, head: Head, last: int) -> Iterator[tuple[Head, list[Any]]]:
+        """A frame that came before: it is answered as it was, and not run."""
+        found = next((reply for reply in self._replies if reply.number == last), None)
+        yield self.confirmation() if found is None else self._reply_frame(found)
+
+    # -- frames ------------------------------------------------------------------------------------
+
+    def _reply_frame(self, reply: Reply) -> tuple[Head, list[Any]]:
+        head = self._head(Kind.REPLY)._replace(number=reply.number, flags=reply.flags)
+        return head._replace(failed=reply.failed or head.failed), reply.payload
+
+    def confirmation(self) -> tuple[Head, list[Any]]:
+        return self._head(Kind.CONFIRMATION), []
+
+    def heartbeat(self) -> tuple[Head, list[Any]]:
+        return self._head(Kind.HEARTBEAT), []
+
+    def _head(self, kind: Kind) -> Head:
+        executed = self._confirmed_to_client = self.executed
+        return Head(kind, confirmed=executed, failed=0 if self._failure is None else self._failure[0])
+
+    def note_confirmed(self, reply_number: int) -> None:
+        """The client has these replies."""
+        while self._replies and self._replies[0].number <= reply_number:
+            self._replies.popleft()
+
+    def unconfirmed_replies(self) -> list[tuple[Head, list[Any]]]:
+        return [self._reply_frame(reply) for reply in self._replies]
+
+    # -- what the client holds ---------------------------------------------------------------------
+
+    def _note_ownership(self, message: Any, answer: Any) -> None:
+        owned = self._owned
+        if type(message) is PointersGoneMessage:
+            owned.difference_update([i for i in message.ids if i not in self.worker._stored])
+            return
+        if type(message) is ObjectMessage:
+            owned.add(message.object.id if message.id is None else message.id)
+        for ids in (getattr(message, "return_ids", ()), _ids_in(answer)):
+            owned.update(ids)
+        for name in ("return_id", "handle"):
+            obj_id = getattr(message, name, None)
+            if obj_id is not None:
+                owned.add(obj_id)
+        if len(owned) > 2 * len(self.worker._stored) + _OWNED_SLACK:
+            owned.intersection_update(self.worker._stored)
+
+    def end(self, keeps: Callable[[Any, Any], bool]) -> int:
+        """Free what the client held, except what `keeps(id, object)` says to keep; returns how many went."""
+        self.ended = True
+        freed = 0
+        with turn.taken(self._turn), speaking_for(self.user):
+            stored = self.worker._stored
+            for obj_id in self._owned:
+                if obj_id in stored and not keeps(obj_id, stored[obj_id]):
+                    self.worker.force_rm_obj(obj_id)
+                    freed += 1
+        self._owned.clear()
+        self._replies.clear()
+        self._failure = None
+        return freed
+
+
+def _ids_in(answer: Any) -> tuple[Any, ...]:
+    """The ids that a worker has chosen itself, from its answer `(ids, metadata)`."""
+    if type(answer) is tuple and len(answer) == 2 and type(answer[0]) is tuple:
+        return answer[0]
+    return ()

@@ -1,0 +1,311 @@
+"""How much each user holds on a worker, and the refusal to hold more.
+
+    Quotas     objects and bytes per user, as plain counts: charge, release
+    Holdings   which user holds which object, and what memory is behind it; keeps the counts true
+
+NOTE [Who pays for memory]
+Several objects may share memory: a view, an alias. Memory is paid for once, by the user who held it first,
+until nobody holds it; if they let go while others still hold it, the next holder pays. So a view of the owner's
+data costs nothing, and a small view that keeps a large tensor alive costs what it keeps alive.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from syft.core.chain import Wrapper
+from syft.exceptions import QuotaExceededError
+from syft.workers.abstract import AbstractWorker
+
+User = str | None  #: None: somebody who proved no name
+#: Holds what the owner of the worker put there. No user has this name, see syft.identity.names.
+OWNER = ""
+
+
+class Quota(NamedTuple):
+    """What a user may hold; None: no limit."""
+
+    max_objects: int | None = None
+    max_bytes: int | None = None
+
+
+UNLIMITED = Quota()
+
+
+class Usage(NamedTuple):
+    """What a user holds."""
+
+    objects: int = 0
+    bytes: int = 0
+
+
+class Quotas:
+    """Counts of objects and bytes per user. Every call is O(1), and any thread may make it."""
+
+    def __init__(self, quota_of: Callable[[User], Quota] = lambda _user: UNLIMITED) -> None:
+        self._quota_of = quota_of
+        self._used: dict[User, Usage] = {}
+        self._lock = threading.Lock()
+
+    def charge(self, user: User, nbytes: int, count: int = 1, *, enforced: bool = True) -> None:
+        """Note that a user holds so much more. !! QuotaExceededError if that is too much; nothing is noted then"""
+        quota = self._quota_of(user) if enforced else UNLIMITED
+        with self._lock:
+            used = self._used.get(user, Usage())
+            new = Usage(used.objects + count, used.bytes + nbytes)
+            if quota.max_objects is not None and count > 0 and new.objects > quota.max_objects:
+                raise QuotaExceededError(
+                    f"{_named(user)} holds {used.objects} objects on this worker, and {quota.max_objects} is the most "
+                    "the owner allows. Drop pointers that are not needed any more, or ask the owner for more."
+                )
+            if quota.max_bytes is not None and nbytes > 0 and new.bytes > quota.max_bytes:
+                raise QuotaExceededError(
+                    f"{_named(user)} holds {used.bytes} bytes on this worker and asked to keep {nbytes} more, and "
+                    f"{quota.max_bytes} is the most the owner allows. Drop pointers that are not needed any more, work "
+                    "on smaller batches, or ask the owner for more."
+                )
+            self._put(user, new)
+
+    def release(self, user: User, nbytes: int, count: int = 1) -> None:
+        """Note that a user holds so much less."""
+        with self._lock:
+            used = self._used.get(user, Usage())
+            if count > used.objects or nbytes > used.bytes:
+                raise ValueError(
+                    f"release() was called with {count} objects and {nbytes} bytes for {_named(user)}, who holds "
+                    f"{used.objects} and {used.bytes}. Release what was charged, once."
+                )
+            self._put(user, Usage(used.objects - count, used.bytes - nbytes))
+
+    def usage(self, user: User) -> Usage:
+        with self._lock:
+            return self._used.get(user, Usage())
+
+    def users(self) -> dict[User, Usage]:
+        """What everybody holds who holds something."""
+        with self._lock:
+            return dict(self._used)
+
+    def _put(self, user: User, used: Usage) -> None:
+        if used == Usage():
+            self._used.pop(user, None)
+        else:
+            self._used[user] = used
+
+
+# -- objects and the memory behind them ------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Block:
+    """A piece of memory, who pays for it, how many objects of each user it is behind, and which these are."""
+
+    nbytes: int
+    payer: User
+    storage: torch.UntypedStorage  # held, so that its address is not given to another
+    holders: dict[User, int] = field(default_factory=dict)
+    ids: set[Any] = field(default_factory=set)
+
+
+class _Held(NamedTuple):
+    user: User
+    own_bytes: int  # what is no shared memory: text, numbers
+    blocks: tuple[Any, ...]
+
+
+class Holdings:
+    """Which user holds which object. The counts in `quotas`, which are its own, follow.
+
+    An object may be dropped at any moment, also by the finalizer of a pointer that runs while this very
+    thread is noting something: then it is dropped right after.
+    """
+
+    def __init__(self, quotas: Quotas) -> None:
+        self.quotas = quotas
+        self._held: dict[Any, _Held] = {}
+        self._blocks: dict[Any, _Block] = {}
+        #: Objects that are no plain tensors: what they hold may change while they are held.
+        self._opaque: set[Any] = set()
+        self._waiting_drops: deque[Any] = deque()
+        self._lock = threading.Lock()
+        self._noting = _Noting(self)
+
+    def hold(self, obj_id: Any, obj: Any, user: User) -> None:
+        """Note that `user` holds an object under this id, in place of what was there. !! QuotaExceededError
+
+        When it is refused, everything is as it was.
+        """
+        own_bytes, blocks = _memory_of(obj)
+        with self._noting:
+            before = self._held.get(obj_id)
+            is_new = before is None or before.user != user
+            # The new is charged before the old is let go, so that a refusal changes nothing.
+            self._take(obj_id, user, own_bytes, blocks, int(is_new))
+            if before is not None:
+                self._let_go(obj_id, before, int(is_new))
+            (self._opaque.discard if type(obj) is torch.Tensor else self._opaque.add)(obj_id)
+
+    def _take(self, obj_id: Any, user: User, own_bytes: int, blocks: _Storages, count: int) -> None:
+        new = [(key, storage.nbytes(), storage) for key, storage in blocks.items() if key not in self._blocks]
+        self.quotas.charge(user, own_bytes + sum(nbytes for _key, nbytes, _storage in new), count)
+        for key, nbytes, storage in new:
+            self._blocks[key] = _Block(nbytes, user, storage)
+        for key in blocks:
+            block = self._blocks[key]
+            block.holders[user] = block.holders.get(user, 0) + 1
+            block.ids.add(obj_id)
+        self._held[obj_id] = _Held(user, own_bytes, tuple(blocks))
+
+    def drop(self, obj_id: Any) -> None:
+        """Note that an object is gone."""
+        self._waiting_drops.append(obj_id)
+        self._run_drops()
+
+    def _run_drops(self) -> None:
+        """Whoever holds the lock does this after giving it back, so that no drop is left waiting."""
+        while self._waiting_drops and self._lock.acquire(blocking=False):
+            try:
+                self._carry_out_drops()
+            finally:
+                self._lock.release()
+
+    def _carry_out_drops(self) -> None:
+        while self._waiting_drops:
+            obj_id = self._waiting_drops.popleft()
+            held = self._held.pop(obj_id, None)
+            if held is not None:
+                self._opaque.discard(obj_id)
+                self._let_go(obj_id, held, 1)
+
+    def _let_go(self, obj_id: Any, held: _Held, count: int) -> None:
+        freed = held.own_bytes
+        now = self._held.get(obj_id)
+        for key in held.blocks:
+            block = self._blocks[key]
+            if now is None or key not in now.blocks:
+                block.ids.discard(obj_id)
+            left = block.holders[held.user] - 1
+            if left:
+                block.holders[held.user] = left
+                continue
+            del block.holders[held.user]
+            if block.payer == held.user:
+                freed += block.nbytes
+                self._pass_on(key, block)
+        self.quotas.release(held.user, freed, count)
+
+    def _pass_on(self, key: Any, block: _Block) -> None:
+        """The payer has let go: the next holder pays, or the memory is nobody's."""
+        if not block.holders:
+            del self._blocks[key]
+            return
+        block.payer = next(iter(block.holders))
+        # NB: above their quota, if need be: it is theirs already, and they can only let go of it.
+        self.quotas.charge(block.payer, block.nbytes, 0, enforced=False)
+
+    def clear(self) -> None:
+        """Note that everything is gone."""
+        self._waiting_drops.extend(list(self._held))
+        self._run_drops()
+
+    def is_held(self, obj_id: Any) -> bool:
+        return obj_id in self._held
+
+    def holder_of(self, obj_id: Any) -> User:
+        """The user who brought or computed an object; None also for objects that nobody was noted for."""
+        held = self._held.get(obj_id)
+        return None if held is None else held.user
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def may_share(self, addresses: Iterable[Any]) -> set[Any]:
+        """The ids of all objects that may share this memory, which is named as `torch.UntypedStorage._cdata` does."""
+        found = set(self._opaque)
+        for address in addresses:
+            block = self._blocks.get(address)
+            if block is not None:
+                found |= block.ids
+        return found
+
+    def held_by(self, user: User) -> list[Any]:
+        """The ids of what a user holds, e.g. to free it when they are gone."""
+        with self._noting:
+            return [obj_id for obj_id, held in self._held.items() if held.user == user]
+
+
+class _Noting:
+    """Inside, the notes of some holdings are this thread's, and up to date."""
+
+    __slots__ = ("_holdings",)
+
+    def __init__(self, holdings: Holdings) -> None:
+        self._holdings = holdings
+
+    def __enter__(self) -> None:
+        self._holdings._lock.acquire()
+        self._holdings._carry_out_drops()
+
+    def __exit__(self, *_exception: object) -> None:
+        self._holdings._lock.release()
+        self._holdings._run_drops()
+
+
+_Storages = dict[Any, torch.UntypedStorage]
+
+
+def _memory_of(obj: Any) -> tuple[int, _Storages]:
+    """Bytes of its own, and the pieces of memory behind an object, by their identity."""
+    own_bytes = 0
+    blocks: _Storages = {}
+    seen: set[int] = set()
+    waiting = [obj]
+    while waiting:
+        part = waiting.pop()
+        if type(part) is Wrapper:
+            waiting.append(part.child)
+        elif isinstance(part, torch.Tensor):
+            if part.layout is torch.strided:
+                storage = part.untyped_storage()
+                blocks[storage._cdata] = storage
+        elif isinstance(part, np.ndarray):
+            own_bytes += part.nbytes
+        elif isinstance(part, (str, bytes, bytearray)):
+            own_bytes += len(part)
+        elif id(part) not in seen:
+            seen.add(id(part))
+            own_bytes += _SMALL
+            waiting.extend(_inside(part))
+    return own_bytes, blocks
+
+
+def _inside(obj: Any) -> Iterable[Any]:
+    """What an object holds. Pointers, workers and classes hold nothing of the user's."""
+    if isinstance(obj, (type, AbstractWorker)) or getattr(obj, "id_at_location", None) is not None:
+        return ()
+    if isinstance(obj, Mapping):
+        return (*obj.keys(), *obj.values())
+    if isinstance(obj, (list, tuple, set, frozenset)):
+        return obj
+    if hasattr(obj, "held_tensors"):
+        held: Iterable[Any] = obj.held_tensors()
+        return held
+    return tuple(getattr(obj, "__dict__", {}).values())
+
+
+#: What is charged for an object itself, beside the tensors and texts it holds.
+_SMALL = 16
+
+
+def _named(user: User) -> str:
+    return "Somebody who gave no user name" if user is None else f"User {user!r}"

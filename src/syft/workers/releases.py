@@ -1,0 +1,97 @@
+"""What a worker offers about private data: budgets for its owner, releases for everybody else.
+
+The names only. What they do is added to `OWNER_CALLS` and to the table of handlers by the room `dp`, which
+stands above this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from syft.core.chain import Wrapper
+from syft.core.session import session
+from syft.messaging.message import BudgetMessage, ReleaseMessage
+
+#: name -> what the owner of a worker calls on it, in the process of the worker
+OWNER_CALLS: dict[str, Callable[..., Any]] = {}
+
+
+class ReleasingWorker:
+    """The part of a worker that is about releases."""
+
+    # -- the owner ---------------------------------------------------------------------------------
+
+    def keep_budgets(self, book: Any) -> None:
+        """Keep what is spent in a file: a `BudgetBook`, or the path of one. Without, it ends with the process."""
+        OWNER_CALLS["keep_budgets"](self, book)
+
+    def set_budget(
+        self,
+        *,
+        dataset: Any,
+        epsilon: float,
+        delta: float = 0.0,
+        user: str | None = None,
+        together: bool = False,
+        name: str | None = None,
+        max_records_per_person: int | None = None,
+    ) -> str:
+        """Allow releases of a private data set, up to (epsilon, delta); returns the name it is kept under.
+
+        dataset   a pointer to here, an id, or a tag (then every private object with that tag)
+        user      whose budget; None: of every user who has none of their own, each for themselves
+        together  instead, what all users may spend together, who may collude
+        name      what the budget is kept under, over restarts; the tag without, or the only tag there is
+        max_records_per_person   how many records (of dimension 0) one person may have; 1 unless told before
+
+        Called again, it changes the limit. What was spent stays spent.
+        """
+        name = OWNER_CALLS["set_budget"](
+            self, dataset, epsilon, delta, user, together, name, max_records_per_person
+        )
+        return str(name)
+
+    # -- everybody ---------------------------------------------------------------------------------
+
+    def release(
+        self,
+        pointer: Any,
+        mechanism: str,
+        epsilon: float | None = None,
+        delta: float = 0.0,
+        user: str | None = None,
+        **options: Any,
+    ) -> Any:
+        """A statistic of private data here, with noise, paid for from the user's budget.
+
+        The mechanisms and their options are listed in syft.dp.release_mechanisms. !! BudgetExceededError when it
+        costs more than is left; nothing was charged then.
+        """
+        message = ReleaseMessage(
+            _id_of(pointer, self), mechanism, 0.0 if epsilon is None else epsilon, delta, options, user
+        )
+        return session.require_local_worker().send_msg(message, self)
+
+    def budget(self, user: str | None, dataset: Any) -> Any:
+        """What a user has spent on a data set (a name, a pointer or an id), what is left, and for what."""
+        message = BudgetMessage(dataset if isinstance(dataset, str) else _id_of(dataset, self), user)
+        return session.require_local_worker().send_msg(message, self)
+
+
+def _id_of(pointer: Any, worker: Any) -> Any:
+    node = pointer.child if type(pointer) is Wrapper else pointer
+    at = getattr(node, "id_at_location", None)
+    if at is None:
+        if isinstance(pointer, (int, str)):
+            return pointer
+        raise TypeError(
+            f"A data set is named by a pointer to worker {worker.id!r} or by an id, not by a "
+            f"{type(pointer).__name__}. Send it first, as private: x.private_tensor(allowed_users=...).send(worker)."
+        )
+    if node.location.id != worker.id:
+        raise ValueError(
+            f"The pointer is to worker {node.location.id!r}, and worker {worker.id!r} was asked. Ask the worker "
+            "that has the data: pointer.location."
+        )
+    return at

@@ -1,0 +1,70 @@
+"""`TrainsHere`: the documented way to train on data that a worker's owner offers.
+
+`add_dataset` is the owner's, on their side; `fit` and `evaluate` are anybody's, and travel as messages. What a
+worker does with those is the room of federated learning's, which leaves the maker of its part in `EXTENSIONS`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from syft.core.session import session
+from syft.messaging.message import EvaluateMessage, FitMessage
+
+#: What upper rooms keep for a worker: name -> function that makes it, called once per worker.
+EXTENSIONS: dict[str, Callable[[], Any]] = {}
+
+
+class TrainsHere:
+    """Methods of workers."""
+
+    _attached: dict[str, Any]
+
+    def extension(self, name: str) -> Any:
+        """What an upper room keeps for this worker; made when it is first asked for."""
+        if name not in self._attached:
+            self._attached[name] = EXTENSIONS[name]()
+        return self._attached[name]
+
+    def add_dataset(self, dataset: Any, key: str, allowed_users: Iterable[str] | None = None) -> None:
+        """Offer a data set for training under a name. For the owner of this worker, where it runs.
+
+        Whoever may train on it gets models and figures computed from it, and never the rows themselves.
+        `allowed_users` are those who may; without it everybody whom the worker serves.
+        """
+        self.extension("federated_client").add_dataset(dataset, key, allowed_users)
+
+    def remove_dataset(self, key: str) -> None:
+        """Offer it no longer; !! ValueError if it was not offered."""
+        self.extension("federated_client").remove_dataset(key)
+
+    def fit(self, dataset_key: str, device: str = "cpu", user: str | None = None, **_options: Any) -> Any:
+        """Train there as the TrainConfig sent last says; returns the loss of the last batch.
+
+        The trained model stays there: fetch it with `train_config.get()`.
+        """
+        return session.require_local_worker().send_msg(FitMessage(dataset_key, device, user), self)
+
+    async def async_fit(
+        self, dataset_key: str, device: str = "cpu", user: str | None = None, **_options: Any
+    ) -> Any:
+        """`fit` for `await`: several workers train at the same time."""
+        return await asyncio.to_thread(self.fit, dataset_key, device, user)
+
+    def evaluate(
+        self,
+        dataset_key: str,
+        return_histograms: bool = False,
+        nr_bins: int = -1,
+        return_loss: bool = True,
+        return_raw_accuracy: bool = True,
+        device: str = "cpu",
+        user: str | None = None,
+    ) -> dict[str, Any]:
+        """Evaluate the model of the TrainConfig sent last there; see `FederatedClient.evaluate`."""
+        message = EvaluateMessage(
+            dataset_key, return_histograms, nr_bins, return_loss, return_raw_accuracy, device, user
+        )
+        return session.require_local_worker().send_msg(message, self)  # type: ignore[no-any-return]

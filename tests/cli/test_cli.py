@@ -1,0 +1,227 @@
+"""The `syft` command, as people type it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import syft as sy
+from syft.cli import main
+from syft.exceptions import GetNotPermittedError
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def quiet_log() -> Iterator[None]:
+    """What the command does to the log ends with the test."""
+    log = logging.getLogger("syft")
+    before = log.handlers[:], log.level
+    yield
+    log.handlers[:], log.level = before
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    status = main(arguments)
+    out, err = capsys.readouterr()
+    return status, out, " ".join(err.split())
+
+
+def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = run(capsys, "worker", "--help")
+    assert status == 0
+    assert "syft cert make" in out and "syft token new" in out and "--policy" in out
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "version") == (
+        0,
+        f"resyft {sy.__version__}, torch {torch.__version__}, Python {sys.version.split()[0]}\n",
+        "",
+    )
+    assert run(capsys, "version", "--short")[1].strip() == sy.__version__
+
+
+def test_certificates_are_made_and_not_overwritten(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = run(capsys, "cert", "make", "--host", "hospital.example")
+    assert status == 0 and "certificates/server.pem" in out
+    key = here / "certificates" / "server.key"
+    assert key.stat().st_mode & 0o777 == 0o600
+    before = key.read_bytes()
+    status, _, err = run(capsys, "cert", "make")
+    assert status == 1 and "server" in err and key.read_bytes() == before
+    assert run(capsys, "cert", "client", "ana")[0] == 0
+
+
+def test_tokens_are_made_and_taken_back(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from syft.exceptions import RevokedTokenError
+    from syft.identity.tokens import TokenVerifier
+
+    status, text, err = run(capsys, "token", "new", "ana", "--days", "2", "--worker", "hospital")
+    assert status == 0 and "for ana" in err
+    verifier = TokenVerifier.open(here / "tokens", "hospital")
+    assert verifier.verify(text.strip()).user == "ana"
+    assert run(capsys, "token", "revoke", text.strip())[0] == 0
+    with pytest.raises(RevokedTokenError):
+        verifier.verify(text.strip())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("worker", "--listen", "ws://0.0.0.0:0"), "TLS"),
+        (("worker", "--listen", "wss://127.0.0.1:0"), "syft cert"),
+        (("worker", "--listen", "pigeon://127.0.0.1:1"), "ws://"),
+        (("worker", "--data", "nowhere"), "nowhere"),
+        (("worker", "--policy", "nowhere.toml"), "nowhere.toml"),
+        (("worker", "--log-level", "loud"), "warning"),
+        (("worker", "--listen", "tcp://127.0.0.1:0", "--peer", "clinic"), "ID=ADDRESS"),
+        (("status", "tcp://127.0.0.1:1"), "cannot be reached"),
+        (("token", "revoke", "x"), "token.key"),
+    ],
+)
+def test_a_mistake_is_a_sentence(
+    here: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], says: str
+) -> None:
+    status, _, err = run(capsys, *arguments)
+    assert status == 1
+    assert says in err and "Traceback" not in err
+
+
+@pytest.fixture
+def start(here: Path) -> Iterator[Callable[..., tuple[Any, str]]]:
+    """`start("--id", "x")`: a `syft worker` process, and its address."""
+    running: list[subprocess.Popen[str]] = []
+
+    def begin(*arguments: str) -> tuple[Any, str]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "syft", "worker", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+        running.append(process)
+        assert process.stdout is not None and process.stderr is not None
+        line = process.stdout.readline()
+        found = re.search(r"at (\S+?),", line)
+        assert found, (line, process.stderr.read())
+        return process, found.group(1)
+
+    yield begin
+    for process in running:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+@pytest.mark.network
+def test_a_hospital_and_a_data_scientist(
+    here: Path, hook: Any, me: Any, start: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "data").mkdir()
+    (here / "data" / "patients.csv").write_text("age,pressure\n50,120\n60,130\n70,140\n")
+    (here / "policy.toml").write_text(
+        '[[data]]\ntags = ["#patients"]\nmay_get = ["ana"]\nmay_compute = ["ana", "eve"]\n'
+    )
+    assert run(capsys, "cert", "make")[0] == 0
+    tokens = {user: run(capsys, "token", "new", user)[1].strip() for user in ("ana", "eve")}
+    options = "--id hospital --data data --listen wss://localhost:0 --tokens tokens --policy policy.toml "
+    options += "--cert certificates/server.pem --key certificates/server.key --audit audit.jsonl --keep state"
+    process, address = start(*options.split())
+
+    status, out, _ = run(capsys, "status", address, "--ca", "certificates/ca.pem", "--token", tokens["ana"])
+    assert status == 0 and "hospital" in out and "ana" in out
+    status, out, _ = run(
+        capsys, "search", address, "#patients", "--ca", "certificates/ca.pem", "--token", tokens["ana"]
+    )
+    assert status == 0 and "#patients" in out and "(3, 2)" in out
+    status, _, err = run(capsys, "status", address, "--ca", "certificates/ca.pem", "--token", "junk")
+    assert status == 1 and "InvalidTokenError" in err
+    status, _, err = run(capsys, "status", address, "--token", tokens["ana"])
+    assert status == 1 and "certificate" in err
+
+    ana = sy.connect(address, "hospital", ca="certificates/ca.pem", token=tokens["ana"], auto_add=False)
+    (patients,) = ana.search("#patients")
+    assert patients.mean(0).get().tolist() == [60.0, 130.0]
+    torch.arange(3.0).tag("#mine").send(ana, garbage_collect_data=False)
+    ana.sync()
+    eve = sy.connect(address, ca="certificates/ca.pem", token=tokens["eve"], auto_add=False)
+    (patients,) = eve.search("#patients")
+    with pytest.raises(GetNotPermittedError, match="'eve'"):
+        patients.mean(0).get()
+    assert eve.search("#mine") == []
+    eve.close()
+
+    process.kill()
+    process.wait()
+    _, address = start(*options.split())
+    ana = sy.connect(address, "hospital", ca="certificates/ca.pem", token=tokens["ana"], auto_add=False)
+    (mine,) = ana.search("#mine")
+    assert mine.get().tolist() == [0.0, 1.0, 2.0]
+    ana.close()
+    refused = [json.loads(line) for line in (here / "audit.jsonl").read_text().splitlines()]
+    assert any(not line["granted"] and line["user"] == "eve" and line["action"] == "get" for line in refused)
+    assert any(not line["granted"] and line["action"] == "connect" for line in refused)
+
+
+@pytest.mark.network
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_in_good_order(start: Any, number: signal.Signals) -> None:
+    process, _ = start("--listen", "tcp://127.0.0.1:0", "--log-format", "json", "--log-level", "debug")
+    process.send_signal(number)
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 0
+    for line in err.splitlines():
+        json.loads(line)
+
+
+@pytest.mark.network
+def test_numbers_for_prometheus(hook: Any, me: Any) -> None:
+    import urllib.request
+
+    from syft.cli.metrics import serve_metrics
+
+    with sy.NetworkServerWorker(hook, "tcp://127.0.0.1:0", id="m", data=[torch.ones(4).tag("#x")]) as worker:
+        server = serve_metrics(worker, 0)
+        try:
+            with sy.connect(worker.address, auto_add=False) as client:
+                client.sync()
+                port = server.server_address[1]
+                said = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10).read().decode()
+        finally:
+            server.shutdown()
+            server.server_close()
+    assert "syft_objects 1.0" in said and "syft_bytes 16.0" in said and "syft_sessions 1.0" in said
+    assert re.search(r'syft_decisions_total\{granted="true"\} [1-9]', said)
+
+
+@pytest.mark.network
+def test_a_worker_in_a_process_of_its_own(hook: Any, me: Any) -> None:
+    x = torch.arange(6.0).tag("#x")
+    worker = sy.WebsocketServerWorker(hook, "127.0.0.1", 0, id="far", data=[x]).start(process=True)
+    try:
+        client = sy.WebsocketClientWorker(hook, "127.0.0.1", worker.port, id="far", auto_add=False)
+        (found,) = client.search("#x")
+        assert found.shape == (6,) and client.url == worker.address
+        y = torch.ones(2).send(client)
+        assert (y + y).get().tolist() == [2.0, 2.0]
+        del y
+        client.close()
+    finally:
+        worker.stop()

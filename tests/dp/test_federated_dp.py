@@ -1,0 +1,413 @@
+"""Privacy of whole clients: clipping bounds what one can do, the noise is as stated, epsilon belongs to the rounds."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from syft.dp.accounting import Accountant, Budget, BudgetExceededError, Gaussian
+from syft.dp.audit import epsilon_lower_bound
+from syft.dp.federated import AdaptiveClipping, ClientPrivacy, DistributedPrivacy, clipped_to_grid
+from syft.federated.secure_aggregation import MaskedSum, TooFewClientsError
+from syft.mpc.randomness import Stream
+
+dp = pytest.importorskip("dp_accounting")
+torch.set_num_threads(1)
+
+
+def stream(number: int = 0) -> Stream:
+    return Stream(number.to_bytes(16, "little"))
+
+
+def names(count: int) -> list[str]:
+    return [f"c{number:02}" for number in range(count)]
+
+
+# -- clipping --------------------------------------------------------------------------------------------
+
+
+@given(
+    st.lists(st.floats(allow_nan=False, allow_infinity=False, width=64), min_size=1, max_size=20),
+    st.floats(1e-3, 1e3),
+    st.integers(2, 30),
+)
+def test_a_clipped_update_is_on_the_grid_and_within_its_bound(
+    values: list[float], bound: float, fine: int
+) -> None:
+    step = 2.0 ** (math.frexp(bound)[1] - fine)
+    clipped = clipped_to_grid(torch.tensor(values, dtype=torch.float64), bound, step)
+    on_grid = [round(value / step) for value in clipped.tolist()]
+    assert [number * step for number in on_grid] == clipped.tolist()
+    assert sum(number * number for number in on_grid) * step * step <= bound * bound  # in integers
+
+
+def test_a_short_update_is_left_alone_and_a_long_one_keeps_its_direction() -> None:
+    privacy = ClientPrivacy(1.0, 1.0, clients=10)
+    short = torch.tensor([0.25, -0.5])
+    assert torch.equal(privacy.clip(short), short.double())
+    long = torch.tensor([30.0, -40.0])
+    torch.testing.assert_close(
+        privacy.clip(long), torch.tensor([0.6, -0.8], dtype=torch.float64), atol=1e-8, rtol=0
+    )
+    assert torch.equal(long, torch.tensor([30.0, -40.0]))
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_an_update_that_is_not_finite_adds_nothing(bad: float) -> None:
+    assert ClientPrivacy(1.0, 1.0, clients=2).clip(torch.tensor([1.0, bad])).tolist() == [0.0, 0.0]
+    huge = ClientPrivacy(1.0, 1.0, clients=2).clip(torch.tensor([1e300, 1e300], dtype=torch.float64))
+    assert float(huge.norm()) == pytest.approx(1.0)
+
+
+def test_sums_of_clipped_updates_do_not_depend_on_their_order() -> None:
+    privacy = ClientPrivacy(0.7, 1.0, clients=1000)
+    clipped = torch.stack([privacy.clip(torch.randn(5)) for _ in range(1000)])
+    assert torch.equal(clipped.sum(0), clipped.flip(0).sum(0))
+
+
+# -- central noise ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("adaptive", [None, AdaptiveClipping(count_noise=2.0)])
+def test_the_noise_has_its_standard_deviation(adaptive: AdaptiveClipping | None) -> None:
+    privacy = ClientPrivacy(0.5, 1.5, clients=10, adaptive=adaptive, stream=stream(1))
+    privacy.clip(torch.zeros(1))
+    released = privacy.noise(torch.full((40_000,), 3.0, dtype=torch.float64), 10)
+    expected = 1.5 if adaptive is None else (1.5**-2 - 4.0**-2) ** -0.5
+    assert float(released.std()) == pytest.approx(0.5 * expected, rel=0.02)
+    assert float(released.mean()) == pytest.approx(3.0, abs=0.02)
+    assert released.dtype == torch.float32  # of the updates
+
+
+@pytest.mark.parametrize("noise", [0.7, 1.0, 4.0])
+@pytest.mark.parametrize("rate", [0.01, 0.3, 1.0])
+@pytest.mark.parametrize("rounds", [1, 50])
+def test_epsilon_equals_dp_accounting(noise: float, rate: float, rounds: int) -> None:
+    from dp_accounting import rdp
+
+    privacy = ClientPrivacy(1.0, noise, clients=100, sampling_rate=rate)
+    for _ in range(rounds):
+        privacy.sample(names(50))
+        privacy.noise(torch.zeros(2), 3)
+        privacy.round_done()
+    event = dp.GaussianDpEvent(noise)
+    event = dp.PoissonSampledDpEvent(rate, event) if rate < 1 else event
+    expected = rdp.RdpAccountant().compose(event, rounds).get_epsilon(1e-5)
+    assert privacy.epsilon(1e-5) == pytest.approx(expected, rel=1e-9)
+    assert privacy.rounds == rounds
+
+
+def test_a_budget_lets_the_planned_rounds_pass_and_no_more() -> None:
+    privacy = ClientPrivacy.for_budget(1.0, epsilon=2.0, delta=1e-5, rounds=7, clients=100)
+    for _ in range(7):
+        privacy.noise(torch.zeros(2), 5)
+        privacy.round_done()
+    assert 1.9 < privacy.epsilon() <= 2.0
+    with pytest.raises(BudgetExceededError, match="budget is 2"):
+        privacy.noise(torch.zeros(2), 5)
+
+
+def test_rounds_that_an_earlier_run_released_are_counted() -> None:
+    """A trainer that resumes calls `round_done` once for each."""
+    resumed, whole = (ClientPrivacy(1.0, 1.0, clients=10) for _ in range(2))
+    for _ in range(3):
+        resumed.round_done()
+        whole.noise(torch.zeros(1), 2)
+        whole.round_done()
+    assert resumed.epsilon(1e-5) == whole.epsilon(1e-5) > 0
+    spent = ClientPrivacy(1.0, 1.0, clients=10, budget=Budget(1.0, 1e-5))
+    with pytest.raises(BudgetExceededError):
+        spent.round_done()
+
+
+def test_clients_are_drawn_each_on_its_own() -> None:
+    privacy = ClientPrivacy(1.0, 1.0, clients=2000, sampling_rate=0.3, stream=stream(2))
+    first, second = set(privacy.sample(names(2000))), set(privacy.sample(names(2000)))
+    assert 520 < len(first) < 680 and 130 < len(first & second) < 230
+    assert privacy.denominator == pytest.approx(600)
+    everybody = ClientPrivacy(1.0, 1.0, clients=5)
+    assert everybody.sample(names(5)) == names(5)
+
+
+def test_what_the_claim_does_not_cover_is_refused() -> None:
+    privacy = ClientPrivacy(1.0, 1.0, clients=3, sampling_rate=0.5)
+    with pytest.raises(ValueError, match=r"were not: draw them with sample\(\)"):
+        privacy.noise(torch.zeros(1), 1)
+    assert privacy.accountant.spent == {}
+    privacy.sample(names(3))
+    privacy.noise(torch.zeros(1), 1)
+    with pytest.raises(ValueError, match="twice in a round"):
+        privacy.noise(torch.zeros(1), 1)
+    with pytest.raises(ValueError, match="epsilon is computed for 3"):
+        privacy.sample(names(4))
+    with pytest.raises(ValueError, match="4 clients was given, and there are 3"):
+        ClientPrivacy(1.0, 1.0, clients=3).noise(torch.zeros(1), 4)
+    with pytest.raises(ValueError, match="needs a delta"):
+        privacy.epsilon()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        dict(clip_norm=0.0),
+        dict(clip_norm=math.nan),
+        dict(noise_multiplier=0.0),
+        dict(clients=0),
+        dict(sampling_rate=1.5),
+    ],
+)
+def test_a_wrong_argument_is_named(options: dict[str, Any]) -> None:
+    arguments = dict(clip_norm=1.0, noise_multiplier=1.0, clients=5) | options
+    with pytest.raises(ValueError, match=next(iter(options))):
+        ClientPrivacy(**arguments)
+
+
+# -- adaptive clipping -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("quantile", [0.3, 0.5, 0.8])
+def test_the_bound_finds_the_quantile_of_the_norms(quantile: float) -> None:
+    """Norms are uniform between 0 and 10, so the bound has to come to 10 * quantile."""
+    privacy = ClientPrivacy(
+        0.1, 0.5, clients=400, adaptive=AdaptiveClipping(quantile, 0.3, count_noise=5.0), stream=stream(3)
+    )
+    random = np.random.default_rng(0)
+    bounds = []
+    for _ in range(80):
+        for norm in random.uniform(0, 10, 400):
+            privacy.clip(torch.tensor([norm]))
+        privacy.noise(torch.zeros(1), 400)
+        privacy.round_done()
+        bounds.append(privacy.clip_norm)
+    assert np.mean(bounds[-20:]) == pytest.approx(10 * quantile, rel=0.1)
+
+
+def test_counts_are_paid_for_out_of_the_same_noise() -> None:
+    """Two Gaussians, on the update and on the count of sensitivity 1/2, compose to one of the stated multiplier."""
+    privacy = ClientPrivacy(1.0, 1.2, clients=100, adaptive=AdaptiveClipping(count_noise=3.0))
+    both = Accountant().compose(Gaussian(privacy.update_multiplier)).compose(Gaussian(2 * 3.0))
+    assert both.epsilon(1e-5) == pytest.approx(Accountant().compose(Gaussian(1.2)).epsilon(1e-5), rel=1e-9)
+    assert ClientPrivacy(1.0, 1.2, clients=100, adaptive=AdaptiveClipping()).count_noise == 5.0
+    with pytest.raises(ValueError, match=r"above 0\.6"):
+        ClientPrivacy(1.0, 1.2, clients=100, adaptive=AdaptiveClipping(count_noise=0.5))
+    with pytest.raises(ValueError, match="quantile"):
+        AdaptiveClipping(1.5)
+
+
+def test_one_round_moves_the_bound_by_its_learning_rate_at_most_and_a_failed_round_is_not_counted_twice() -> (
+    None
+):
+    privacy = ClientPrivacy(1.0, 0.5, clients=4, adaptive=AdaptiveClipping(0.5, 0.2, count_noise=1e-3 + 0.25))
+    for _ in range(2):  # the first fails on its way: no sum was made of its updates
+        for _ in range(4):
+            privacy.clip(torch.zeros(1))
+    privacy.noise(torch.zeros(1), 4)
+    assert privacy._counted == (4, 4)
+    privacy.round_done()
+    assert math.exp(-0.2) <= privacy.clip_norm <= math.exp(0.2)
+
+
+# -- audit -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_a_canary_does_not_betray_more_than_epsilon_and_a_missing_clip_does(broken: bool) -> None:
+    """The best attack there is: a client that always moves the sum in one direction, looked at along it."""
+    delta, noise = 1e-2, 1.5
+    claimed = Accountant("pld").compose(Gaussian(noise)).epsilon(delta)
+    canary = torch.tensor([100.0, 0.0])
+    scores: list[list[float]] = []
+    privacy = ClientPrivacy(1.0, noise, clients=4, stream=stream(4))
+    for there in (True, False):
+        scores.append([])
+        for _ in range(4000):
+            updates = [torch.tensor([0.1, 0.2]), canary if there else torch.zeros(2)]
+            clipped = [u.double() / 20 if broken else privacy.clip(u) for u in updates]
+            scores[-1].append(float(privacy.noise(sum(clipped), 2)[0]))
+            privacy._released = False
+    found = epsilon_lower_bound(*scores, delta=delta)
+    if broken:
+        assert found > claimed
+    else:
+        assert 0.3 * claimed < found <= claimed
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_the_sum_of_the_clients_own_noise_does_not_betray_more_than_epsilon(broken: bool) -> None:
+    """As many survivors as the threshold: the least noise there can be. Broken: each adds too small a part."""
+    delta, noise, clients = 1e-2, 1.5, 6
+    privacy = DistributedPrivacy(1.0, noise, clients=clients, threshold=4, stream=stream(5))
+    claimed = Accountant("pld").compose(Gaussian(privacy.multiplier(1))).epsilon(delta)
+    if broken:
+        privacy.variance //= 20
+    canary = int(privacy.clip(torch.tensor([1e6]))[0] * privacy.units)
+    noises = privacy.draw(4 * 2 * 4000, privacy.units).view(2, 4000, 4).sum(-1)
+    found = epsilon_lower_bound((noises[0] + canary).tolist(), noises[1].tolist(), delta=delta)
+    if broken:
+        assert found > claimed
+    else:
+        assert 0.3 * claimed < found <= claimed
+
+
+# -- distributed noise -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("gone", [0, 2])
+def test_clients_noise_adds_up_to_what_was_claimed_or_more(gone: int) -> None:
+    clients, threshold, length = 6, 4, 3000
+    privacy = DistributedPrivacy(2.0, 1.5, clients=clients, threshold=threshold, stream=stream(6))
+    leave = lambda step, present: present[:gone] if step == "input" else ()  # noqa: E731
+    masked = privacy.aggregation(dropouts=leave)
+    values = {name: privacy.clip(torch.full((length,), 1e-3)) for name in names(clients)}
+    total = masked.weighted_sum(values, dict.fromkeys(values, 1.0))
+    assert masked.report is not None and len(masked.report.survivors) == clients - gone
+    error = total - (clients - gone) * values["c00"]
+    expected = 1.5 * 2.0 * math.sqrt((clients - gone) / threshold)
+    assert float(error.std()) == pytest.approx(expected, rel=0.06)
+    assert privacy.noise_std(clients - gone) == pytest.approx(expected, rel=1e-3)
+    assert privacy.noise_std(threshold) >= 1.5 * 2.0 * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("noise", [0.5, 1.0, 6.0])
+@pytest.mark.parametrize("colluding", [0, 5])
+def test_the_claim_is_that_of_a_gaussian_on_the_least_survivors(noise: float, colluding: int) -> None:
+    from dp_accounting import rdp
+
+    privacy = DistributedPrivacy(1.0, noise, clients=20, threshold=14, colluding=colluding)
+    for _ in range(3):
+        privacy.charge(10_000)
+        privacy.round_done()
+    expected = rdp.RdpAccountant().compose(dp.GaussianDpEvent(noise), 3).get_epsilon(1e-5)
+    assert privacy.epsilon(1e-5) == pytest.approx(expected, rel=1e-3)
+    assert privacy.epsilon(1e-5) <= expected * (1 + 1e-9)
+    # What those who do not collude add is enough by itself.
+    assert math.sqrt((14 - colluding) * privacy.variance) / privacy.units >= noise * (1 - 1e-9)
+    assert privacy.rounds == 3
+
+
+def test_the_divergence_of_sums_of_few_coarse_noises_is_paid_for() -> None:
+    """Kairouz, Liu and Steinke: sums of discrete Gaussians are none, and the difference grows as noise gets coarse."""
+    fine, coarse = (DistributedPrivacy(1.0, 1.0, clients=10) for _ in range(2))
+    coarse.variance = 1
+    coarse.units = round(math.sqrt(coarse.least))
+    assert coarse.multiplier(10**6) < 0.9 * coarse.multiplier(1) < fine.multiplier(10**9)
+    assert fine.multiplier(10**9) == pytest.approx(fine.multiplier(1))
+
+
+def test_noise_that_never_came_is_noticed() -> None:
+    privacy = DistributedPrivacy(1.0, 1.0, clients=6)
+    clipped = {name: privacy.clip(torch.ones(3)) for name in names(6)}
+    total = MaskedSum().weighted_sum(clipped, dict.fromkeys(clipped, 1.0))
+    with pytest.raises(ValueError, match=r"no noise was added to.*aggregation=privacy\.aggregation\(\)"):
+        privacy.noise(total, 6)
+    with pytest.raises(ValueError, match="made for"):
+        privacy.draw(5, 1024)
+    with pytest.raises(ValueError, match="clip, threshold of the aggregation follow"):
+        privacy.aggregation(clip=3.0, threshold=3)
+    with pytest.raises(ValueError, match="each of weight 1"):
+        privacy.aggregation().weighted_sum(clipped, dict.fromkeys(clipped, 0.5))
+    privacy.charge(3)
+    with pytest.raises(ValueError, match="4 clients was given"):
+        privacy.noise(total, 4)
+
+
+def test_a_round_that_fails_stays_charged_and_the_next_is_charged_too() -> None:
+    privacy = DistributedPrivacy(1.0, 1.0, clients=6)
+    failing = privacy.aggregation(dropouts=lambda step, present: present[:3] if step == "input" else ())
+    clipped = {name: privacy.clip(torch.ones(3)) for name in names(6)}
+    for _ in range(2):
+        with pytest.raises(TooFewClientsError):
+            failing.weighted_sum(clipped, dict.fromkeys(clipped, 1.0))
+    assert list(privacy.accountant.spent.values()) == [2]
+
+
+def test_noise_that_the_exact_sampler_or_the_ring_cannot_hold_is_refused() -> None:
+    with pytest.raises(ValueError, match="nobody is left"):
+        DistributedPrivacy(1.0, 1.0, clients=6, threshold=4, colluding=4)
+    with pytest.raises(ValueError, match="scale the updates"):
+        DistributedPrivacy(1e9, 1.0, clients=6)
+    with pytest.raises(ValueError, match="would be rounded away"):
+        DistributedPrivacy(1.0, 500.0, clients=6).clip(torch.zeros(10_000))
+    with pytest.raises(ValueError, match="no room for any"):
+        MaskedSum(noise=lambda count, units: torch.zeros(count, dtype=torch.int64)).weighted_sum(
+            {"a": torch.ones(1), "b": torch.ones(1)}, {"a": 1.0, "b": 1.0}
+        )
+
+
+# -- in a Trainer ----------------------------------------------------------------------------------------
+
+
+def clients_data(count: int) -> dict[str, TensorDataset]:
+    generator = torch.Generator().manual_seed(0)
+    parts = {}
+    for name in names(count):
+        x = torch.randn(40, 4, generator=generator)
+        parts[name] = TensorDataset(x, (x[:, 0] - x[:, 1] > 0).long())
+    return parts
+
+
+@pytest.mark.parametrize("way", ["central", "central, masked", "distributed"])
+def test_a_trainer_learns_with_client_level_privacy(way: str) -> None:
+    trainers = pytest.importorskip("syft.federated.trainer")
+    torch.manual_seed(0)
+    parts = clients_data(30)
+    privacy: Any
+    if way == "distributed":
+        privacy = DistributedPrivacy(0.5, 0.3, clients=30)
+        aggregation = privacy.aggregation(
+            dropouts=lambda step, present: present[:3] if step == "input" else ()
+        )
+    else:
+        privacy = ClientPrivacy(0.5, 0.3, clients=30)
+        aggregation = MaskedSum(max_weight=1.0) if "masked" in way else None
+    trainer = trainers.Trainer(
+        nn.Linear(4, 2),
+        nn.CrossEntropyLoss(),
+        parts,
+        optimizer_args={"lr": 0.5},
+        aggregation=aggregation,
+        privacy=privacy,
+        seed=1,
+    )
+    trainer.fit(rounds=5)
+    assert privacy.rounds == 5
+    noise = 0.3 if way != "distributed" else privacy.multiplier(10)
+    assert privacy.epsilon(1e-5) == pytest.approx(Accountant().compose(Gaussian(noise), 5).epsilon(1e-5))
+    x, y = (torch.cat([part.tensors[k] for part in parts.values()]) for k in (0, 1))
+    assert (trainer.model(x).argmax(1) == y).float().mean() > 0.85
+
+
+def test_a_trainer_averages_over_those_who_stayed() -> None:
+    trainers = pytest.importorskip("syft.federated.trainer")
+    parts = clients_data(6)
+
+    def trained(data: Any, aggregation: Any = None) -> torch.Tensor:
+        torch.manual_seed(0)
+        trainer = trainers.Trainer(
+            nn.Linear(4, 2), nn.CrossEntropyLoss(), data, aggregation=aggregation, seed=1
+        )
+        trainer.fit(rounds=1)
+        return trainer.model.weight.detach()
+
+    stayed = {name: part for name, part in parts.items() if name not in ("c00", "c01")}
+    gone = {"shares": ("c00",), "input": ("c01",)}
+    masked = MaskedSum(threshold=4, dropouts=lambda step, present: gone.get(step, ()))
+    torch.testing.assert_close(trained(parts, masked), trained(stayed), rtol=0, atol=1e-5)
+
+
+@settings(max_examples=10)
+@given(st.integers(2, 30), st.floats(0.2, 20.0), st.floats(0.01, 50.0))
+def test_the_noise_of_the_least_survivors_is_never_less_than_claimed(
+    clients: int, noise: float, bound: float
+) -> None:
+    privacy = DistributedPrivacy(bound, noise, clients=clients)
+    assert privacy.noise_std(privacy.least) >= noise * bound * (1 - 1e-9)
+    assert privacy.multiplier(1000) == pytest.approx(noise, rel=1e-3)

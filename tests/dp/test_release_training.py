@@ -1,0 +1,125 @@
+"""DP-SGD on a worker: noise where the data is, charged before the first step, only layers that are vouched for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from syft.dp.release_training import train_privately
+from syft.exceptions import BudgetExceededError, ReleaseNotPermittedError
+
+pytest.importorskip("dp_accounting")
+torch.set_num_threads(1)
+
+SETTINGS = dict(loss="cross_entropy", user="ann", delta=1e-5, epochs=2, batch_size=100, lr=1.0)
+
+
+def put(worker: Any, values: torch.Tensor, tag: str) -> Any:
+    return values.private_tensor(allowed_users=("owner",)).tag(tag).send(worker, user="owner")
+
+
+@pytest.fixture
+def data(bob: Any) -> tuple[Any, Any]:
+    torch.manual_seed(0)
+    x = torch.randn(600, 4)
+    pointers = put(bob, x, "#x"), put(bob, (x[:, 0] > 0).long(), "#y")
+    for pointer in pointers:
+        bob.set_budget(dataset=pointer, epsilon=10.0, delta=1e-4)
+    return pointers
+
+
+def test_a_model_is_trained_where_the_data_is_and_both_data_sets_pay(bob: Any, data: Any) -> None:
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    before = [p.clone() for p in model.parameters()]
+    trained = train_privately(*data, model, epsilon=8.0, **SETTINGS)
+    assert all(torch.equal(p, q) for p, q in zip(model.parameters(), before, strict=True))
+    x = torch.randn(500, 4)
+    assert (trained(x).argmax(1) == (x[:, 0] > 0)).float().mean() > 0.8
+    for name in ("#x", "#y"):
+        state = bob.budget("ann", name)
+        assert (state.spent, state.releases[0].mechanism) == (8.0, "dpsgd")
+    with pytest.raises(BudgetExceededError, match="epsilon 2 of 10 left"):
+        train_privately(*data, model, epsilon=3.0, **SETTINGS)
+    bob.release(data[0][:, 0], "mean", 2.0, user="ann", bounds=(-3, 3))
+
+
+def test_less_epsilon_is_more_noise(bob: Any, data: Any) -> None:
+    model = nn.Sequential(nn.Linear(4, 2))
+    bob.set_budget(dataset=data[0], epsilon=1e4, delta=1e-2)
+    bob.set_budget(dataset=data[1], epsilon=1e4, delta=1e-2)
+    moved = [
+        max(
+            float((train_privately(*data, model, epsilon=e, **SETTINGS)[0].weight).abs().max())
+            for _ in range(2)
+        )
+        for e in (0.05, 50.0)
+    ]
+    assert moved[0] > 3 * moved[1]
+
+
+def test_labels_and_inputs_at_the_extremes_do_not_show(bob: Any) -> None:
+    x, y = torch.randn(200, 4), torch.randint(0, 2, (200,)).float()
+    x[0], x[1], y[2], y[3], y[4] = float("nan"), float("inf"), float("nan"), 99.0, -7.0
+    x, y = put(bob, x, "#x"), put(bob, y, "#y")
+    for pointer in (x, y):
+        bob.set_budget(dataset=pointer, epsilon=10.0, delta=1e-4)
+    trained = train_privately(x, y, nn.Sequential(nn.Linear(4, 2)), epsilon=5.0, **SETTINGS)
+    assert all(p.isfinite().all() for p in trained.parameters())
+
+
+class Spy(nn.Linear):
+    """Keeps what it sees."""
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        lambda: nn.Sequential(Spy(4, 2)),
+        lambda: nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2)),
+        lambda: nn.Sequential(nn.Flatten(0), nn.Linear(4, 2)),
+        lambda: _hooked(),
+        lambda: _replaced(),
+    ],
+)
+def test_a_model_that_is_code_or_mixes_examples_is_refused_and_not_charged(
+    bob: Any, data: Any, model: Any
+) -> None:
+    with pytest.raises(ReleaseNotPermittedError, match="does not run"):
+        train_privately(*data, model(), epsilon=1.0, **SETTINGS)
+    assert bob.budget("ann", "#x").releases == ()
+
+
+def _hooked() -> nn.Module:
+    model = nn.Sequential(nn.Linear(4, 2))
+    model[0].register_forward_hook(lambda *_: None)
+    return model
+
+
+def _replaced() -> nn.Module:
+    model = nn.Sequential(nn.Linear(4, 2))
+    model[0].forward = lambda x: x[:, :2]  # type: ignore[method-assign]
+    return model
+
+
+def test_wrong_requests_are_explained_and_not_charged(bob: Any, alice: Any, data: Any) -> None:
+    x, y = data
+    model = nn.Sequential(nn.Linear(4, 2))
+    wrong: list[tuple[Any, dict[str, Any], str]] = [
+        ((x, y[1:]), {}, "same records"),
+        ((x[1:], y[:-1]), {}, "same records"),
+        ((x, torch.zeros(3)), {}, "pointers"),
+        ((x, put(alice, torch.zeros(600), "#z")), {}, "move one"),
+        ((x.mean(0), y), {}, "not released"),
+        ((x.long(), y), {}, "floating-point"),
+        ((x, y), {"loss": "guess"}, "There are"),
+        ((x, y), {"delta": 0.0}, "delta"),
+        ((x, y), {"epsilon": 0.0}, "epsilon"),
+        ((x, y), {"loss": "mse"}, "target"),
+    ]
+    for pointers, options, sentence in wrong:
+        with pytest.raises((ValueError, TypeError, PermissionError), match=sentence):
+            train_privately(*pointers, model, **{"epsilon": 1.0, **SETTINGS, **options})
+    assert bob.budget("ann", "#x").releases == ()
