@@ -251,7 +251,7 @@ def asserts(x: Any) -> Any:
 
 REFUSED = {
     by_value: "decides by the value", by_size: "decides by a size", by_emptiness: "decides by a size",
-    row_by_row: "tensors in one traced run", range_of_rows: "different number of times", floats: r"float\(\)",
+    row_by_row: "does something else", range_of_rows: "different number of times", floats: r"float\(\)",
     ints: r"int\(\)", items: r"\.item\(\)", lists: r"\.tolist\(\)", python_index: "Python index", arrays: "numpy",
     equal: "torch.equal", chance: "in one traced run", hides_a_size: "in one traced run", goes_back: "Plan.training",
     sets_data: "sets `.data`", asserts: "decides by the value",

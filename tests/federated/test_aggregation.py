@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from trainer_parts import Fixed, classes, line, net, same, weights
 
 from syft.federated.aggregation import Aggregation, PlainSum, Privacy, Updates
 from syft.federated.clients import DatasetClient, Work
 from syft.federated.layout import Layout, read_state
 from syft.federated.records import FitInstructions, FitResult
 from syft.federated.trainer import Trainer
+from trainer_parts import Fixed, classes, line, net, same, weights
 
 
 def test_a_round_is_the_weighted_mean_of_the_clients_models_with_their_statistics() -> None:

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from trainer_parts import Fixed, classes, line, net, same, weights
 
 from syft import serde
 from syft.federated.aggregation import PlainSum
@@ -29,6 +28,7 @@ from syft.federated.records import (
 from syft.federated.strategies import FedAdam, FedAvg, Scaffold
 from syft.federated.trainer import Trainer
 from syft.serde import SerdeError
+from trainer_parts import Fixed, classes, line, net, same, weights
 
 ROUNDS = 6
 MSE = nn.MSELoss()

@@ -12,7 +12,6 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import Dataset, TensorDataset
-from trainer_parts import Fixed, classes, line, net, same, weights
 
 from syft.federated.engines import (
     ENGINES,
@@ -26,6 +25,7 @@ from syft.federated.engines import (
 )
 from syft.federated.records import ClientFailure, FitInstructions, FitResult
 from syft.federated.trainer import Trainer
+from trainer_parts import Fixed, classes, line, net, same, weights
 
 CE, MSE = nn.CrossEntropyLoss(), nn.MSELoss()
 

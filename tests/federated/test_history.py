@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from trainer_parts import Fixed, classes, line, net
 
 from syft.exceptions import DependencyError
 from syft.federated.callbacks import Callback, EarlyStopping, ProgressBar, TensorBoard
 from syft.federated.history import History, RoundReport
 from syft.federated.records import ClientFailure
 from syft.federated.trainer import Trainer
+from trainer_parts import Fixed, classes, line, net
 
 MSE = nn.MSELoss()
 

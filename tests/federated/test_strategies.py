@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import nn
 from torch.utils.data import TensorDataset
-from trainer_parts import Fixed, line, points, weights
 
 from syft.federated.aggregation import PlainSum, Updates
 from syft.federated.rounds import NotEnoughClientsError
@@ -31,6 +30,7 @@ from syft.federated.strategies import (
 )
 from syft.federated.strategies.krum import krum_scores
 from syft.federated.trainer import Trainer
+from trainer_parts import Fixed, line, points, weights
 
 MSE = nn.MSELoss()
 

@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import nn
 from torch.utils.data import TensorDataset
-from trainer_parts import Changed, scaled
 
 from syft.federated.clients import DatasetClient, Work
 from syft.federated.strategies import FedAdagrad, FedAdam, FedAvg, FedProx, FedYogi, Scaffold
 from syft.federated.trainer import Trainer
+from trainer_parts import Changed, scaled
 
 MSE = nn.MSELoss()
 

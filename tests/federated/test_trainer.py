@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import nn
 from torch.utils.data import ConcatDataset, Subset, TensorDataset
-from trainer_parts import Fixed, classes, line, net, same, weights
 
 import syft as sy
 from syft.federated.dataset import BaseDataset, FederatedDataset, federate
@@ -18,6 +17,7 @@ from syft.federated.randomness import SeededDraws, derive_seed, seeded
 from syft.federated.rounds import NotEnoughClientsError, choose
 from syft.federated.secure_aggregation import MaskedSum
 from syft.federated.trainer import Trainer
+from trainer_parts import Fixed, classes, line, net, same, weights
 
 CE, MSE = nn.CrossEntropyLoss(), nn.MSELoss()
 
@@ -153,7 +153,7 @@ def test_batches_of_tensors_of_parts_of_tensors_and_of_items_are_the_same() -> N
             found = [[part.tolist() for part in batch] for batch in batches(dataset, 2, this_order)]
             assert found == expected
     assert len(list(batches(part, 2, drop_last=True))) == 2
-    assert [b for b in batches(part, 4, collate_fn=len)] == [4, 1]
+    assert list(batches(part, 4, collate_fn=len)) == [4, 1]
 
 
 def test_models_with_several_inputs_and_lists_of_items() -> None:

@@ -201,7 +201,17 @@ def test_a_remote_tensor_is_shared_where_it_is(group: Any, make_worker: Any) -> 
     finally:
         del me.recv_msg
     assert me_saw == []
-    assert torch.equal(secret.get(), X)
+    assert torch.equal(secret.get().get(), X)
+
+
+def test_the_first_get_after_sharing_there_opens_nothing(group: Any, make_worker: Any) -> None:
+    """As in the tutorials of 2020: share there, get the secret, add secrets, open the sum."""
+    parts = [(X + i).send(make_worker(f"w{i}")) for i in range(3)]  # type: ignore[attr-defined]
+    secrets = [p.share(*group.workers[:2], crypto_provider=group.provider).get() for p in parts]
+    assert all(isinstance(s.child, sy.AdditiveSharingTensor) for s in secrets)
+    assert torch.equal((secrets[0] + secrets[1] + secrets[2]).get(), 3 * X + 3)
+    again = (X.send(make_worker("w9"))).share(*group.workers[:2], crypto_provider=group.provider)  # type: ignore[attr-defined]
+    assert torch.equal((again + again).get(), 2 * X), "what is computed from it is opened at once"
 
 
 def test_a_private_remote_tensor_is_shared_only_by_those_who_may_have_it(
@@ -212,7 +222,7 @@ def test_a_private_remote_tensor_is_shared_only_by_those_who_may_have_it(
     with pytest.raises(sy.exceptions.GetNotPermittedError):
         pointer.share(*group.workers[:2], crypto_provider=group.provider, user="mallory")
     secret = pointer.share(*group.workers[:2], crypto_provider=group.provider, user="ann")
-    assert torch.equal(secret.get(), X)
+    assert torch.equal(secret.get().get(), X)
 
 
 def test_the_cost_of_a_relu_is_counted_exactly(group: Any) -> None:

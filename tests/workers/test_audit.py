@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from syft.exceptions import PermissionDeniedError
 from syft.workers import audit
 from syft.workers.audit import AuditLog, read_audit_log
+from syft.workers.caller import speaking_for
 from syft.workers.permissions import AuditRecord, Policy
 
 
@@ -70,6 +71,16 @@ def test_a_workers_decisions_go_to_the_file_and_to_the_deque(tmp_path: Path, mak
     ]
     assert len(policy.audit_log) == 2
     assert "1234.5" not in (tmp_path / "audit.jsonl").read_text()
+
+
+def test_the_address_of_the_one_who_asked_is_written_down(tmp_path: Path) -> None:
+    policy = Policy()
+    with AuditLog(tmp_path / "a", "dan") as policy.audit_sink, speaking_for("eve", "10.0.0.9:4711"):
+        with pytest.raises(PermissionDeniedError):
+            policy.check_get("eve", 5, frozenset())
+        policy.record(AuditRecord("connect", None, "eve", True, peer="elsewhere"))
+    assert [line.peer for line in read_audit_log(tmp_path / "a")] == ["10.0.0.9:4711", "elsewhere"]
+    assert policy.audit_log[0].peer == "10.0.0.9:4711"
 
 
 FORGED = '"}\n{"time":"2000-01-01T00:00:00.000000Z","user":"ana","granted":true}\n'

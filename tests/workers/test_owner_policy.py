@@ -446,6 +446,12 @@ def test_rules_for_tags_let_others_use_what_a_user_brought(make_worker: Any) -> 
     assert pointers(dan, "cat", "#shared") is None
 
 
+def test_what_is_stored_without_a_word_about_it_is_its_users(dan: Any) -> None:
+    with speaking_for("bob"):
+        dan.set_obj("made", torch.ones(2))
+    assert dan.allowed_users("made") == frozenset({"bob"}) and dan.is_held_by("bob", "made")
+
+
 def test_results_are_their_makers(dan: Any) -> None:
     with speaking_for("bob"):
         made = dan.remote.torch.zeros(2)

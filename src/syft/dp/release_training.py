@@ -196,9 +196,9 @@ def _as_targets(labels: torch.Tensor, model: nn.Module, examples: torch.Tensor, 
         wanted = labels.detach().nan_to_num(0.0).long().clamp(0, given.shape[1] - 1)
     else:
         wanted = labels.detach().to(given.dtype).nan_to_num(0.0, 0.0, 0.0)
-    LOSSES[loss]()(given, torch.zeros_like(wanted[:1]))
     if loss != "cross_entropy" and wanted.shape[1:] != given.shape[1:]:
         raise ValueError(
             f"The model gives {tuple(given.shape[1:])} per record, and a target is {tuple(wanted.shape[1:])}."
         )
+    LOSSES[loss]()(given, torch.zeros_like(wanted[:1]))
     return wanted

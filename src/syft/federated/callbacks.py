@@ -146,7 +146,7 @@ class TensorBoard(Callback):
         self._is_mine = writer is None
         if writer is None:
             try:
-                writer = importlib.import_module("torch.utils.tensorboard").SummaryWriter(os.fspath(folder))
+                writer = importlib.import_module("torch.utils.tensorboard").SummaryWriter(folder)
             except ImportError as error:
                 raise DependencyError("tensorboard", "'resyft[tensorboard]'") from error
         self.writer = writer

@@ -87,13 +87,13 @@ class WorkerClient:
 
     def fit(self, instructions: FitInstructions) -> FitResult:
         found = self.find()
-        return run_discreetly(  # type: ignore[no-any-return]
+        return run_discreetly(
             lambda: self.work.fit(found.dataset, instructions), "the training", found.is_open
         )
 
     def evaluate(self, instructions: EvaluateInstructions) -> EvaluateResult:
         found = self.find()
-        return run_discreetly(  # type: ignore[no-any-return]
+        return run_discreetly(
             lambda: self.work.evaluate(found.dataset, instructions), "the evaluation", found.is_open
         )
 

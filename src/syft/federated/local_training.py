@@ -1,6 +1,7 @@
 """A client's work: train a copy of the model on the data that is here, or try it.
 
-One duty: the ONE loop that every engine runs, wherever the client is. Imports `dataset`, `layout`, `randomness`, `records`.
+One duty: the ONE loop that every engine runs, wherever the client is. Imports `dataset`, `layout`, `randomness`,
+`records`.
 """
 
 from __future__ import annotations
@@ -104,19 +105,20 @@ def batches(
 
 def _whole_tensors(dataset: Any) -> tuple[tuple[Tensor, ...] | None, Tensor | None]:
     """The tensors behind a data set, and its rows in them, where a batch can be taken at once."""
-    if type(dataset) is TensorDataset or type(dataset) is BaseDataset:
-        if type(dataset) is TensorDataset:
-            tensors = dataset.tensors
-        else:
-            tensors = (dataset.data, dataset.targets) if dataset.transform is None else ()
-        is_plain = tensors and all(type(t) is Tensor and t.device.type == "cpu" for t in tensors)
-        return (tensors, None) if is_plain else (None, None)
     if type(dataset) is Subset:
         tensors, inner = _whole_tensors(dataset.dataset)
-        if tensors is not None:
-            rows = torch.as_tensor(dataset.indices, dtype=torch.int64)
-            return tensors, rows if inner is None else inner[rows]
-    return None, None
+        if tensors is None:
+            return None, None
+        rows = torch.as_tensor(dataset.indices, dtype=torch.int64)
+        return tensors, rows if inner is None else inner[rows]
+    # NB: exactly these. A class below them may do something else with an index.
+    found: tuple[Any, ...] = ()
+    if type(dataset) is TensorDataset:
+        found = dataset.tensors
+    elif type(dataset) is BaseDataset and dataset.transform is None:
+        found = (dataset.data, dataset.targets)
+    is_plain = found and all(type(t) is Tensor and t.device.type == "cpu" for t in found)
+    return (found, None) if is_plain else (None, None)
 
 
 def _items(dataset: Dataset[Any], rows: list[int]) -> list[Any]:

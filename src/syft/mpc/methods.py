@@ -129,6 +129,7 @@ def _share_there(
     node = AdditiveSharingTensor(crypto_provider=provider, protocol=protocol)
     spec = shared_linear.shares_spec(pointer.spec)
     node.child = {h.id: new_pointer(h, i, spec) for h, i in zip(holders, ids, strict=True)}
+    node.was_shared_there = True
     return node
 
 
@@ -138,7 +139,7 @@ def split_and_send(worker: Any, message: ShareMessage) -> None:
 
     values = worker.get_obj(message.id)
     allowed = worker.allowed_users(message.id)
-    if allowed is not None:
+    if allowed is not None or worker.policy.is_guarded:
         worker.policy.check_get(user_of(message), message.id, allowed, action="share")
     if values.is_floating_point():
         raise TypeError("A tensor of floats cannot be shared. Call fix_precision() first.")

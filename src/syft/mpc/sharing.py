@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 import torch
 
 from syft.core.abstract import AbstractTensor
+from syft.core.chain import new_wrapper
 from syft.core.hook_args import (
     get_child,
     one,
@@ -80,7 +81,15 @@ class SharedNode(AbstractTensor):
 
 
 class AdditiveSharingTensor(SharedNode):
-    """A secret tensor of integers. Nobody who holds fewer than all shares learns anything about it but its shape."""
+    """A secret tensor of integers. Nobody who holds fewer than all shares learns anything about it but its shape.
+
+    NOTE [The first get]
+    `pointer.share(...)` splits a value where it is. In the documented programs its result is a pointer to the secret,
+    and one `get()` brings the secret here, still shared; opening it takes another. A program that was written so
+    must not open every single value, so the first `get()` of such a secret is the secret itself.
+    """
+
+    was_shared_there = False
 
     def __init__(
         self,
@@ -195,7 +204,10 @@ class AdditiveSharingTensor(SharedNode):
     # -- opening -----------------------------------------------------------------------------------
 
     def get(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        """The secret as signed integers; the shares are removed at the holders."""
+        """The secret as signed integers; the shares are removed at the holders. See NOTE [The first get]."""
+        if self.was_shared_there:
+            self.was_shared_there = False
+            return new_wrapper(self)
         value = ring.reconstruct([pointer.get() for pointer in self.pointers])
         for pointer in self.pointers:
             if not pointer.garbage_collect_data:

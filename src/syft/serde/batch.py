@@ -44,9 +44,9 @@ class BatchWriter:
         return len(self._roots)
 
     @property
-    def buffer_bytes(self) -> int:
-        """Bytes of the memory that is still to be looked into."""
-        return sum(memory.nbytes for memory, _compressible in self._writer.buffers)
+    def has_buffers(self) -> bool:
+        """Whether there is memory that is still to be looked into."""
+        return bool(self._writer.buffers)
 
     def frames(self) -> list[Buffer]:
         """The bytes, in pieces that are to be sent in this order."""

@@ -13,16 +13,23 @@ from typing import Any
 
 _UNPROVED: Any = object()
 _proved_user: ContextVar[Any] = ContextVar("syft_proved_user", default=_UNPROVED)
+_peer: ContextVar[str] = ContextVar("syft_peer", default="")
 
 
 @contextlib.contextmanager
-def speaking_for(user: str | None) -> Iterator[None]:
-    """Inside, every message speaks for `user` (None: somebody who proved no name)."""
-    token = _proved_user.set(user)
+def speaking_for(user: str | None, peer: str = "") -> Iterator[None]:
+    """Inside, every message speaks for `user` (None: somebody who proved no name), who is at the address `peer`."""
+    user_before, peer_before = _proved_user.set(user), _peer.set(peer)
     try:
         yield
     finally:
-        _proved_user.reset(token)
+        _peer.reset(peer_before)
+        _proved_user.reset(user_before)
+
+
+def current_peer() -> str:
+    """The address from which the message at hand came; empty in one process."""
+    return _peer.get()
 
 
 def user_of(message: Any) -> str | None:

@@ -15,10 +15,11 @@ from __future__ import annotations
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, NoReturn
 
 from syft.exceptions import GetNotPermittedError, SendNotPermittedError
+from syft.workers.caller import current_peer
 from syft.workers.quotas import UNLIMITED, Quota
 
 Allowed = frozenset[str] | None  #: the users who may fetch an object; None: no restriction
@@ -67,7 +68,9 @@ class Policy:
         return not self.allows_by_default
 
     def record(self, record: AuditRecord) -> None:
-        """Write a decision down."""
+        """Write a decision down, and where the one who asked is."""
+        if not record.peer and current_peer():
+            record = replace(record, peer=current_peer())
         self.audit_log.append(record)
         self.decisions[record.granted] += 1
         if self.audit_sink is not None:

@@ -84,6 +84,9 @@ class ObjectStorage:
                 self._allowed.pop(obj_id, None)
                 self._private_ids.discard(obj_id)
             raise
+        if holder != OWNER and obj_id not in self._allowed:
+            policy: Policy = self.policy
+            self.restrict(obj_id, policy.on_result(None, holder))
 
     def rm_obj(self, obj_id: Any) -> None:
         """Remove an object, or one reference to an object that was sent several times."""
@@ -166,11 +169,6 @@ class ObjectStorage:
             self._allowed.pop(obj_id, None)
         else:
             self._allowed[obj_id] = allowed
-
-    def is_known_to(self, user: str | None, obj_id: Any) -> bool:
-        """Whether a user is told that there is such an object."""
-        policy: Policy = self.policy
-        return obj_id in self._stored and policy.may_find(user, self.about(obj_id))
 
     def is_held_by(self, user: str | None, obj_id: Any) -> bool:
         """Whether it was this user who brought or computed an object, where that is noted."""

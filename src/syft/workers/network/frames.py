@@ -29,6 +29,7 @@ from typing import NamedTuple
 import numpy as np
 
 from syft.exceptions import ProtocolError
+from syft.transport.inbox import allocate
 
 Buffer = bytes | bytearray | memoryview
 
@@ -38,8 +39,11 @@ _HEAD = struct.Struct("<4sBBHQQQIIQQQ")
 _LAST = struct.Struct("<Q")
 _CHECKSUM_AT = HEAD_BYTES - _LAST.size
 
-#: Below this, a CRC is as fast as anything; above, summing words runs at the speed of memory.
+#: Below this, a CRC is as fast as anything.
 _CRC_BYTES = 32_768
+#: The 64-bit words of a longer payload are added up in this many columns, at the speed of memory.
+_COLUMNS = 1024
+_ROW_BYTES = 8 * _COLUMNS
 
 
 class Kind(enum.IntEnum):
@@ -126,23 +130,32 @@ def _checksum(head: Buffer, payload: Iterable[Buffer]) -> int:
         for part in parts:
             crc = zlib.crc32(part, crc)
         return crc
-    total, position = crc, 0
+    sums, position = np.zeros(_COLUMNS, dtype="<u8"), 0
     for part in parts:
-        total += _word_sum(memoryview(part).cast("B"), position)
+        _add_up(sums, memoryview(part).cast("B"), position)
         position += len(part)
-    return total & 0xFFFF_FFFF_FFFF_FFFF
+    return zlib.crc32(sums, crc) | position << 32 & 0xFFFF_FFFF_0000_0000
 
 
-def _word_sum(memory: memoryview, position: int) -> int:
-    """The sum of the 64-bit words of memory that begins at `position` of the payload."""
-    shift = position % 8
-    ahead = min(-position % 8, len(memory))
-    total = int.from_bytes(memory[:ahead], "little") << (8 * shift)
-    body = memory[ahead:]
-    whole = len(body) // 8 * 8
+def _add_up(sums: np.ndarray, memory: memoryview, position: int) -> None:
+    """Add memory that begins at `position` of the payload to the sums of its columns."""
+    begin = position % _ROW_BYTES
+    if begin:
+        ahead = memory[: _ROW_BYTES - begin]
+        _add_row(sums, ahead, begin)
+        memory = memory[len(ahead) :]
+    whole = len(memory) // _ROW_BYTES * _ROW_BYTES
     if whole:
-        total += int(np.frombuffer(body[:whole], dtype="<u8").sum(dtype=np.uint64))
-    return total + int.from_bytes(body[whole:], "little")
+        words = np.frombuffer(memory[:whole], dtype="<u8").reshape(-1, _COLUMNS)
+        sums += np.add.reduce(words, axis=0)
+    if whole < len(memory):
+        _add_row(sums, memory[whole:], 0)
+
+
+def _add_row(sums: np.ndarray, memory: memoryview, begin: int) -> None:
+    row = bytearray(_ROW_BYTES)
+    row[begin : begin + len(memory)] = memory
+    sums += np.frombuffer(row, dtype="<u8")
 
 
 def in_chunks(
@@ -178,11 +191,11 @@ def _chunk_head(head: Head, total: int, offset: int, is_last: bool) -> Head:
 
 
 class Assembly:
-    """Puts the chunks of one message together. The memory grows as they arrive, and never beyond the limit."""
+    """Puts the chunks of one message together. Memory is committed as they arrive, and never beyond the limit."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._memory: bytearray | None = None
+        self._memory: memoryview | None = None
         self._total = 0
         self._filled = 0
 
@@ -209,7 +222,7 @@ class Assembly:
         if not is_last:
             return None
         self._memory = None
-        return memoryview(memory)
+        return memory
 
     def _begin(self, total: int) -> None:
         if total > self._max_bytes:
@@ -217,5 +230,5 @@ class Assembly:
                 f"A message of {total} bytes was announced; {self._max_bytes} are allowed. Send it in parts, or ask "
                 "the owner of the worker to allow more."
             )
-        # NB: zeroed memory from the system costs nothing before it is written to.
-        self._memory, self._total, self._filled = bytearray(total), total, 0
+        # NB: what is announced costs nothing before it comes, see NOTE [Memory of large frames].
+        self._memory, self._total, self._filled = allocate(total), total, 0

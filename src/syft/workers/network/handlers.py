@@ -20,8 +20,10 @@ def sync(_worker: Any, _message: SyncMessage) -> None:
 
 
 def pointers_gone(worker: Any, message: PointersGoneMessage) -> None:
+    user = user_of(message)
     for obj_id in message.ids:
-        worker.queue_delete(obj_id)
+        if worker.policy.allows_by_default or worker.policy.may_change(user, worker.changeable_by(obj_id)):
+            worker.queue_delete(obj_id)
 
 
 def status(worker: Any, _message: StatusMessage) -> dict[str, Any]:

@@ -29,7 +29,8 @@ class Hello(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Welcome(msgspec.Struct, frozen=True):
     """The server: this is me, this is the session, and this is how far it came.
 
-    `user` is the name under which the client may do things here; `is_new` says that the session begins.
+    `user` is the name under which the client may do things here; `is_new` says that the session begins; `failed` is
+    the first command that failed and has not been told of.
     """
 
     protocol: int
@@ -42,6 +43,7 @@ class Welcome(msgspec.Struct, frozen=True):
     heartbeat: float
     max_message: int
     compressions: list[str]
+    failed: int = 0
 
 
 class Refusal(msgspec.Struct, frozen=True):

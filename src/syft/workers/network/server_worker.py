@@ -224,7 +224,7 @@ class NetworkServerWorker(VirtualWorker):
     def set_obj(self, obj_id: Any, obj: Any) -> None:
         super().set_obj(obj_id, obj)
         if self.directory is not None and is_durable(obj):
-            self.directory.put(obj_id, obj, self._allowed.get(obj_id), obj_id in self._private_ids)
+            self.directory.keep(self, obj_id)
 
     def rm_obj(self, obj_id: Any) -> None:
         super().rm_obj(obj_id)

@@ -101,7 +101,7 @@ class ServerSession:
     def _run_all(self, messages: list[Any], head: Head, waits: bool) -> Reply | None:
         reply = None
         number = head.number
-        with turn.taken(self._turn), speaking_for(self.user):
+        with turn.taken(self._turn), speaking_for(self.user, getattr(self.connection, "peer", "")):
             for message in messages:
                 is_asked = waits and number == head.number + head.count - 1
                 if is_asked and self._failure is not None:
@@ -193,7 +193,7 @@ class ServerSession:
         """Free what the client held, except what `keeps(id, object)` says to keep; returns how many went."""
         self.ended = True
         freed = 0
-        with turn.taken(self._turn), speaking_for(self.user):
+        with turn.taken(self._turn), speaking_for(self.user, getattr(self.connection, "peer", "")):
             stored = self.worker._stored
             for obj_id in self._owned:
                 if obj_id in stored and not keeps(obj_id, stored[obj_id]):

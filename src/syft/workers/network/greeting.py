@@ -1,0 +1,85 @@
+"""The client's side of the first frames of a connection, and reaching a worker that does not answer at once."""
+
+from __future__ import annotations
+
+import ssl
+import time
+from collections.abc import Callable
+
+from syft.exceptions import NetworkError, ProtocolError, SyftError, WorkerUnreachableError
+from syft.serde.error_types import EXCEPTIONS
+from syft.transport import Connection
+from syft.workers.network import frames, handshake
+from syft.workers.network.frames import Head, Kind
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
+
+
+def greet(connection: Connection, hello: handshake.Hello, timeout: float) -> handshake.Welcome:
+    """Say who we are. !! what the worker refuses us for, which is final"""
+    connection.send(frames.encode(Head(Kind.HELLO), [handshake.encode(hello)]))
+    while True:
+        head, payload = frames.decode(connection.receive(timeout=timeout))
+        if head.kind == Kind.REFUSAL:
+            raise refusal(payload)
+        if head.kind == Kind.WELCOME:
+            welcome: handshake.Welcome = handshake.decode(payload, handshake.Welcome)
+            return welcome
+        if head.kind != Kind.HEARTBEAT:  # it is busy with what we sent before, and lives
+            raise ProtocolError(f"The worker answered a greeting with a frame of kind {head.kind}.")
+
+
+def refusal(payload: memoryview) -> SyftError:
+    """The error that a worker names, by a name from a closed list, never as a class from the wire."""
+    record = handshake.decode(payload, handshake.Refusal)
+    kind = EXCEPTIONS.get(record.error)
+    error = (kind if kind is not None and issubclass(kind, SyftError) else NetworkError)(record.reason)
+    error._syft_final = True  # type: ignore[attr-defined]
+    if not isinstance(error, SyftError):
+        raise ProtocolError(f"The worker refused us with a {type(error).__name__}.")
+    return error
+
+
+def is_final(error: BaseException | None) -> bool:
+    """Whether trying again would give the same answer."""
+    while error is not None:
+        if getattr(error, "_syft_final", False) or isinstance(error, ssl.SSLCertVerificationError):
+            return True
+        error = error.__cause__
+    return False
+
+
+def reach(
+    opener: Callable[[], Connection],
+    say: Callable[[Connection], None],
+    name: str,
+    patience: float,
+    is_given_up: Callable[[], bool],
+) -> Connection:
+    """A connection on which `say` succeeded; tried again and again for as long as `patience` lasts."""
+    until = time.monotonic() + patience
+    pause = _FIRST_PAUSE
+    while True:
+        connection = None
+        try:
+            connection = opener()
+            say(connection)
+            return connection
+        except OSError as error:
+            if connection is not None:
+                connection.close()
+            if is_final(error):
+                raise
+            if is_given_up():
+                raise NetworkError(f"The connection to {name} was closed.") from error
+            if time.monotonic() + pause > until:
+                raise WorkerUnreachableError(
+                    f"{name} cannot be reached: {error} ({patience:g} s were spent trying). Is it running, and is the "
+                    "address right? Commands that it has not confirmed are kept, and sent when it can be reached."
+                ) from error
+        except BaseException:
+            if connection is not None:
+                connection.close()
+            raise
+        time.sleep(pause)
+        pause = min(pause * 2, _LONGEST_PAUSE)
