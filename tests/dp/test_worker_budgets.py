@@ -273,14 +273,15 @@ syft.dp.release.answer = lambda *given: time.sleep(0.002) or compute(*given)  # 
 worker.set_budget(dataset=data, epsilon=1e9)
 random.seed(7)
 found = []
-for trial in range(40):
+for trial in range(30):
     def loop(write):
         while True:
             {step}
     child = forked(loop)
-    time.sleep(random.uniform(0.002, 0.08))
+    os.read(child[1], 1)  # it is running: the first answer
+    time.sleep(random.uniform(0.0, 0.02))
     os.kill(child[0], signal.SIGKILL)
-    answers = drained(*child)
+    answers = 1 + drained(*child)
     found.append((answers, len(worker.budget(f"user{{trial}}", "#x").releases)))
 print(json.dumps(found))
 """
@@ -292,7 +293,7 @@ def test_an_answer_that_was_seen_was_paid_for_also_by_a_process_that_was_killed(
         tmp_path / "book", KILLED.format(step='ask(f"user{trial}") is not None and write()')
     )
     assert all(answers <= charges <= answers + 1 for answers, charges in found)
-    assert sum(answers for answers, _charges in found) > 40
+    assert sum(answers for answers, _charges in found) >= 30
     assert any(charges > answers for answers, charges in found)  # some died between charge and answer
 
 

@@ -183,7 +183,9 @@ def test_wrong_arguments_are_explained_and_nothing_runs(net: Any, way: str, make
     bob.msg_history.clear()
     with pytest.raises(PlanArgumentsError, match="2 arguments; it was built for 1"):
         plan(good, good)
-    with pytest.raises(PlanArgumentsError, match=r"shape \(1, 3\).*built for torch.float32 of shape \(-1, 2\)"):
+    with pytest.raises(
+        PlanArgumentsError, match=r"shape \(1, 3\).*built for torch.float32 of shape \(-1, 2\)"
+    ):
         plan(place(torch.rand(1, 3)))
     with pytest.raises(PlanArgumentsError, match=r"torch.int64.*\.to\(torch.float32\)"):
         plan(place(torch.ones(1, 2, dtype=torch.int64)))
@@ -201,7 +203,12 @@ def test_a_worker_checks_the_arguments_itself(net: Any, me: Any, bob: Any) -> No
     held = len(bob._objects)
 
     def call(*args: Any, **options: Any) -> None:
-        me.send_msg(PlanCallMessage(net.id, args, **{**dict(differentiable=(), handle=None, return_ids=(9,)), **options}), bob)
+        me.send_msg(
+            PlanCallMessage(
+                net.id, args, **{**dict(differentiable=(), handle=None, return_ids=(9,)), **options}
+            ),
+            bob,
+        )
 
     with pytest.raises(PlanArgumentsError, match="shape"):
         call(refs["wrong"])
@@ -237,7 +244,9 @@ def test_a_plan_is_found_by_tag_called_and_fetched(net: Any, me: Any, bob: Any) 
     x = torch.rand(4, 2)
     assert torch.equal(found(x.send(bob)).get(), net(x))
     fetched = me.fetch_plan(found.id_at_location, bob)
-    assert fetched.forward_func is None and fetched.is_built and fetched.id == net.id and "#net" in fetched.tags
+    assert (
+        fetched.forward_func is None and fetched.is_built and fetched.id == net.id and "#net" in fetched.tags
+    )
     assert torch.equal(fetched(x), net(x))
     assert me.fetch_plan(net.id, bob, copy=True).id != net.id
     with pytest.raises(PlanError, match="found by a search"):
@@ -247,7 +256,7 @@ def test_a_plan_is_found_by_tag_called_and_fetched(net: Any, me: Any, bob: Any) 
 
 
 def test_unknown_commands_about_plans_are_named(me: Any, bob: Any) -> None:
-    with pytest.raises(PlanCommandUnknownError, match="'dance'.*fetch_plan"):
+    with pytest.raises(PlanCommandUnknownError, match=r"'dance'.*fetch_plan"):
         me.send_msg(PlanCommandMessage("dance", ()), bob)
 
 
@@ -274,7 +283,12 @@ def test_placeholders_are_tagged(net: Any) -> None:
     assert len(net.find_placeholders("#state")) == 5 and returned.id == max(net.placeholders)
     assert len(net.find_placeholders("#input", "#output")) == 2
     names = [line[0] for line in net.readable_plan]
-    assert names == ["torch.nn.functional.linear", "torch.nn.functional.relu", "torch.nn.functional.linear", "add"]
+    assert names == [
+        "torch.nn.functional.linear",
+        "torch.nn.functional.relu",
+        "torch.nn.functional.linear",
+        "add",
+    ]
     assert net.readable_plan[0][1][0] is given
 
 
@@ -291,7 +305,11 @@ def test_placeholders_can_be_added_to_a_plan() -> None:
 
 def test_a_plan_is_made_anew_from_its_parts(net: Any) -> None:
     made = sy.Plan(
-        name="again", state=net.state.copy(), is_built=True, operations=net.operations, placeholders=net.placeholders
+        name="again",
+        state=net.state.copy(),
+        is_built=True,
+        operations=net.operations,
+        placeholders=net.placeholders,
     )
     x = torch.rand(2, 2)
     assert torch.equal(made(x), net(x))

@@ -43,7 +43,12 @@ def without_grad(x: Any) -> Any:
 
 def makes_tensors(x: Any) -> Any:
     mask = torch.ones(x.shape[1], x.shape[1]).tril() * torch.full_like(x[0], 0.5)
-    return x @ mask + torch.arange(x.size(0))[:, None] + torch.tensor([1.0, 2.0, 3.0, 4.0]) + x.new_zeros(x.shape)
+    return (
+        x @ mask
+        + torch.arange(x.size(0))[:, None]
+        + torch.tensor([1.0, 2.0, 3.0, 4.0])
+        + x.new_zeros(x.shape)
+    )
 
 
 def structures(x: Any) -> Any:
@@ -103,7 +108,9 @@ def test_a_plan_of_any_size_is_right_for_every_size(function: Any, size: int) ->
 
 
 def test_operations_keep_their_public_names() -> None:
-    plan = sy.func2plan(args_shape=[(-1, 784)])(lambda x: F.relu(nn.functional.linear(x.view(-1, 784), torch.ones(2, 784))))
+    plan = sy.func2plan(args_shape=[(-1, 784)])(
+        lambda x: F.relu(nn.functional.linear(x.view(-1, 784), torch.ones(2, 784)))
+    )
     assert [op.name for op in plan.operations] == [
         "view", "torch.ones", "torch.nn.functional.linear", "torch.nn.functional.relu",
     ]  # fmt: skip
@@ -111,7 +118,9 @@ def test_operations_keep_their_public_names() -> None:
 
 
 def test_random_numbers_are_drawn_at_every_run() -> None:
-    plan = sy.func2plan(args_shape=[(-1, 4)])(lambda x: torch.rand(x.shape[0]) + torch.randn_like(x[:, 0])).copy()
+    plan = sy.func2plan(args_shape=[(-1, 4)])(
+        lambda x: torch.rand(x.shape[0]) + torch.randn_like(x[:, 0])
+    ).copy()
     x = torch.zeros(6, 4)
     assert not torch.equal(plan(x), plan(x))
     torch.manual_seed(1)
@@ -168,7 +177,9 @@ def test_nested_arguments_and_numbers_become_the_signature() -> None:
 
     args = ([torch.ones(2), torch.ones(2)], {"w": torch.ones(2)}, 2)
     plan = sy.Plan(forward_func=function).build(*args).copy()
-    assert torch.equal(plan([torch.ones(2) * 3, torch.ones(2) * 2], {"w": torch.ones(2)}, 2), torch.full((2,), 7.0))
+    assert torch.equal(
+        plan([torch.ones(2) * 3, torch.ones(2) * 2], {"w": torch.ones(2)}, 2), torch.full((2,), 7.0)
+    )
     with pytest.raises(PlanError, match="with 3 as argument 2; it was built with 2"):
         plan(*args[:2], 3)
     with pytest.raises(PlanError, match="argument 1"):
@@ -274,6 +285,16 @@ def test_a_decision_by_a_fixed_size_is_no_decision() -> None:
     assert torch.equal(plan(torch.ones(2, 4)), torch.ones(2, 4))
     fixed = sy.func2plan(args_shape=[(5, 4)])(by_size).copy()
     assert torch.equal(fixed(torch.ones(5, 4)), torch.ones(5, 4))
+
+
+def test_a_check_that_sizes_belong_together_is_no_decision() -> None:
+    def checked(x: Any, y: Any) -> Any:
+        if x.shape[0] != y.shape[0]:
+            raise ValueError("not of one batch")
+        return x + y
+
+    plan = sy.func2plan(args_shape=[(-1, 2), (-1, 2)])(checked).copy()
+    assert plan(torch.ones(3, 2), torch.ones(3, 2)).sum() == 12
 
 
 @pytest.mark.parametrize("shapes", [(1, 4), [(-2, 4)], [("a",)]])

@@ -16,7 +16,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
 from syft.exceptions import AuthenticationError
-from syft.identity import certificates
+from syft.identity import certificates, files
 from syft.identity.certificates import (
     CertificateError,
     CertificateFiles,
@@ -282,3 +282,15 @@ def test_files_that_are_something_else(home: Path, server: CertificateFiles, tmp
 def test_a_certificate_that_names_nobody(peer: Any) -> None:
     with pytest.raises(AuthenticationError, match="names one user"):
         user_of_certificate(peer)
+
+
+def test_a_file_system_without_links_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> None:
+        raise OSError(1, "Operation not permitted")
+
+    monkeypatch.setattr(files.os, "link", refuse)
+    made = make_certificate(tmp_path)
+    server_context(made.certificate, made.key)
+    with pytest.raises(FileExistsError, match="overwrite=True"):
+        files.write_file(made.key, b"", private=True)
+    assert stat.S_IMODE(made.key.stat().st_mode) == 0o600

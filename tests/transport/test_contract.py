@@ -612,10 +612,11 @@ def test_whatever_bytes_come_the_receiver_gets_frames_or_a_connection_error(sock
         except OSError:
             pass
         client.close()
-        with pytest.raises(ConnectionError) as raised:
+        try:
             while True:
                 assert len(server.receive(5)) <= 100_000
-        ends.append(type(raised.value).__name__)
+        except ConnectionError as error:
+            ends.append(type(error).__name__)
         assert server.closed
     assert len(set(ends)) >= 2, "some were refused and some just ended"
 

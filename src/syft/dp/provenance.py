@@ -135,7 +135,7 @@ class Provenance:
             rows = self.rows_of(worker._stored.get(obj_id))
             if rows is None:
                 allowed = worker.allowed_users(obj_id)
-                if not worker.policy.may_get(user_of(message), allowed):
+                if allowed is not None and not worker.policy.may_get(user_of(message), allowed):
                     return None
                 readers = intersect(readers, allowed)
             else:

@@ -97,16 +97,14 @@ def _ids_of(worker: Any, dataset: Any) -> list[Any]:
                 f"The data set is on worker {node.location.id!r}; its budget is set there, not on {worker.id!r}."
             )
         return [at]
-    if dataset in worker._objects:
-        return [dataset]
     tagged = [
         obj_id
         for obj_id, obj in worker._objects.copy().items()
         if obj_id in worker._allowed and dataset in (getattr(obj, "tags", None) or ())
     ]
-    if not tagged:
+    if not tagged and dataset not in worker._objects:
         raise ObjectNotFoundError(dataset, worker)
-    return tagged
+    return tagged or [dataset]
 
 
 def _name_of(worker: Any, dataset: Any, ids: list[Any]) -> str:
@@ -179,7 +177,7 @@ def released_rows(worker: Any, obj: Any, obj_id: Any, user: str | None) -> tuple
     rows = None if desk is None else desk.provenance.rows_of(obj)
     if desk is None or rows is None:
         raise ReleaseNotPermittedError(_refusal(obj_id))
-    if not worker.policy.may_get(user, rows.readers):
+    if rows.readers is not None and not worker.policy.may_get(user, rows.readers):
         raise ReleaseNotPermittedError(
             f"Object {obj_id!r} was computed with other data that the user {user!r} may not have, and the noise of a "
             "release would not hide that. Compute it with data of your own, or with public data."

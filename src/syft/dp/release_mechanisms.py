@@ -343,8 +343,11 @@ def _vote_noise(request: Request) -> float:
 def gnmax(rows: Floats, request: Request) -> Any:
     """Each column is a question, each record a voter who names a class; the winner of each question."""
     classes = request.options["classes"]
-    if type(classes) is not int or not 2 <= classes <= MOST_COLUMNS:
-        raise ValueError(f"classes is a whole number from 2 to {MOST_COLUMNS}, got {classes!r}.")
+    if type(classes) is not int or not 2 <= classes <= MOST_COLUMNS // request.columns:
+        raise ValueError(
+            f"classes is a whole number from 2, and {MOST_COLUMNS} at most for all questions together, got {classes!r} "
+            f"for {request.columns}."
+        )
     sensitivity = math.sqrt(2.0) * request.records_per_person * (1 + 1e-12)
     noise = _vote_noise(request)
     winners = np.zeros(request.columns)

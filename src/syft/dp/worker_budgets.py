@@ -444,9 +444,10 @@ def _check_limit(who: str, dataset: str, charges: list[Charge], limit: Limit) ->
     asked, before = charges[-1], spent_epsilon(charges[:-1], limit)
     left = max(0.0, limit.epsilon - before)
     times = "" if asked.count == 1 else f" {asked.count} times"
+    cost = f"epsilon {asked.epsilon:.4g}" if math.isfinite(asked.epsilon) else f"the cost of {asked.event}"
     refusal = BudgetExceededError(
         f"{who} has epsilon {left:.4g} of {limit.epsilon:g} left on {dataset!r} (at delta {limit.delta:g}), and this "
-        f"release ({asked.mechanism}) asks for epsilon {asked.epsilon:.4g}"
+        f"release ({asked.mechanism}) asks for {cost}"
         f"{f', delta {asked.delta:g}' if asked.delta else ''}{times}. Nothing was charged. Ask for less, or ask the data "
         "owner for more."
     )

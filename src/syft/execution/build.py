@@ -44,7 +44,9 @@ def inputs_of_shapes(args_shape: Any, args_dtype: Any = None) -> tuple[Input, ..
 def example(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
     """A tensor to trace with: numbers between 0 and 1, zeros where only whole numbers can be (labels, indices)."""
     if dtype.is_floating_point or dtype.is_complex:
-        return torch.rand(tuple(shape), generator=torch.Generator().manual_seed(0), dtype=torch.float32).to(dtype)
+        return torch.rand(tuple(shape), generator=torch.Generator().manual_seed(0), dtype=torch.float32).to(
+            dtype
+        )
     return torch.zeros(tuple(shape), dtype=dtype)
 
 

@@ -97,7 +97,7 @@ class _Merge:
             self.signature,
             self.inputs,
             len(self.state),
-            tuple(t.detach() for t in self.constants),
+            tuple(t.detach().clone() for t in self.constants),
             tuple(operations),
             outputs,
         )
@@ -107,7 +107,9 @@ class _Merge:
 
     def _refuse_decisions(self) -> None:
         for a, b in zip(self.a.log.decisions, self.b.log.decisions, strict=False):
-            if (a.value, a.other) != (b.value, b.other):
+            # That two sizes are the same in both runs is a check of arguments that belong together, and no choice.
+            is_check = a.is_of_sizes and b.is_of_sizes and a.value == a.other and b.value == b.other
+            if (a.value, a.other) != (b.value, b.other) and not is_check:
                 raise TraceError(
                     f"{a.line} decides by a size that is any size (-1 in args_shape): it was {a.value} in one traced "
                     f"run and {b.value} in another. Give the dimension a fixed size, or write the function without it."

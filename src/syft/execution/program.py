@@ -143,6 +143,16 @@ class _Check:
             )
         if not 0 <= program.state <= MAX_VALUES:
             raise InvalidProgramError(f"A plan announces {program.state} tensors of state.")
+        for constant in program.constants:
+            # A chain would act for whoever runs the program: a pointer has a worker send messages in its own name.
+            if (
+                type(constant) is not torch.Tensor
+                or constant.layout is not torch.strided
+                or constant.requires_grad
+            ):
+                raise InvalidProgramError(
+                    f"A plan has a {type(constant).__name__} as a constant; constants are plain, dense tensors."
+                )
         for given in program.inputs:
             if len(given.shape) > _MAX_RANK or any(n < -1 for n in given.shape):
                 raise InvalidProgramError(

@@ -103,7 +103,10 @@ class _Run:
             given[index] = given[index].detach().requires_grad_()
         self.leaves = [given[index] for index in self.message.differentiable]
         with torch.set_grad_enabled(bool(self.leaves)):
-            result = self.held.run(given[: self.inputs], given[self.inputs :], self.message.rates or None)
+            # NB: the method of the class: attributes of an object can be set by message.
+            result = HeldPlan.run(
+                self.held, given[: self.inputs], given[self.inputs :], self.message.rates or None
+            )
         return fresh_results(_flat(result), None)
 
     def run(self) -> list[Any]:
@@ -192,9 +195,13 @@ def fetch_plan(worker: Any, message: PlanCommandMessage) -> Plan:
     for obj_id in (plan_id, *held._state_ids):
         worker.policy.check_get(user, obj_id, worker.allowed_users(obj_id), action="fetch")
     tensors = [worker.get_obj(obj_id) for obj_id in held._state_ids]
-    for tensor in tensors:
+    for obj_id, tensor in zip(held._state_ids, tensors, strict=True):
         if type(tensor) is Failure:
             tensor.tell()
+        if type(tensor) is not torch.Tensor:
+            raise TypeError(
+                f"The state of the plan {held._name!r} names {str(obj_id)[:60]!r}, which is no tensor."
+            )
     state = State(
         [_as_it_was(private_copy(t), kind) for t, kind in zip(tensors, held._kinds, strict=True)],
         held._names,

@@ -17,11 +17,12 @@ from syft.execution.operation import Size
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A comparison that user code made with a size."""
+    """A comparison that user code made with a size; `is_of_sizes` if it was with another one, for equality."""
 
     value: Any
     other: Any
     line: str
+    is_of_sizes: bool
 
 
 class SizeLog:
@@ -83,7 +84,7 @@ def _comparison(name: str) -> Callable[[Any, Any], Any]:
         base: Any = int if isinstance(self, int) else float
         if isinstance(other, _Symbolic) and other.expression == self.expression:
             return name in ("__eq__", "__le__", "__ge__")
-        _decide(self, other)
+        _decide(self, other, isinstance(other, _Symbolic) and name in ("__eq__", "__ne__"))
         result = getattr(base, name)(base(self), other)
         if result is NotImplemented and isinstance(other, float):
             result = getattr(float, name)(float(self), other)
@@ -93,12 +94,12 @@ def _comparison(name: str) -> Callable[[Any, Any], Any]:
     return method
 
 
-def _decide(symbolic: Any, other: Any) -> None:
+def _decide(symbolic: Any, other: Any, is_of_sizes: bool = False) -> None:
     line = deciding_line()
     if line is not None:
         base: Any = int if isinstance(symbolic, int) else float
         plain = base(other) if isinstance(other, (int, float)) else repr(type(other))
-        symbolic.log.decisions.append(Decision(base(symbolic), plain, line))
+        symbolic.log.decisions.append(Decision(base(symbolic), plain, line, is_of_sizes))
 
 
 class SymbolicInt(int, _Symbolic):

@@ -48,6 +48,8 @@ class SeededDraws(TorchDispatchMode):
         kwargs = kwargs or {}
         if torch.Tag.nondeterministic_seeded not in func.tags or kwargs.get("generator") is not None:
             return func(*args, **kwargs)
+        if func.overloadpacket.__name__.endswith("_backward"):
+            return func(*args, **kwargs)  # fused attention: it is given the seed that its forward drew
         if self.is_backward:
             # torch.utils.checkpoint restores the process's generator, which is not the one that was drawn from.
             raise RuntimeError(

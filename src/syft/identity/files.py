@@ -34,11 +34,17 @@ def _link(beside: Path, path: Path) -> None:
     """Give a file its name, unless the name is taken: asked and done in one step of the file system."""
     try:
         os.link(beside, path)
+        return
     except FileExistsError:
-        raise FileExistsError(
-            f"{path} exists already and is not overwritten. Choose another name or directory, or pass overwrite=True "
-            "if nobody needs it any more."
-        ) from None
+        pass
+    except OSError:  # a file system without links
+        if not path.exists():
+            beside.replace(path)
+            return
+    raise FileExistsError(
+        f"{path} exists already and is not overwritten. Choose another name or directory, or pass overwrite=True "
+        "if nobody needs it any more."
+    )
 
 
 def make_private_directory(directory: Path) -> None:

@@ -80,6 +80,12 @@ class Group:
 
 def _check_members(holders: Sequence[Any], provider: Any) -> None:
     names = [str(h.id) for h in holders]
+    far = [str(w.id) for w in (*holders, provider) if not getattr(w, "is_in_process", True)]
+    if far:
+        raise NotImplementedError(
+            f"The workers {', '.join(far)} are on a network; so far secrets are computed on by workers of one process. "
+            "Use VirtualWorkers as holders and provider."
+        )
     if len(holders) < 2:
         raise ValueError(
             f"A secret needs at least two holders, got {len(holders)} ({', '.join(names) or 'nobody'}). "

@@ -100,6 +100,11 @@ class Connection(abc.ABC):
     def closed(self) -> bool:
         """Whether nothing can be sent any more, because this end closed or because the end of the connection was seen."""
 
+    @property
+    def progress(self) -> int:
+        """Changes while parts of a frame arrive that is not whole yet: who sends slowly is not silent."""
+        return 0
+
     def __enter__(self) -> Self:
         return self
 

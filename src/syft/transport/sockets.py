@@ -144,6 +144,10 @@ class SocketConnection(Connection):
     def closed(self) -> bool:
         return self._end is not None or self._send_fault is not None
 
+    @property
+    def progress(self) -> int:
+        return self._in_pace.moved + self._inbox.end - self._inbox.start
+
     # -- ending ------------------------------------------------------------------------------------
 
     def _say_goodbye(self, fault: FrameRefused | None) -> None:

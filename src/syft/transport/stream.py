@@ -10,6 +10,7 @@ core while it looks, which the peer may need: on two cores it is worth it only f
 
 from __future__ import annotations
 
+import errno
 import math
 import select
 import socket
@@ -28,6 +29,8 @@ _MOST_PARTS = 512
 LOCAL_BUFFER = 1 << 20
 #: How often unread bytes are looked for when a socket is closed.
 _MOST_LEFTOVERS = 64
+#: What poll() says of a socket whose peer sends no more, where it can: to us, that the peer is gone.
+_PEER_LEFT: int = getattr(select, "POLLRDHUP", 0)
 _HAS_GATHERING = hasattr(socket.socket, "sendmsg")
 
 
@@ -78,13 +81,16 @@ class _Waiter:
     def wait(self, writing: bool, seconds: float | None) -> bool:
         if self._poll is None:  # Windows
             mine = [self._socket]
-            ready = select.select([] if writing else mine, mine if writing else [], mine, seconds)
-            return any(ready)
-        events = select.POLLOUT if writing else select.POLLIN
+            return any(select.select([] if writing else mine, mine if writing else [], mine, seconds))
+        events = select.POLLOUT | _PEER_LEFT if writing else select.POLLIN
         if events != self._events:
             self._poll.register(self._socket, events)
             self._events = events
-        return bool(self._poll.poll(None if seconds is None else math.ceil(seconds * 1000)))
+        ready = self._poll.poll(None if seconds is None else math.ceil(seconds * 1000))
+        if ready and writing and ready[0][1] & _PEER_LEFT:
+            # NB: a system that closed with nothing unread goes on to answer "no room yet" for a minute.
+            raise BrokenPipeError(errno.EPIPE, "the other end was closed")
+        return bool(ready)
 
 
 class ByteStream:
@@ -206,7 +212,10 @@ class ByteStream:
         seconds = math.inf if deadline is None else max(0.0, deadline - started)
         if pace is not None:
             seconds = min(seconds, pace.patience())
-        is_ready = waiter.wait(writing, None if seconds == idle == math.inf else min(seconds, idle))
+        try:
+            is_ready = waiter.wait(writing, None if seconds == idle == math.inf else min(seconds, idle))
+        except BrokenPipeError as error:
+            raise self._send_failed(error) from error
         now = time.monotonic()
         fault = None if pace is None else pace.wait(now - started, is_ready)
         if fault is not None:

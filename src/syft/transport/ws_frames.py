@@ -106,6 +106,8 @@ class WebsocketConnection(SocketConnection):
                 self._send_fault = error
             finally:
                 self._sending.release()
+        if self._end is not None:
+            self._finish()
 
     def _ping(self) -> None:
         self._control(_PING)

@@ -94,7 +94,7 @@ def _about(file: Path) -> _About:
         raise DataFileError(f"{file} cannot be read: {error}.") from error
     try:
         return msgspec.convert(tomllib.loads(text), _About)
-    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+    except (tomllib.TOMLDecodeError, msgspec.ValidationError, RecursionError) as error:
         raise DataFileError(
             f"{file} cannot be understood: {error}. Its keys are {', '.join(_About.__struct_fields__)}."
         ) from error

@@ -104,7 +104,7 @@ def read_rules(text: str, name: str = "the policy file") -> Rules:
     """The rules that a text in TOML states. !! PolicyFileError, which names the key"""
     try:
         raw = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise PolicyFileError(f"{name} is not TOML: {error}.") from error
     known = ("defaults", "limits", "users", "data")
     for key in raw:

@@ -343,7 +343,9 @@ def _written_arguments(func: OpOverload) -> tuple[tuple[int, ...], tuple[str, ..
     found = [
         (position, argument.name)
         for position, argument in enumerate(schema.arguments)
-        if undeclared or (argument.alias_info is not None and argument.alias_info.is_write)
+        # They write into their running statistics, and into nothing else.
+        if (undeclared and argument.name.startswith("running_"))
+        or (argument.alias_info is not None and argument.alias_info.is_write)
     ]
     return tuple(position for position, _ in found), tuple(name for _, name in found)
 

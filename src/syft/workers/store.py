@@ -193,7 +193,7 @@ class ObjectStorage:
         """What the policy is told about an object that is held here."""
         holder = None if self._holdings is None else self._holdings.holder_of(obj_id)
         return About(
-            self.allowed_users(obj_id), tags_of(self._stored[obj_id]), holder, obj_id in self._owners_data
+            self.allowed_users(obj_id), tags_of(self._stored.get(obj_id)), holder, obj_id in self._owners_data
         )
 
     def private_among(self, tensors: Iterable[Any], among: Collection[Any] | None = None) -> list[Any]:

@@ -31,7 +31,8 @@ class ThreadEngine:
                 "as many as fit this machine."
             )
         self.max_workers = max_workers or os.cpu_count() or 1
-        self._given_up: dict[str, threading.Thread] = {}
+        #: The last thread of each client. One that lives on after its run is a client that is busy.
+        self._threads: dict[str, threading.Thread] = {}
 
     def run(self, tasks: Sequence[Task], deadline: float | None) -> Iterator[Outcome]:
         done: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
@@ -46,6 +47,7 @@ class ThreadEngine:
                 thread = threading.Thread(
                     target=_work, args=(task, done), name=f"client {task.name}", daemon=True
                 )
+                self._threads[task.name] = thread
                 running[task.name] = (thread, time.monotonic())
                 thread.start()
             if not running:
@@ -53,23 +55,18 @@ class ThreadEngine:
             try:
                 outcome = done.get(timeout=_patience(running, deadline))
             except queue.Empty:
-                pass
-            else:
-                # One that was given up a moment ago is heard too late.
-                if outcome.name in running:
-                    del running[outcome.name]
-                    yield outcome
-            if deadline is not None:
-                for name in [n for n, (_, began) in running.items() if time.monotonic() - began >= deadline]:
-                    self._given_up[name] = running.pop(name)[0]
-                    yield overdue(name, deadline)
+                # Only now: who is done in time is not late because others were looked at first.
+                for name in _late(running, deadline):
+                    del running[name]
+                    yield overdue(name, deadline or 0.0)
+                continue
+            if outcome.name in running:  # one that was given up a moment ago is heard too late
+                running.pop(outcome.name)[0].join()  # it has nothing left to do
+                yield outcome
 
     def _is_busy(self, name: str) -> bool:
-        thread = self._given_up.get(name)
-        if thread is None or not thread.is_alive():
-            self._given_up.pop(name, None)
-            return False
-        return True
+        thread = self._threads.get(name)
+        return thread is not None and thread.is_alive()
 
 
 def _work(task: Task, done: queue.SimpleQueue[Outcome]) -> None:
@@ -80,6 +77,11 @@ def _patience(running: dict[str, tuple[threading.Thread, float]], deadline: floa
     if deadline is None:
         return None
     return max(0.0, min(began for _, began in running.values()) + deadline - time.monotonic())
+
+
+def _late(running: dict[str, tuple[threading.Thread, float]], deadline: float | None) -> list[str]:
+    now = time.monotonic()
+    return [name for name, (_, began) in running.items() if deadline is not None and now - began >= deadline]
 
 
 def _busy(name: str) -> Outcome:

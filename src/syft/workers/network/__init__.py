@@ -5,6 +5,11 @@ Modules, in the order they import each other:
     frames     what a connection carries: a fixed head, a payload, a checksum
     handshake  who speaks, and where a session stands: `Hello`, `Welcome`, `Refusal`
     turn       one message at a time on a worker
+    sites      where in the user's program a command was issued
+    outbox     the client's commands that have not been confirmed
+    greeting   the client's first frames, and trying again
+    replies    what a client raises for a reply that is a failure
+    keeper     the thread behind a link
     link       the client's end of a session
     sessions   the server's end of a session
     server     accepting connections, serving them, ending what has vanished

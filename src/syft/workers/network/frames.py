@@ -82,7 +82,7 @@ class Head(NamedTuple):
     number: int = 0
     confirmed: int = 0
     failed: int = 0
-    count: int = 0
+    count: int = 0  # type: ignore[assignment]
     total: int = 0
     offset: int = 0
 
@@ -134,7 +134,7 @@ def _checksum(head: Buffer, payload: Iterable[Buffer]) -> int:
     for part in parts:
         _add_up(sums, memoryview(part).cast("B"), position)
         position += len(part)
-    return zlib.crc32(sums, crc) | position << 32 & 0xFFFF_FFFF_0000_0000
+    return zlib.crc32(sums.data, crc) | position << 32 & 0xFFFF_FFFF_0000_0000
 
 
 def _add_up(sums: np.ndarray, memory: memoryview, position: int) -> None:
@@ -158,9 +158,7 @@ def _add_row(sums: np.ndarray, memory: memoryview, begin: int) -> None:
     sums += np.frombuffer(row, dtype="<u8")
 
 
-def in_chunks(
-    head: Head, payload: Sequence[Buffer], chunk_bytes: int
-) -> Iterable[tuple[Head, list[Buffer]]]:
+def in_chunks(head: Head, payload: Sequence[Buffer], chunk_bytes: int) -> Iterable[tuple[Head, list[Buffer]]]:
     """A frame as it is, or as several that each carry at most `chunk_bytes` of its payload."""
     total = sum(map(len, payload))
     if total <= chunk_bytes:

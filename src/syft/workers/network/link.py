@@ -6,62 +6,47 @@ woken on the way. See NOTE [Neither lost nor twice].
 
 NOTE [Locks of a link]
 `_sending` guards the commands that are collected and everything that goes out; `_reading` what comes in. Whoever
-needs both takes `_sending` first. Nobody who holds `_reading` waits for `_sending`. Confirmations are counted by
-the reader alone, so a sender never has to be asked. Deletes are queued by finalizers, which may run at any point
-in any thread, also inside a link: they take no lock at all.
+needs both takes `_sending` first. Nobody who holds `_reading` waits for `_sending`, or sends. Confirmations are counted
+by the reader alone, so a sender never has to be asked. Deletes are queued by finalizers, which may run at any point
+in any thread, also inside a link: they take no lock at all. Who has the turn on a worker gives it away first.
+
+NOTE [Who reads while we send]
+A worker reads a frame when it has answered the one before. If both ends sent at the same time and nobody read, both
+would wait for ever. Every reply has somebody who waits for it and reads; only after a cut one thread sends
+for all, so there it never has more on its way than fits between the two ends.
 """
 
 from __future__ import annotations
 
-import itertools
-import sys
 import threading
 import time
-import weakref
 from collections import deque
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from types import CodeType, FrameType
+from collections.abc import Callable
 from typing import Any
 
 from syft import serde
-from syft.exceptions import (
-    NetworkError,
-    ProtocolError,
-    SyftError,
-    WorkerRestartedError,
-    WorkerUnreachableError,
-)
-from syft.messaging.message import PointersGoneMessage
-from syft.serde.error_types import EXCEPTIONS
-from syft.transport import Connection, HandshakeRefused
-from syft.workers.network import frames, handshake, turn
+from syft.exceptions import NetworkError, ProtocolError, SyftError, WorkerUnreachableError
+from syft.transport import Connection
+from syft.workers.network import frames, greeting, handshake, keeper, replies, turn
 from syft.workers.network.frames import Head, Kind
+from syft.workers.network.outbox import Outbox, Sent
+from syft.workers.network.sites import site_of_caller
 
 #: Opens a connection to the worker.
 Opener = Callable[[], Connection]
+#: The count of sessions before, and the number of a command.
+Key = tuple[int, int]
 
-_BATCH_COMMANDS = 48
-_BATCH_SECONDS = 600e-6
-_WINDOW_COMMANDS = 8_192
-_WINDOW_BYTES = 32 << 20
-#: Above this many bytes a command waits until it is confirmed, instead of being copied to be sent again.
-_UNCOPIED_BYTES = 256 << 10
 _CHUNK_BYTES = 32 << 20
-_SITES = 4
-
-Site = tuple[tuple[CodeType, int], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """A frame of commands on its way."""
-
-    last: int
-    head: Head
-    payload: list[Any]
-    sites: list[Site]
-    nbytes: int
+#: What a connection holds between its ends, whoever reads: see NOTE [Who reads while we send].
+_UNREAD_BYTES = 32 << 10
+_MANY_DELETES = 48
+_FAREWELL_SECONDS = 5.0
+#: Connections that broke, one after the other, before anything got through: from then on patience counts.
+_VAIN_CONNECTIONS = 8
+_PERMITTED = frozenset(
+    map(int, (Kind.REPLY, Kind.CONFIRMATION, Kind.HEARTBEAT, Kind.CHUNK, Kind.GOODBYE, Kind.REFUSAL))
+)
 
 
 class Link:
@@ -71,7 +56,7 @@ class Link:
     hello       (session to continue, last reply that arrived) -> what to say first
     reader      the worker that owns what arrives
     patience    seconds to try to reach the worker again before a call fails
-    heartbeat   seconds of silence after which to ask whether the other side is alive; three of them end a connection
+    heartbeat   seconds of silence after which to doubt that the other side is alive; three of them end a connection
     debug       wait after every command
     """
 
@@ -92,38 +77,38 @@ class Link:
         self.patience, self.heartbeat, self.debug = patience, heartbeat, debug
         self._compression = compression
         self._limits = limits or serde.Limits()
-        self._sending = threading.RLock()
-        self._reading = threading.Lock()
-        self._arrived = threading.Condition()
+        self._make_locks()
         self._deletes: deque[Any] = deque()
         self._connection: Connection | None = None
         self._closed = False
-        self._last_heard = 0.0
-        self._last_spoken = 0.0
         self.welcome: handshake.Welcome | None = None
-        self._restarted = False
+        self._last_spoken = 0.0
+        #: How often nothing came in the time of a heartbeat, and what part of a frame was there.
+        self._silences = self._progress = self._quiet_looks = 0
+        #: Connections in vain, and since when.
+        self._vain, self._vain_since = 0, 0.0
+        self._gave_up_at = 0.0
+        #: The worker does not want to go on with the session.
+        self._refusal: SyftError | None = None
+        #: Why the last session ended, and what the user has not been told yet.
+        self._loss: SyftError | None = None
+        self._untold: Exception | None = None
+        self._is_refused = False
         self._epoch = 0
+        self._replies: dict[Key, tuple[Head, memoryview]] = {}
+        self._awaited: set[Key] = set()
         self._begin_session()
-        self._keeper: threading.Thread | None = None
-        self._wake = threading.Event()
+        self._keeper = keeper.Keeper(self)
+
+    def _make_locks(self) -> None:
+        self._sending = threading.RLock()
+        self._reading = threading.Lock()
+        self._arrived = threading.Condition()
 
     def _begin_session(self) -> None:
-        self._numbers = itertools.count(1)
-        self._last_number = 0
-        self._new_batch()
-        self._unconfirmed: deque[Sent] = deque()
-        self._confirmed = 0
-        self._confirmed_bytes = 0
-        self._sent_bytes = 0
+        self._outbox = Outbox(self._compression)
         self._last_reply = 0
-        self._replies: dict[tuple[int, int], tuple[Head, memoryview]] = {}
-        self._failed_sites: dict[int, Site] = {}
         self._assembly = frames.Assembly(self._limits.max_bytes)
-
-    def _new_batch(self) -> None:
-        self._batch = serde.BatchWriter(None, self._compression)
-        self._batch_sites: list[Site] = []
-        self._batch_began = 0.0
 
     # -- what workers call -------------------------------------------------------------------------
 
@@ -140,32 +125,44 @@ class Link:
         """Send a command and go on. If it fails, the next call that waits says so."""
         if self.debug:
             self.ask(message)
-            return
+        elif turn.is_held():
+            with turn.given_away():
+                self._post(message)
+        else:
+            self._post(message)
+
+    def _post(self, message: Any) -> None:
         with self._sending:
             self._check_open()
-            self._add(message)
-            if self._batch.buffer_bytes or self._is_due():
+            outbox = self._outbox
+            was_empty = not len(outbox)
+            if len(self._deletes) >= _MANY_DELETES:
+                outbox.add_deletes(self._deletes)
+            outbox.add(message, site_of_caller())
+            if outbox.is_due():
                 self._flush()
-            elif len(self._batch) == 1:
-                self._wake.set()
+            elif was_empty:
+                self._keeper.wake()
 
     def ask(self, message: Any) -> Any:
         """Send a command and return its reply. !! what it raised there, or what an earlier command raised"""
-        with self._sending:
-            self._check_open()
-            if self._restarted:
-                raise self._tell_restart()
-            self._add_deletes()
-            self._add(message)
-            number, epoch = self._flush(frames.WAITS)
-        head, payload = self._reply_to(number, epoch)
-        return self._value_of(head, payload)
+        with turn.given_away():
+            with self._sending:
+                self._check_open()
+                self._outbox.add_deletes(self._deletes)
+                self._outbox.add(message, site_of_caller())
+                key = self._flush(frames.WAITS)
+            head, payload = self._reply_to(key)
+        value = serde.deserialize(payload, self._reader(), limits=self._limits, take_over=True)
+        if head.flags & replies.A_FAILURE:
+            raise replies.failure(head, value, self.name, self._outbox.site_of_failed(head.failed))
+        return value
 
     def flush(self) -> None:
         """Send what has been collected."""
-        with self._sending:
-            if not self._closed and (len(self._batch) or self._deletes):
-                self._add_deletes()
+        with turn.given_away(), self._sending:
+            while not self._closed and (len(self._outbox) or self._deletes):
+                self._outbox.add_deletes(self._deletes)
                 self._flush()
 
     def queue_delete(self, obj_id: Any) -> None:
@@ -173,98 +170,81 @@ class Link:
         self._deletes.append(obj_id)
 
     def close(self) -> None:
-        """Say goodbye: the worker frees what this session held."""
-        with self._sending:
-            if self._closed:
-                return
-            self._closed = True
-            self._wake.set()
-            connection = self._connection
+        """Say goodbye: the worker frees what this session held. Whoever still waits for a reply is told."""
+        if self._closed:
+            return
+        self._closed = True  # before the lock, which somebody may hold who tries to reach the worker
+        self._keeper.wake()
+        with turn.given_away(), self._sending:
+            connection, self._connection = self._connection, None
             if connection is None:
                 return
             try:
-                if len(self._batch):
-                    self._flush()
+                if len(self._outbox):
+                    self._send_frame(connection, self._outbox.pack(0, self._most_bytes()))
                 connection.send(frames.encode(Head(Kind.GOODBYE, confirmed=self._last_reply)))
                 self._await_farewell(connection)
             except (OSError, SyftError):
                 pass
             connection.close()
-            self._connection = None
 
     def _await_farewell(self, connection: Connection) -> None:
         """Wait until the worker has done what was sent to it, so that nothing is cut off."""
-        until = time.monotonic() + 5.0
-        with self._reading:
-            while time.monotonic() < until:
-                self._take(connection.receive(timeout=5.0))
+        until = time.monotonic() + _FAREWELL_SECONDS
+        while (left := until - time.monotonic()) > 0:
+            if self._reading.acquire(timeout=left):
+                try:
+                    self._take(connection.receive(timeout=min(left, 0.1)))
+                except TimeoutError:
+                    pass
+                finally:
+                    self._reading.release()
+                    self._tell_readers()
+
+    @property
+    def is_closed(self) -> bool:
+        return self._closed
 
     @property
     def is_connected(self) -> bool:
         return self._connection is not None and not self._closed
 
-    # -- collecting commands -----------------------------------------------------------------------
+    # -- sending -----------------------------------------------------------------------------------
 
     def _check_open(self) -> None:
         if self._closed:
-            raise NetworkError(f"The connection to {self.name} was closed. Make a new client worker.")
+            raise self._was_closed()
         if self._connection is None:
             self._reconnect(None)
+        if self._untold is not None:
+            error, self._untold = self._untold, None
+            raise error
 
-    def _add(self, message: Any) -> None:
-        if len(self._deletes) >= _BATCH_COMMANDS:
-            self._add_deletes()
-        self._batch.add(message)
-        self._batch_sites.append(_site_of_caller())
-        self._last_number = next(self._numbers)
-        if len(self._batch) == 1:
-            self._batch_began = time.monotonic()
+    def _was_closed(self) -> NetworkError:
+        return NetworkError(f"The connection to {self.name} was closed. Make a new client worker.")
 
-    def _add_deletes(self) -> None:
-        deletes = self._deletes
-        if deletes:
-            # NB: only as many as there are now; a finalizer may add more meanwhile.
-            gone = tuple([deletes.popleft() for _ in range(len(deletes))])
-            self._batch.add(PointersGoneMessage(gone))
-            self._batch_sites.append(())
-            self._last_number = next(self._numbers)
+    def _most_bytes(self) -> int:
+        return self._limits.max_bytes if self.welcome is None else self.welcome.max_message
 
-    def _is_due(self) -> bool:
-        return (
-            len(self._batch) >= _BATCH_COMMANDS or time.monotonic() - self._batch_began > _BATCH_SECONDS
-        )
-
-    def _flush(self, flags: int = 0) -> tuple[int, int]:
-        """Send the collected commands; returns the number of the last one, and the count of restarts."""
-        count = len(self._batch)
-        if not count:
-            return self._last_number, self._epoch
-        self._wait_for_room()
-        payload = self._batch.frames()
-        sites = self._batch_sites
-        self._new_batch()
-        nbytes = sum(map(len, payload))
-        is_large = nbytes > _UNCOPIED_BYTES
-        if not is_large:
-            payload = [b"".join(payload)]
-        in_flight = self._last_number - self._confirmed
-        if is_large or in_flight > _WINDOW_COMMANDS // 2 or self._bytes_in_flight() > _WINDOW_BYTES // 2:
-            flags |= frames.CONFIRM
-        number, epoch = self._last_number, self._epoch
-        sent = Sent(
-            number,
-            Head(Kind.COMMANDS, flags, number=number - count + 1, count=count),
-            payload,
-            sites,
-            nbytes,
-        )
-        self._unconfirmed.append(sent)
-        self._sent_bytes += nbytes
-        self._transmit(sent)
-        if is_large and not flags & frames.WAITS:
-            self._read_until(lambda: self._confirmed >= number or self._epoch != epoch)
-        self._keep_alive()
-        return number, epoch
+    def _flush(self, flags: int = 0) -> Key:
+        """Send the collected commands; returns the key of the last one."""
+        outbox, epoch = self._outbox, self._epoch
+        if outbox.is_full():
+            self._read_until(lambda: outbox.has_room() or self._epoch != epoch)
+        if self._epoch != epoch or not len(outbox):
+            return epoch, 0  # the session ended meanwhile, and what it should have done with it
+        sent = outbox.pack(flags, self._most_bytes())
+        key = epoch, sent.last
+        if flags & frames.WAITS:
+            self._awaited.add(key)
+        try:
+            self._transmit(sent)
+            if sent.is_borrowed and not flags & frames.WAITS:
+                self._read_until(lambda: outbox.confirmed >= sent.last or self._epoch != epoch)
+        except BaseException:
+            self._awaited.discard(key)
+            raise
+        return key
 
     def _transmit(self, sent: Sent) -> None:
         connection = self._connection
@@ -276,33 +256,25 @@ class Link:
                 pass
         self._reconnect(connection)  # which sends everything again that is not confirmed
 
-    def _send_frame(self, connection: Connection, sent: Sent) -> None:
-        head = sent.head._replace(confirmed=self._last_reply)
+    def _send_frame(self, connection: Connection, sent: Sent, more_flags: int = 0) -> None:
+        head = sent.head._replace(confirmed=self._last_reply, flags=sent.head.flags | more_flags)
         for part_head, part in frames.in_chunks(head, sent.payload, _CHUNK_BYTES):
             connection.send(frames.encode(part_head, part))
         self._last_spoken = time.monotonic()
 
-    def _bytes_in_flight(self) -> int:
-        return self._sent_bytes - self._confirmed_bytes
-
-    def _wait_for_room(self) -> None:
-        """Do not run ahead of the worker further than the window."""
-        if self._last_number - self._confirmed > _WINDOW_COMMANDS or self._bytes_in_flight() > _WINDOW_BYTES:
-            self._read_until(
-                lambda: (self._last_number - self._confirmed <= _WINDOW_COMMANDS // 2
-                and self._bytes_in_flight() <= _WINDOW_BYTES // 2)
-                or not self._unconfirmed
-            )
-
     # -- reading -----------------------------------------------------------------------------------
 
-    def _reply_to(self, number: int, epoch: int) -> tuple[Head, memoryview]:
-        key = epoch, number
-        with turn.given_away():
+    def _reply_to(self, key: Key) -> tuple[Head, memoryview]:
+        epoch = key[0]
+        try:
             self._read_until(lambda: key in self._replies or self._epoch != epoch)
-        reply = self._replies.pop(key, None)
+        finally:
+            self._awaited.discard(key)
+            reply = self._replies.pop(key, None)
         if reply is None:
-            raise self._tell_restart()
+            if self._untold is self._loss:
+                self._untold = None
+            raise replies.again(self._loss, self.name)
         return reply
 
     def _read_until(self, is_done: Callable[[], bool]) -> None:
@@ -310,253 +282,222 @@ class Link:
         while not is_done():
             connection = self._connection
             if connection is None:
+                if self._closed:
+                    raise self._was_closed()
                 self._reconnect(None)
                 continue
             if not self._reading.acquire(blocking=False):
                 with self._arrived:
-                    if not is_done():
+                    # NB: who reads gives `_reading` back before he tells us, so either of the two is seen.
+                    if not is_done() and self._reading.locked():
                         self._arrived.wait(0.05)
                 continue
-            broken = None
+            is_broken = False
             try:
                 if not is_done() and self._connection is connection:
                     self._take(connection.receive(timeout=self.heartbeat))
             except TimeoutError:
-                broken = self._suspect(connection)
-            except OSError as error:
-                broken = error
+                is_broken = self._is_silent(connection)
+            except OSError:
+                is_broken = True
+            except BaseException:
+                connection.close()  # a frame may have been read in part
+                raise
             finally:
                 self._reading.release()
-                with self._arrived:
-                    self._arrived.notify_all()
-            if broken is not None:
+                self._tell_readers()
+            if is_broken:
                 self._reconnect(connection)
 
-    def _suspect(self, connection: Connection) -> OSError | None:
-        """Silence: ask whether anybody is there. Three times nothing is the end of the connection."""
-        if time.monotonic() - self._last_heard > 3 * self.heartbeat:
-            return TimeoutError("The worker has been silent for too long.")
-        try:
-            connection.send(frames.encode(Head(Kind.HEARTBEAT, confirmed=self._last_reply)))
-        except OSError as error:
-            return error
-        return None
+    def _tell_readers(self) -> None:
+        with self._arrived:
+            self._arrived.notify_all()
+
+    def _is_silent(self, connection: Connection) -> bool:
+        """Nothing came in the time of a heartbeat. Three times nothing is the end of the connection."""
+        progress = connection.progress
+        if progress != self._progress:
+            self._progress, self._silences = progress, 0
+        else:
+            self._silences += 1
+        return self._silences >= 3
 
     def _take(self, frame: Any) -> None:
         """One frame from the worker. Called by whoever holds `_reading`."""
-        self._last_heard = time.monotonic()
+        self._silences = self._quiet_looks = 0
         head, payload = frames.decode(frame)
-        if head.kind not in (Kind.REPLY, Kind.CONFIRMATION, Kind.HEARTBEAT, Kind.CHUNK, Kind.GOODBYE):
+        if head.kind not in _PERMITTED:
             raise ProtocolError(f"The worker sent a frame of kind {head.kind} in the middle of a session.")
-        whole = self._assembly.take(head, payload)
+        if head.kind == Kind.REFUSAL:
+            self._refusal = greeting.refusal(payload)
+            raise ProtocolError("The worker has ended the session.")
         if head.kind == Kind.GOODBYE:
             raise ProtocolError("The worker is shutting down.")
-        if head.kind == Kind.REPLY and whole is not None and head.number > self._last_reply:
-            self._last_reply = head.number
-            self._replies[self._epoch, head.number] = head, whole
-        if head.kind != Kind.CHUNK:
-            self._confirm(head.confirmed, head.failed)
-
-    def _confirm(self, executed: int, failed: int) -> None:
-        waiting = self._unconfirmed
-        while waiting and waiting[0].last <= executed:
-            sent = waiting.popleft()
-            first = sent.last - sent.head.count + 1
-            if failed and first <= failed <= sent.last:
-                self._failed_sites[failed] = sent.sites[failed - first]
-            self._confirmed_bytes += sent.nbytes
-        if executed > self._confirmed:
-            self._confirmed = executed
-
-    def _value_of(self, head: Head, payload: memoryview) -> Any:
-        value = serde.deserialize(payload, self._reader(), limits=self._limits, take_over=True)
-        if not head.flags & (frames.FAILED | frames.FAILED_EARLIER):
-            return value
-        if not isinstance(value, Exception) or type(value).__name__ not in EXCEPTIONS:
-            raise ProtocolError(f"The worker says that a command failed, with a {type(value).__name__}.")
-        if head.flags & frames.FAILED_EARLIER:
-            site = self._failed_sites.pop(head.failed, ())
-            value.add_note(
-                f"An earlier command to {self.name} failed with this; commands are not waited for. The call that "
-                f"told you was not run: repeat it if you want its result.{_shown(site)}"
-            )
-        try:
-            raise value
-        finally:
-            del value  # or it would hold itself, by this frame, and what the caller dropped with it
+        is_news = False
+        if head.kind in (Kind.REPLY, Kind.CHUNK):
+            whole = self._assembly.take(head, payload)
+            if whole is None:
+                return
+            if head.number > self._last_reply:
+                self._last_reply = head.number
+                key = self._epoch, head.number
+                if key in self._awaited:
+                    self._replies[key] = head, whole
+                is_news = True
+        if self._outbox.confirm(head.confirmed, head.failed) or is_news:
+            self._vain = 0
 
     # -- connections -------------------------------------------------------------------------------
 
-    def _reconnect(self, broken: Connection | None) -> None:
+    def _reconnect(self, broken: Connection | None, patience: float | None = None) -> None:
         """Replace a connection that is broken. Whoever comes first does it; the others find it done."""
+        began = time.monotonic()
         if broken is not None:
             broken.close()  # wakes whoever reads it
         with self._sending:
             if self._connection is not broken:
                 return
             if self._closed:
-                raise NetworkError(f"The connection to {self.name} was closed.")
+                raise self._was_closed()
+            if self._gave_up_at > began:
+                raise WorkerUnreachableError(f"{self.name} cannot be reached: it was tried a moment ago.")
             with self._reading:
                 self._connection = None
-                self._connection = self._open()
-                self._resume(self._connection)
-
-    def _open(self) -> Connection:
-        until = time.monotonic() + self.patience
-        pause = 0.02
-        while True:
-            connection = None
-            try:
-                connection = self._opener()
-                self._greet(connection)
-                return connection
-            except OSError as error:
-                if connection is not None:
-                    connection.close()
-                if _is_final(error) or (self.welcome is None and isinstance(error, HandshakeRefused)):
+                if self._refusal is not None:
+                    error, self._refusal = self._refusal, None
+                    self.welcome = None
+                    self._lose_session(error)
+                    return
+                try:
+                    self._connection = self._reach(self.patience if patience is None else patience)
+                    self._is_refused = False
+                except OSError as error:
+                    if patience is None:
+                        self._gave_up_at = time.monotonic()
+                    self._is_refused = greeting.is_final(error)
                     raise
-                if time.monotonic() + pause > until:
+            self._tell_readers()
+            self._keeper.start()
+
+    def _reach(self, patience: float) -> Connection:
+        """A connection on which everything was sent again that the worker has not executed."""
+        while True:
+            if not self._vain:
+                self._vain_since = time.monotonic()
+            elif self._vain > _VAIN_CONNECTIONS:
+                if time.monotonic() - self._vain_since > patience:
+                    vain, self._vain = self._vain, 0
                     raise WorkerUnreachableError(
-                        f"{self.name} cannot be reached: {error} ({self.patience:g} s were spent trying). Is it "
-                        "running, and is the address right?"
-                    ) from error
-            time.sleep(pause)
-            pause = min(pause * 2, 1.0)
+                        f"{self.name} was reached {vain} times in {patience:g} s, and each time the connection ended "
+                        "before anything got through. Is there something between that cuts connections?"
+                    )
+                time.sleep(0.05)
+            self._vain += 1
+            connection = greeting.reach(self._opener, self._greet, self.name, patience, lambda: self._closed)
+            try:
+                self._resume(connection)
+                return connection
+            except OSError:
+                connection.close()
+            except BaseException:
+                connection.close()
+                raise
 
     def _greet(self, connection: Connection) -> None:
         session = self.welcome.session if self.welcome is not None else None
         hello = self._hello(session, self._last_reply)
-        connection.send(frames.encode(Head(Kind.HELLO), [handshake.encode(hello)]))
-        head, payload = frames.decode(connection.receive(timeout=max(self.heartbeat, 5.0)))
-        if head.kind == Kind.REFUSAL:
-            refusal = handshake.decode(payload, handshake.Refusal)
-            # A name from a closed list, never a class from the wire.
-            kind = EXCEPTIONS.get(refusal.error)
-            known = kind is not None and issubclass(kind, SyftError)
-            error = (kind if known and kind is not None else NetworkError)(refusal.reason)
-            error._syft_final = True  # type: ignore[attr-defined]
-            raise error
-        if head.kind != Kind.WELCOME:
-            raise ProtocolError(f"The worker answered a greeting with a frame of kind {head.kind}.")
-        welcome: handshake.Welcome = handshake.decode(payload, handshake.Welcome)
+        welcome = greeting.greet(connection, hello, max(self.heartbeat, 5.0))
         if session is not None and (welcome.is_new or welcome.session != session):
-            self._forget_session()
+            self._lose_session(replies.restarted(self.name))
         self.welcome = welcome
         self.heartbeat = min(self.heartbeat, welcome.heartbeat)
 
     def _resume(self, connection: Connection) -> None:
-        """Send again what the worker has not executed."""
-        welcome = self.welcome
+        """Send again what the worker has not executed. See NOTE [Who reads while we send]."""
+        welcome, outbox = self.welcome, self._outbox
         if welcome is None:
             return
         self._assembly = frames.Assembly(self._limits.max_bytes)
-        self._last_heard = time.monotonic()
-        self._confirm(welcome.executed, 0)
-        try:
-            for sent in list(self._unconfirmed):
-                self._send_frame(connection, sent)
-        except OSError:
-            connection.close()  # the next reader or sender finds out, and begins again
+        self._silences = 0
+        if outbox.confirm(welcome.executed, welcome.failed):
+            self._vain = 0
+        unread = 0
+        for sent in list(outbox.unconfirmed):
+            if unread + sent.nbytes > _UNREAD_BYTES:
+                self._read_here(connection, outbox, sent.head.number - 1)
+                unread = 0
+            self._send_frame(connection, sent, frames.CONFIRM)
+            unread += sent.nbytes + frames.HEAD_BYTES
 
-    def _forget_session(self) -> None:
-        """The worker does not know the session: it was restarted, or we were away for too long."""
+    def _read_here(self, connection: Connection, outbox: Outbox, number: int) -> None:
+        """Read, while both locks are held, until a command is confirmed. !! OSError"""
+        while outbox.confirmed < number:
+            try:
+                self._take(connection.receive(timeout=self.heartbeat))
+            except TimeoutError:
+                if self._is_silent(connection):
+                    raise
+            if self._closed:
+                raise self._was_closed()
+
+    def _lose_session(self, why: SyftError) -> None:
+        """What was under way is gone. Both locks are held."""
         self._epoch += 1
-        self._restarted = True
+        self._loss = self._untold = why
         self._begin_session()
         self._deletes.clear()
-        with self._arrived:
-            self._arrived.notify_all()
+        self._tell_readers()
 
-    def _tell_restart(self) -> WorkerRestartedError:
-        self._restarted = False
-        return WorkerRestartedError(
-            f"{self.name} was restarted, or has given up this session. What it held for you is gone, except data it "
-            "keeps on disk; commands that it had not confirmed may not have run. A new session has begun: send your "
-            "data again, or search for what is kept."
-        )
+    # -- the background, see `keeper` --------------------------------------------------------------
 
-    # -- the background ----------------------------------------------------------------------------
+    def send_what_waits(self, seconds: float) -> None:
+        """Send what was collected, and nobody sent. Never waits long for whoever is sending now."""
+        if (len(self._outbox) or self._deletes) and self._sending.acquire(timeout=seconds):
+            try:
+                if self._connection is not None:
+                    self.flush()
+            except OSError:
+                pass  # the next who calls tries again
+            except Exception as error:  # noqa: BLE001  (told to the next who calls)
+                self._untold = error
+            finally:
+                self._sending.release()
 
-    def _keep_alive(self) -> None:
-        """One thread per link: sends what has waited too long, and a heartbeat when there is nothing to say."""
-        if self._keeper is None or not self._keeper.is_alive():
-            self._keeper = threading.Thread(
-                target=_keep, args=(weakref.ref(self), self._wake), name=f"link to {self.name}", daemon=True
-            )
-            self._keeper.start()
-
-    def _tick(self) -> float:
-        """Background duty; returns the seconds until the next."""
-        if self._closed:
-            return -1.0
-        if len(self._batch) or self._deletes:
-            # Somebody who is sending now sends this, too.
-            if self._sending.acquire(blocking=False):
+    def look_after_connection(self) -> None:
+        """Tell the worker that we live, see what it said, and replace a connection that ended."""
+        connection = self._connection
+        if connection is None or connection.closed:
+            if not self._is_refused and self._sending.acquire(blocking=False):
                 try:
-                    if self._connection is not None:
-                        self.flush()
+                    self._reconnect(connection, patience=0.0)
                 except (OSError, SyftError):
-                    pass  # told to the next who calls
+                    pass  # the next look, or whoever calls next, tries again
                 finally:
                     self._sending.release()
-        connection = self._connection
-        if connection is not None and time.monotonic() - self._last_spoken > self.heartbeat / 2:
-            self._last_spoken = time.monotonic()
-            self._idle(connection)
-        return self.heartbeat / 4
-
-    def _idle(self, connection: Connection) -> None:
-        """Nobody speaks: tell the worker that we live, and read what it said meanwhile."""
+            return
         try:
-            connection.send(frames.encode(Head(Kind.HEARTBEAT, confirmed=self._last_reply)))
-            if self._reading.acquire(blocking=False):
-                try:
-                    while self._connection is connection:
-                        self._take(connection.receive(timeout=0.05))
-                finally:
-                    self._reading.release()
+            if time.monotonic() - self._last_spoken > self.heartbeat / 2:
+                self._last_spoken = time.monotonic()
+                connection.send(frames.encode(Head(Kind.HEARTBEAT, confirmed=self._last_reply)))
+            self._take_what_is_here(connection)
         except OSError:
-            pass  # whoever calls next finds the connection broken, and replaces it
+            connection.close()  # the next look, or whoever calls next, replaces it
 
-
-def _keep(link: weakref.ref[Link], wake: threading.Event) -> None:
-    pause = 1.0
-    while True:
-        woken = wake.wait(pause)
-        if woken:
-            wake.clear()
-            time.sleep(0.001)  # more may follow
-        here = link()
-        if here is None:
+    def _take_what_is_here(self, connection: Connection) -> None:
+        if not self._reading.acquire(blocking=False):
             return
-        pause = here._tick()
-        del here
-        if pause < 0:
-            return
+        try:
+            while self._connection is connection:
+                self._take(connection.receive(timeout=0.0))
+        except TimeoutError:
+            self._quiet_looks += 1
+            if self._quiet_looks % keeper.LOOKS_PER_HEARTBEAT == 0 and self._is_silent(connection):
+                raise
+        finally:
+            self._reading.release()
+            self._tell_readers()
 
-
-def _is_final(error: BaseException) -> bool:
-    """Whether trying again would give the same answer."""
-    import ssl
-
-    return bool(getattr(error, "_syft_final", False)) or isinstance(error, ssl.SSLCertVerificationError)
-
-
-def _site_of_caller() -> Site:
-    """The lines of the user that led here, innermost first. Cheap: nothing is read or formatted."""
-    frame: FrameType | None = sys._getframe(2)
-    found: list[tuple[CodeType, int]] = []
-    while frame is not None and len(found) < _SITES:
-        module = frame.f_globals.get("__name__", "")
-        if not module.startswith(_INSIDE):
-            found.append((frame.f_code, frame.f_lineno))
-        frame = frame.f_back
-    return tuple(found)
-
-
-_INSIDE = ("syft.", "torch.", "contextlib", "threading")
-
-
-def _shown(site: Iterable[tuple[CodeType, int]]) -> str:
-    lines = [f'  File "{code.co_filename}", line {line}, in {code.co_name}' for code, line in site]
-    return "\nIt was issued here (innermost first):\n" + "\n".join(lines) if lines else ""
+    def forget_process(self) -> None:
+        """This process was forked: the connection, and the locks as they were, are the other's."""
+        self._make_locks()
+        self._connection, self._closed = None, True

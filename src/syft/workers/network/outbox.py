@@ -123,9 +123,7 @@ class Outbox:
     # -- the window --------------------------------------------------------------------------------
 
     def _is_beyond(self, commands: int, nbytes: int) -> bool:
-        return (
-            self.numbered - self.confirmed > commands or self._sent_bytes - self._confirmed_bytes > nbytes
-        )
+        return self.numbered - self.confirmed > commands or self._sent_bytes - self._confirmed_bytes > nbytes
 
     def is_full(self) -> bool:
         """Whether we are as far ahead of the worker as we may be."""

@@ -6,6 +6,7 @@ sends faster than the worker computes is slowed down by its own connection, and 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import secrets
 import ssl
@@ -37,6 +38,8 @@ Authenticate = Callable[[handshake.Hello, Connection], str | None]
 
 _CHUNK_BYTES = 32 << 20
 _FRAME_SLACK = 1 << 20
+#: How long `stop` waits for what is running.
+_STOP_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,22 +127,29 @@ class Server:
         self._asked_to_stop.set()
         for listener in self._listeners:
             listener.close()
+        until = time.monotonic() + _STOP_SECONDS
         for session in self._all_sessions():
-            with session.lock:
-                if session.connection is not None:
-                    self._send(session.connection, Head(Kind.GOODBYE, confirmed=session.executed), [])
+            # Who is busy finishes first, if it does not take too long.
+            if session.lock.acquire(timeout=max(0.0, until - time.monotonic())):
+                try:
+                    if session.connection is not None:
+                        head = Head(Kind.GOODBYE, confirmed=session.executed)
+                        self._begin(self._try_send, session.connection, head, name="goodbye").join(1.0)
+                finally:
+                    session.lock.release()
         for connection in list(self._connections):
             connection.close()
         me = threading.current_thread()
-        for thread in self._threads:
+        for thread in list(self._threads):
             if thread is not me:
-                thread.join(timeout=5.0)
+                thread.join(timeout=max(0.1, until - time.monotonic()))
 
     def _begin(self, target: Callable[..., None], *args: Any, name: str) -> threading.Thread:
         thread = threading.Thread(target=target, args=args, name=name, daemon=True)
-        self._threads = [t for t in self._threads if t.is_alive()]
-        self._threads.append(thread)
         thread.start()
+        with self._table:
+            self._threads = [t for t in self._threads if t.is_alive()]
+            self._threads.append(thread)
         return thread
 
     def _accept(self, listener: Listener) -> None:
@@ -148,12 +158,19 @@ class Server:
                 connection = listener.accept()
             except OSError:
                 return
-            self._begin(self._serve, connection, name=f"{self.worker.id}: {connection.peer}")
+            self._connections.add(connection)
+            try:
+                if len(self._connections) > 2 * self.settings.max_sessions:
+                    raise RuntimeError(f"there are {len(self._connections)} connections")
+                self._begin(self._serve, connection, name=f"{self.worker.id}: {connection.peer}")
+            except RuntimeError as error:  # also if there is no thread left
+                self._connections.discard(connection)
+                connection.close()
+                self._audit("connect", None, connection.peer, False, f"The worker is full: {error}.")
 
     # -- one connection ----------------------------------------------------------------------------
 
     def _serve(self, connection: Connection) -> None:
-        self._connections.add(connection)
         session = None
         try:
             session = self._greet(connection)
@@ -161,57 +178,90 @@ class Server:
                 self._converse(connection, session)
         except OSError as error:
             logger.info("%s: the connection to %s ended: %s", self.worker.id, connection.peer, error)
-            if isinstance(error, ProtocolError):
+            if isinstance(error, (ProtocolError, transport.FrameRefused)):
                 self._audit("frame", session.user if session else None, connection.peer, False, str(error))
+        except Exception:
+            logger.exception("%s: while serving %s", self.worker.id, connection.peer)
         finally:
             connection.close()
             self._connections.discard(connection)
-            if session is not None and session.connection is connection:
-                session.connection = None
-                session.last_heard = time.monotonic()
+            if session is not None:
+                with session.lock:
+                    if session.connection is connection:
+                        session.connection = None
+                        session.last_heard = time.monotonic()
 
     def _converse(self, connection: Connection, session: ServerSession) -> None:
         assembly = frames.Assembly(self._settings_of(session.user).max_message)
         while not self._stopping.is_set() and session.connection is connection and not session.ended:
-            try:
-                frame = connection.receive(timeout=3 * self.settings.heartbeat)
-            except TimeoutError:
+            frame = self._next_frame(connection)
+            if frame is None:
                 logger.info("%s: %s has been silent for too long", self.worker.id, connection.peer)
                 return
             session.last_heard = time.monotonic()
             head, payload = frames.decode(frame)
             del frame
-            if head.kind == Kind.HEARTBEAT:
-                with session.lock:
-                    session.note_confirmed(head.confirmed)
-                    answer = session.heartbeat()
-                self._send(connection, *answer)
-            elif head.kind in (Kind.COMMANDS, Kind.CHUNK):
-                whole = assembly.take(head, payload)
-                del payload
-                if whole is not None:
-                    self._execute(connection, session, head, whole)
-            elif head.kind == Kind.GOODBYE:
-                self._end(session, "said goodbye")
-                self._send(connection, Head(Kind.GOODBYE, confirmed=session.executed), [])
-                return
-            else:
-                raise ProtocolError(f"A client sent a frame of kind {head.kind} in the middle of a session.")
+            try:
+                if head.kind == Kind.HEARTBEAT:
+                    with session.lock:
+                        session.note_confirmed(head.confirmed)
+                    self._send(connection, *session.heartbeat())
+                elif head.kind in (Kind.COMMANDS, Kind.CHUNK):
+                    whole = assembly.take(head, payload)
+                    del payload
+                    if whole is not None:
+                        self._execute(connection, session, head, whole)
+                elif head.kind == Kind.GOODBYE:
+                    with session.lock:
+                        self._end(session, "said goodbye")
+                    self._send(connection, Head(Kind.GOODBYE, confirmed=session.executed), [])
+                    return
+                else:
+                    raise ProtocolError(
+                        f"A client sent a frame of kind {head.kind} in the middle of a session."
+                    )
+            except ProtocolError as error:
+                # What arrived whole and makes no sense makes none the next time either: the client is told.
+                self._refuse(connection, error)
+                raise
+
+    def _next_frame(self, connection: Connection) -> Any:
+        """The next frame; None if three heartbeats pass in which nothing comes, not even a part of one."""
+        progress = -1
+        while True:
+            try:
+                return connection.receive(timeout=3 * self.settings.heartbeat)
+            except TimeoutError:
+                if connection.progress in (0, progress):
+                    return None
+                progress = connection.progress
 
     def _execute(
         self, connection: Connection, session: ServerSession, head: Head, payload: memoryview
     ) -> None:
-        with session.lock:
-            if session.connection is not connection or session.ended:
-                return
-            session.note_confirmed(head.confirmed)
-            for answer, parts in session.execute(head, payload):
-                self._send(connection, answer, parts)
+        session.busy_since = time.monotonic()
+        try:
+            with session.lock:
+                if session.connection is not connection or session.ended:
+                    return
+                session.note_confirmed(head.confirmed)
+                for answer, parts in session.execute(head, payload):
+                    self._send(connection, answer, parts)
+        finally:
+            session.busy_since = None
         self.commands_executed += head.count
 
     def _send(self, connection: Connection, head: Head, payload: list[Any]) -> None:
         for part_head, part in frames.in_chunks(head, payload, _CHUNK_BYTES):
             connection.send(frames.encode(part_head, part))
+
+    def _try_send(self, connection: Connection, head: Head, payload: Any = ()) -> None:
+        with contextlib.suppress(OSError):
+            self._send(connection, head, list(payload))
+
+    def _refuse(self, connection: Connection, error: Exception) -> None:
+        refusal = handshake.Refusal(type(error).__name__, str(error))
+        self._try_send(connection, Head(Kind.REFUSAL), [handshake.encode(refusal)])
 
     # -- greetings ---------------------------------------------------------------------------------
 
@@ -225,10 +275,14 @@ class Server:
             self._check_hello(hello)
             user = self._authenticate(hello, connection)
             return self._admit(hello, connection, user)
-        except (ProtocolError, ConnectionRefusedByWorkerError, AuthenticationError, PermissionDeniedError) as error:
+        except (
+            ProtocolError,
+            ConnectionRefusedByWorkerError,
+            AuthenticationError,
+            PermissionDeniedError,
+        ) as error:
             self._audit("connect", user, connection.peer, False, str(error))
-            refusal = handshake.Refusal(type(error).__name__, str(error))
-            self._send(connection, Head(Kind.REFUSAL), [handshake.encode(refusal)])
+            self._refuse(connection, error)
             return None
 
     def _check_hello(self, hello: handshake.Hello) -> None:
@@ -247,31 +301,52 @@ class Server:
         self, hello: handshake.Hello, connection: Connection, user: str | None
     ) -> ServerSession | None:
         session = self._sessions.get(hello.session) if hello.session is not None else None
-        if session is not None and not session.ended and _is_same_user(session, user):
+        if session is not None and not _is_same_user(session, user):
+            raise ConnectionRefusedByWorkerError(
+                "The session that was to be continued is somebody else's. Make a new client worker."
+            )
+        if session is not None and not session.ended:
             return self._resume(session, hello, connection)
         session = self._new_session(hello, user)
         self._audit("connect", session.user, connection.peer, True, hello.client)
-        session.connection = connection
-        self._send(connection, Head(Kind.WELCOME), [self._welcome(session, is_new=True)])
+        self._take_over(session, connection, is_new=True)
         return session
+
+    def _take_over(self, session: ServerSession, connection: Connection, is_new: bool) -> None:
+        """Give a session a connection, and tell the client where it stands."""
+        session.connection = connection
+        session.last_heard = time.monotonic()
+        try:
+            self._send(connection, Head(Kind.WELCOME), [self._welcome(session, is_new)])
+            for head, payload in session.unconfirmed_replies():
+                self._send(connection, head, payload)
+        except BaseException:
+            session.connection = None  # or it would never be missed
+            raise
 
     def _resume(
         self, session: ServerSession, hello: handshake.Hello, connection: Connection
     ) -> ServerSession | None:
         """Continue a session on a new connection. Its old one, if it still runs, ends first."""
+        self._cut_off(session)
+        while not session.lock.acquire(timeout=self.settings.heartbeat / 2):
+            # What it sent before is still running.
+            self._send(connection, *session.heartbeat())
+            self._cut_off(session)
+        try:
+            if session.ended:
+                return None
+            self._cut_off(session)
+            session.note_confirmed(hello.confirmed)
+            self._take_over(session, connection, is_new=False)
+        finally:
+            session.lock.release()
+        return session
+
+    def _cut_off(self, session: ServerSession) -> None:
         old = session.connection
         if old is not None:
             old.close()
-        with session.lock:
-            if session.ended:
-                return None
-            session.connection = connection
-            session.last_heard = time.monotonic()
-            session.note_confirmed(hello.confirmed)
-            self._send(connection, Head(Kind.WELCOME), [self._welcome(session, is_new=False)])
-            for head, payload in session.unconfirmed_replies():
-                self._send(connection, head, payload)
-        return session
 
     def _new_session(self, hello: handshake.Hello, user: str | None) -> ServerSession:
         settings = self._settings_of(user)
@@ -307,7 +382,8 @@ class Server:
                 session.user,
                 self.settings.heartbeat,
                 self._settings_of(session.user).max_message,
-                serde.available_compressions(),
+                list(serde.available_compressions()),
+                session.failed,
             )
         )
 
@@ -321,10 +397,19 @@ class Server:
             return list(self._sessions.values())
 
     def _end(self, session: ServerSession, why: str) -> None:
+        """Called with the lock of the session held."""
         with self._table:
             self._sessions.pop(session.id, None)
+        if session.ended and not session.holds_something:
+            return
         freed = session.end(self._keeps)
-        logger.info("%s: the session of %s %s; %d objects were freed", self.worker.id, session.user, why, freed)
+        logger.info(
+            "%s: the session of %s %s; %d objects were freed", self.worker.id, session.user, why, freed
+        )
+
+    def _end_when_done(self, session: ServerSession, why: str) -> None:
+        with session.lock:
+            self._end(session, why)
 
     def _watch(self) -> None:
         """Every now and then: end vanished sessions, stop those that run too long, show that we live."""
@@ -340,24 +425,39 @@ class Server:
                     logger.exception("%s: while looking after a session", self.worker.id)
 
     def _look_after(self, session: ServerSession, now: float) -> None:
-        connection, running = session.connection, session.running
-        if connection is None and running is None:
-            if now - session.last_heard > self.settings.grace:
-                self._end(session, f"has been away for more than {self.settings.grace:g} s")
+        connection, running, busy_since = session.connection, session.running, session.busy_since
+        if connection is None:
+            if now - session.last_heard > self.settings.grace and session.lock.acquire(blocking=False):
+                try:
+                    # It may have come back meanwhile.
+                    if session.connection is None and now - session.last_heard > self.settings.grace:
+                        self._end(session, f"has been away for more than {self.settings.grace:g} s")
+                finally:
+                    session.lock.release()
             return
-        if running is None or connection is None:
-            return
-        began, message = running
-        most = self._settings_of(session.user).seconds_per_operation
-        if most is not None and now - began > most:
-            # torch cannot be interrupted; what the operation makes is freed with the session, when it is done.
-            reason = f"{_named(message)} ran for more than {most:g} s"
-            self._audit("operation", session.user, connection.peer, False, reason)
-            session.ended = True
+        if running is not None and not session.ended:
+            began, message = running
+            most = self._settings_of(session.user).seconds_per_operation
+            if most is not None and now - began > most:
+                self._end_for_time(session, connection, f"{_named(message)} ran for more than {most:g} s")
+                return
+        if busy_since is not None and now - busy_since > self.settings.heartbeat / 2:
+            if not any(thread.name == session.id for thread in self._threads):
+                # In a thread: somebody who does not read must not keep us from looking after others.
+                self._begin(self._try_send, connection, session.heartbeat()[0], name=session.id)
+
+    def _end_for_time(self, session: ServerSession, connection: Connection, reason: str) -> None:
+        # torch cannot be interrupted; what the operation makes is freed with the session, when it is done.
+        session.ended = True
+        self._audit("operation", session.user, connection.peer, False, reason)
+
+        def tell() -> None:
+            error = ConnectionRefusedByWorkerError(f"The worker ended the session: {reason}.")
+            self._refuse(connection, error)
             connection.close()
-            self._begin(self._end, session, reason, name=f"{self.worker.id}: ending")
-        elif now - began > self.settings.heartbeat / 2:
-            self._send(connection, *session.heartbeat())
+            self._end_when_done(session, reason)
+
+        self._begin(tell, name=f"{self.worker.id}: ending")
 
     def status(self) -> dict[str, Any]:
         """Numbers about the server, for its owner and for whoever asks."""

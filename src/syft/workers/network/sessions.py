@@ -6,17 +6,20 @@ See NOTE [Neither lost nor twice].
 from __future__ import annotations
 
 import secrets
+import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from syft import serde
 from syft.core.chain import Wrapper
-from syft.exceptions import ProtocolError
-from syft.messaging.message import ObjectMessage, PointersGoneMessage
+from syft.exceptions import ProtocolError, RemoteError
+from syft.messaging.message import ObjectMessage, ObjectRequestMessage, PointersGoneMessage
 from syft.serde.errors import SerdeError
 from syft.tensors.pointer import PointerTensor
 from syft.workers.caller import speaking_for
@@ -26,6 +29,8 @@ from syft.workers.network.frames import Head, Kind
 _CONFIRM_COMMANDS = 1_024
 _MAX_REPLIES = 1_024
 _OWNED_SLACK = 1_024
+#: Replies up to this many bytes are copied, to be sent again as they were.
+_COPIED_BYTES = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,21 +51,30 @@ class ServerSession:
     """
 
     def __init__(
-        self, worker: Any, user: str, worker_turn: threading.Lock, limits: serde.Limits, compression: str | None
+        self,
+        worker: Any,
+        user: str,
+        worker_turn: threading.Lock,
+        limits: serde.Limits,
+        compression: str | None,
     ) -> None:
         self.id = secrets.token_hex(16)
         self.worker, self.user, self.limits = worker, user, limits
         self.compression = compression
         self._turn = worker_turn
+        #: Held by whoever executes, resumes or ends the session.
         self.lock = threading.Lock()
         self.connection: Any = None
         self.executed = 0
         self._confirmed_to_client = 0
         self._replies: deque[Reply] = deque()
-        self._failure: tuple[int, Exception] | None = None
+        #: The first command that failed and has not been told of, and its error as it will be sent.
+        self._failure: tuple[int, list[Any]] | None = None
         self._owned: set[Any] = set()
         self.began = time.time()
         self.last_heard = time.monotonic()
+        #: Since when a frame is worked on, the time until it is its turn included; None: none is.
+        self.busy_since: float | None = None
         #: When the command that is running began, and what it is; None: nothing is running.
         self.running: tuple[float, Any] | None = None
         self.ended = False
@@ -74,13 +88,11 @@ class ServerSession:
         if not head.count:
             raise ProtocolError("A frame of commands holds none.")
         if last <= self.executed:
-            yield from self._repeat(head, last)
+            yield self._repeat(head, last)
             return
-        if head.number != self.executed + 1:
+        if head.number > self.executed + 1:
             raise ProtocolError(f"Command {head.number} arrived where {self.executed + 1} was due.")
-        waits = bool(head.flags & frames.WAITS)
-        reply = self._run_all(self._messages(head, payload), head, waits)
-        self.executed = last
+        reply = self._run_all(self._messages(head, payload), head)
         if reply is not None:
             self._replies.append(reply)
             if len(self._replies) > _MAX_REPLIES:
@@ -90,37 +102,54 @@ class ServerSession:
             yield self.confirmation()
 
     def _messages(self, head: Head, payload: memoryview) -> list[Any]:
+        """The commands, or the error that there is in place of each. !! ProtocolError if the count is a lie"""
+        if head.count > max(1, len(payload)):  # every command takes a byte
+            raise ProtocolError(f"{head.count} commands were announced in {len(payload)} bytes.")
         try:
             messages = serde.deserialize_batch(payload, self.worker, limits=self.limits, take_over=True)
             if len(messages) != head.count:
                 raise SerdeError(f"{head.count} commands were announced, and {len(messages)} are here.")
         except SerdeError as error:
             return [error] * head.count
+        except Exception as error:  # noqa: BLE001  (it would come again, and again)
+            return [SerdeError(f"The commands cannot be read: {type(error).__name__}: {error}")] * head.count
         return messages
 
-    def _run_all(self, messages: list[Any], head: Head, waits: bool) -> Reply | None:
+    def _run_all(self, messages: list[Any], head: Head) -> Reply | None:
         reply = None
-        number = head.number
-        with turn.taken(self._turn), speaking_for(self.user, getattr(self.connection, "peer", "")):
-            for message in messages:
-                is_asked = waits and number == head.number + head.count - 1
-                if is_asked and self._failure is not None:
-                    failed, error = self._failure
-                    self._failure = None
-                    reply = Reply(number, frames.FAILED_EARLIER, failed, self._written(error))
-                else:
-                    try:
-                        answer = self._run(message)
-                        if is_asked:
-                            reply = self._reply(number, answer)
-                    except Exception as error:  # noqa: BLE001  (every error comes back as itself)
-                        if is_asked:
-                            reply = Reply(number, frames.FAILED, 0, self._written(error))
-                        elif self._failure is None:
-                            self._failure = number, error
-                number += 1
-        self.running = None
+        first, last = self.executed + 1, head.number + head.count - 1
+        try:
+            with turn.taken(self._turn), speaking_for(self.user):
+                for number in range(first, last + 1):
+                    # Noted before it runs: whatever happens in it, it is not run again.
+                    self.executed = number
+                    message = messages[number - head.number]
+                    if number == last and head.flags & frames.WAITS:
+                        reply = self._answer(number, message)
+                    else:
+                        self._obey(number, message)
+        finally:
+            self.running = None
         return reply
+
+    def _obey(self, number: int, message: Any) -> None:
+        """Run a command that nobody waits for."""
+        try:
+            self._run(message)
+        except Exception as error:  # noqa: BLE001  (every error comes back as itself)
+            if self._failure is None:
+                self._failure = number, self._written_error(error)
+
+    def _answer(self, number: int, message: Any) -> Reply:
+        """Run the command that is waited for, unless an earlier one failed."""
+        if self._failure is not None:
+            failed, written = self._failure
+            self._failure = None
+            return Reply(number, frames.FAILED_EARLIER, failed, written)
+        try:
+            return self._reply(number, message, self._run(message))
+        except Exception as error:  # noqa: BLE001  (every error comes back as itself)
+            return Reply(number, frames.FAILED, 0, self._written_error(error))
 
     def _run(self, message: Any) -> Any:
         if isinstance(message, Exception):
@@ -128,13 +157,21 @@ class ServerSession:
         self.running = time.monotonic(), message
         if type(message) is PointersGoneMessage:
             # Nobody lets go of what they never held.
-            message = PointersGoneMessage(tuple([i for i in message.ids if i in self._owned]))
+            message = PointersGoneMessage(tuple([i for i in message.ids if self._is_ours(i)]))
         answer = self.worker.recv_msg(message)
         self._note_ownership(message, answer)
         return answer
 
-    def _reply(self, number: int, value: Any) -> Reply:
-        reply = Reply(number, 0, 0, self._written(value))
+    # -- replies -----------------------------------------------------------------------------------
+
+    def _reply(self, number: int, message: Any, value: Any) -> Reply:
+        is_removed = type(message) is ObjectRequestMessage and not message.keep
+        is_alone = is_removed and type(value) is torch.Tensor and _is_alone(value)
+        written = self._written(value)
+        if not is_alone or sum(map(len, written)) <= _COPIED_BYTES:
+            # It is sent when others have their turn, and perhaps again later: as it was now.
+            written = [b"".join(written)]
+        reply = Reply(number, 0, 0, written)
         if type(value) is Wrapper and isinstance(value.child, PointerTensor):
             value.child.garbage_collect_data = False  # whoever gets a pointer gets the duty to delete
         return reply
@@ -142,10 +179,20 @@ class ServerSession:
     def _written(self, value: Any) -> list[Any]:
         return serde.serialize_frames(value, self.worker, self.compression)
 
-    def _repeat(self, head: Head, last: int) -> Iterator[tuple[Head, list[Any]]]:
+    def _written_error(self, error: Exception) -> list[Any]:
+        try:
+            return [b"".join(self._written(error))]
+        except Exception:  # noqa: BLE001  (an error that cannot travel is told of all the same)
+            return self._written(RemoteError(f"{type(error).__name__}, which cannot be sent as it is."))
+
+    def _repeat(self, head: Head, last: int) -> tuple[Head, list[Any]]:
         """A frame that came before: it is answered as it was, and not run."""
         found = next((reply for reply in self._replies if reply.number == last), None)
-        yield self.confirmation() if found is None else self._reply_frame(found)
+        if found is None and head.flags & frames.WAITS:
+            # Either the client has the reply already, and drops this one, or there never was one.
+            lost = RemoteError("The worker began this command and lost its reply; it is not run again.")
+            found = Reply(last, frames.FAILED, 0, self._written(lost))
+        return self.confirmation() if found is None else self._reply_frame(found)
 
     # -- frames ------------------------------------------------------------------------------------
 
@@ -157,11 +204,17 @@ class ServerSession:
         return self._head(Kind.CONFIRMATION), []
 
     def heartbeat(self) -> tuple[Head, list[Any]]:
-        return self._head(Kind.HEARTBEAT), []
+        """Says that we live, and nothing else: it may be sent while commands run."""
+        return Head(Kind.HEARTBEAT), []
 
     def _head(self, kind: Kind) -> Head:
         executed = self._confirmed_to_client = self.executed
-        return Head(kind, confirmed=executed, failed=0 if self._failure is None else self._failure[0])
+        return Head(kind, confirmed=executed, failed=self.failed)
+
+    @property
+    def failed(self) -> int:
+        """The first command that failed and has not been told of; 0: none."""
+        return 0 if self._failure is None else self._failure[0]
 
     def note_confirmed(self, reply_number: int) -> None:
         """The client has these replies."""
@@ -189,14 +242,26 @@ class ServerSession:
         if len(owned) > 2 * len(self.worker._stored) + _OWNED_SLACK:
             owned.intersection_update(self.worker._stored)
 
+    @property
+    def holds_something(self) -> bool:
+        return bool(self._owned)
+
+    def _is_ours(self, obj_id: Any) -> bool:
+        """Whether an object came by this session. NB: a message may name ids that it does not use."""
+        worker = self.worker
+        return obj_id in self._owned and (worker._holdings is None or worker.is_held_by(self.user, obj_id))
+
     def end(self, keeps: Callable[[Any, Any], bool]) -> int:
-        """Free what the client held, except what `keeps(id, object)` says to keep; returns how many went."""
+        """Free what the client held, except what `keeps(id, object)` says to keep; returns how many went.
+
+        Called with `lock` held.
+        """
         self.ended = True
         freed = 0
-        with turn.taken(self._turn), speaking_for(self.user, getattr(self.connection, "peer", "")):
+        with turn.taken(self._turn), speaking_for(self.user):
             stored = self.worker._stored
-            for obj_id in self._owned:
-                if obj_id in stored and not keeps(obj_id, stored[obj_id]):
+            for obj_id in list(self._owned):
+                if obj_id in stored and self._is_ours(obj_id) and not keeps(obj_id, stored[obj_id]):
                     self.worker.force_rm_obj(obj_id)
                     freed += 1
         self._owned.clear()
@@ -205,8 +270,21 @@ class ServerSession:
         return freed
 
 
-def _ids_in(answer: Any) -> tuple[Any, ...]:
+def _ids_in(answer: Any) -> Iterable[Any]:
     """The ids that a worker has chosen itself, from its answer `(ids, metadata)`."""
     if type(answer) is tuple and len(answer) == 2 and type(answer[0]) is tuple:
         return answer[0]
     return ()
+
+
+def _is_alone(value: torch.Tensor) -> bool:
+    """Whether nobody but the callers of this holds a tensor, or its memory."""
+    memory = value.untyped_storage()
+    users = torch._C._storage_Use_Count(memory._cdata)
+    return users <= _OWN_USERS and sys.getrefcount(value) <= _OWN_REFERENCES
+
+
+#: The tensor and `memory`.
+_OWN_USERS = 2
+#: `value` here, `value` and the argument in `_reply`, and the argument of `getrefcount`.
+_OWN_REFERENCES = 4

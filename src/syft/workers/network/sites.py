@@ -1,4 +1,4 @@
-"""Where in the user's program a command was issued, for an error that is told later. Nothing is read or formatted before."""
+"""Where in the user's program a command was issued, for an error that comes later. Cheap: nothing is formatted before."""
 
 from __future__ import annotations
 

@@ -1,0 +1,74 @@
+"""`Keeper`: the thread behind a link. It sends what has waited too long, heartbeats, and sees a connection end.
+
+It does not keep a link alive that nobody uses any more.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import weakref
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from syft.workers.network.link import Link
+
+#: How often it looks at the connection in the time of a heartbeat.
+LOOKS_PER_HEARTBEAT = 4
+#: Commands that are collected wait this long for more.
+_MOMENT = 0.001
+
+
+class Keeper:
+    """One per link; it starts with the first connection."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = weakref.ref(link)
+        self._wake = threading.Event()
+        self._thread: threading.Thread | None = None
+        _LINKS.add(link)
+
+    def start(self) -> None:
+        """Run, if it does not."""
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = threading.Thread(target=_keep, args=(self._link, self._wake), daemon=True)
+            self._thread.start()
+
+    def wake(self) -> None:
+        """There is something to send."""
+        self._wake.set()
+
+
+def _keep(reference: weakref.ref[Link], wake: threading.Event) -> None:
+    pause, next_look = 0.0, 0.0
+    while True:
+        if wake.wait(pause):
+            wake.clear()
+            time.sleep(_MOMENT)
+        link = reference()
+        if link is None or link.is_closed:
+            return
+        pause = link.heartbeat / LOOKS_PER_HEARTBEAT
+        link.send_what_waits(pause)
+        now = time.monotonic()
+        if now >= next_look:
+            next_look = now + pause
+            link.look_after_connection()
+        pause = max(0.0, min(pause, next_look - time.monotonic()))
+        del link
+
+
+# -- forks -----------------------------------------------------------------------------------------------
+
+#: Those of this process.
+_LINKS: weakref.WeakSet[Link] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for link in list(_LINKS):
+        link.forget_process()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
