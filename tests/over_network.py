@@ -140,7 +140,7 @@ class Network:
 @contextlib.contextmanager
 def network(transport: str, monkeypatch: Any) -> Any:
     """A network whose servers believe the user that a message names, as workers in one process do."""
-    monkeypatch.setattr(sessions, "speaking_for", lambda _user: contextlib.nullcontext())
+    monkeypatch.setattr(sessions, "speaking_for", lambda _user, _peer="": contextlib.nullcontext())
     with tempfile.TemporaryDirectory(prefix="syft") as directory:
         made = Network(transport, Path(directory))
         try:

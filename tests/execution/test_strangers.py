@@ -350,3 +350,69 @@ def test_a_plan_that_names_private_state_of_others_gets_no_further(me: Any, bob:
         found().get()
     with pytest.raises(GetNotPermittedError):
         me.fetch_plan(5, bob)
+
+
+# -- over the wire -----------------------------------------------------------------------------------
+
+
+class Wired(sy.VirtualWorker):
+    """A worker that every message and every reply reaches as bytes."""
+
+    def _recv_msg(self, message: Any) -> Any:
+        arrived = sy.serde.deserialize(bytearray(sy.serde.serialize(message, self)), self)
+        reply = super()._recv_msg(arrived)
+        return sy.serde.deserialize(bytearray(sy.serde.serialize(reply, self)), sy.local_worker)
+
+
+@pytest.fixture
+def wired(hook: Any, me: Any) -> Any:
+    worker = Wired(hook, id="wired")
+    yield worker
+    worker.clear_objects()
+    worker.remove_worker_from_local_worker_registry()
+
+
+def test_calls_gradients_and_fetches_work_over_bytes(net: Any, me: Any, wired: Any) -> None:
+    plan = net.copy().tag("#wired")
+    x = torch.rand(4, 3)
+    here, there = x.clone().requires_grad_(), x.send(wired).requires_grad_()
+    pointer = plan.send(wired)
+    (pointer(there) ** 2).sum().backward()
+    (net(here) ** 2).sum().backward()
+    torch.testing.assert_close(there.grad.get(), here.grad)
+    (found,) = me.request_search(["#wired"], wired)
+    assert torch.equal(found(there).get().detach(), net(x))
+    assert torch.equal(me.fetch_plan(plan.id, wired)(x), net(x))
+    rows = plan_of(lambda v: {"kept": v[v > 0.5]}, (-1,))
+    assert rows.send(wired)(torch.tensor([0.1, 0.9]).send(wired))["kept"].get().tolist() == [
+        pytest.approx(0.9)
+    ]
+
+
+def test_training_works_over_bytes(wired: Any) -> None:
+    torch.manual_seed(0)
+    one = nn.Linear(3, 1)
+    other = nn.Linear(3, 1)
+    other.load_state_dict(one.state_dict())
+    mine, theirs = (torch.optim.Adam(m.parameters(), lr=0.1, amsgrad=True) for m in (one, other))
+    plan = sy.Plan.training(one, nn.functional.mse_loss, mine, args_shape=[(-1, 3), (-1, 1)])
+    remote = plan.send(wired)
+    for _ in range(5):
+        x, y = torch.rand(6, 3), torch.rand(6, 1)
+        loss = remote(x.send(wired), y.send(wired))
+        theirs.zero_grad()
+        wanted = nn.functional.mse_loss(other(x), y)
+        wanted.backward()
+        theirs.step()
+        assert torch.equal(loss.get(), wanted.detach())
+    plan.get_()
+    assert torch.equal(one.weight, other.weight) and torch.equal(one.bias, other.bias)
+
+
+def test_a_forged_plan_is_refused_when_it_arrives(me: Any, wired: Any) -> None:
+    good = HeldPlan(program(Operation("add", (Slot(0), 1), {}, Slot(1)), outputs=Slot(1)))
+    bad = program(Operation("torch.load", ("secrets",), {}, Slot(1)), outputs=Slot(1))
+    object.__setattr__(good, "_program", bad)
+    with pytest.raises(SerdeError, match=r"torch\.load.*not a known torch operation"):
+        me.send_msg(ObjectMessage(good, 3), wired)
+    assert not wired._objects

@@ -37,14 +37,14 @@ DTYPES: dict[str, torch.dtype] = {
     name: vars(torch)[name] for name in f"{_FLOATS} {_NARROW} {_INTEGERS}".split() if name in vars(torch)
 }
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
-_LAYOUTS = {"strided": torch.strided, "sparse_coo": torch.sparse_coo, "sparse_csr": torch.sparse_csr}
-_MEMORY_FORMATS = {
+LAYOUTS = {"strided": torch.strided, "sparse_coo": torch.sparse_coo, "sparse_csr": torch.sparse_csr}
+MEMORY_FORMATS = {
     "contiguous_format": torch.contiguous_format,
     "preserve_format": torch.preserve_format,
     "channels_last": torch.channels_last,
     "channels_last_3d": torch.channels_last_3d,
 }
-_DEVICES = frozenset({"cpu", "cuda", "mps", "meta", "xpu"})
+DEVICES = frozenset({"cpu", "cuda", "mps", "meta", "xpu"})
 
 REQUIRES_GRAD, PARAMETER, INCOMPRESSIBLE = 1, 2, 4
 _MARK = "_syft_incompressible"
@@ -268,7 +268,7 @@ def _add_named(cls: type, code: str, table: dict[str, Any]) -> None:
 
 def _device(_worker: Any, parts: tuple[str, int | None]) -> torch.device:
     kind, index = parts
-    if kind not in _DEVICES:
+    if kind not in DEVICES:
         raise SerdeError(f"{kind[:60]!r} is not the name of a device.")
     return torch.device(kind) if index is None else torch.device(kind, index)
 
@@ -290,8 +290,8 @@ def _read_spec(_worker: Any, parts: Any) -> TensorSpec:
 _Sizes = tuple[_Size, ...]
 _ALL_DTYPES = {str(v).removeprefix("torch."): v for v in vars(torch).values() if isinstance(v, torch.dtype)}
 _add_named(torch.dtype, "dtype", _ALL_DTYPES)
-_add_named(torch.layout, "layout", _LAYOUTS)
-_add_named(torch.memory_format, "memory_format", _MEMORY_FORMATS)
+_add_named(torch.layout, "layout", LAYOUTS)
+_add_named(torch.memory_format, "memory_format", MEMORY_FORMATS)
 register(torch.Size, "Size", lambda _w, size: tuple(size), lambda _w, parts: torch.Size(parts), fields=_Sizes)
 register(
     torch.device,

@@ -34,7 +34,7 @@ from syft.workers.network.sites import site_of_caller
 
 #: Opens a connection to the worker.
 Opener = Callable[[], Connection]
-#: The count of sessions before, and the number of a command.
+#: How many sessions were before, and the number of a command.
 Key = tuple[int, int]
 
 _CHUNK_BYTES = 32 << 20
@@ -154,9 +154,12 @@ class Link:
                 key = self._flush(frames.WAITS)
             head, payload = self._reply_to(key)
         value = serde.deserialize(payload, self._reader(), limits=self._limits, take_over=True)
-        if head.flags & replies.A_FAILURE:
+        if not head.flags & replies.A_FAILURE:
+            return value
+        try:
             raise replies.failure(head, value, self.name, self._outbox.site_of_failed(head.failed))
-        return value
+        finally:
+            del value  # or it would hold itself, by this frame, and what the caller dropped with it
 
     def flush(self) -> None:
         """Send what has been collected."""

@@ -66,6 +66,8 @@ class Server:
     """Serves one worker at any number of addresses.
 
     rules  settings for one user, where the owner made some: (user, settings) -> settings
+    admits  !! PermissionDeniedError for a user who proved a name and is not let in
+    keep_house  is called every now and then
     keeps  what outlives the session that brought it: (id, object) -> bool
     """
 
@@ -77,8 +79,11 @@ class Server:
         keeps: Callable[[Any, Any], bool],
         settings: ServerSettings | None = None,
         rules: Callable[[str, ServerSettings], ServerSettings] = lambda _user, settings: settings,
+        admits: Callable[[str], None] = lambda _user: None,
+        keep_house: Callable[[], None] = lambda: None,
     ) -> None:
         self.worker = worker
+        self._admits, self._keep_house = admits, keep_house
         self.instance = secrets.token_hex(16)
         self.settings = settings or ServerSettings()
         self.began = time.time()
@@ -274,6 +279,8 @@ class Server:
             hello: handshake.Hello = handshake.decode(payload, handshake.Hello)
             self._check_hello(hello)
             user = self._authenticate(hello, connection)
+            if user is not None:
+                self._admits(user)
             return self._admit(hello, connection, user)
         except (
             ProtocolError,
@@ -415,6 +422,7 @@ class Server:
         """Every now and then: end vanished sessions, stop those that run too long, show that we live."""
         pause = max(0.02, min(self.settings.heartbeat, self.settings.grace or 1.0) / 4)
         while not self._stopping.wait(pause):
+            self._keep_house()
             now = time.monotonic()
             for session in self._all_sessions():
                 try:
@@ -458,6 +466,21 @@ class Server:
             self._end_when_done(session, reason)
 
         self._begin(tell, name=f"{self.worker.id}: ending")
+
+    def users(self) -> set[str]:
+        """Those who have a session and proved a name."""
+        return {session.user for session in self._all_sessions() if not session.is_anonymous}
+
+    def dismiss(self, user: str, why: str) -> None:
+        """End the sessions of a user who may no longer be here."""
+        for session in self._all_sessions():
+            if session.user == user:
+                connection = session.connection
+                self._audit("connect", user, getattr(connection, "peer", ""), False, why)
+                session.ended = True
+                if connection is not None:
+                    connection.close()
+                self._begin(self._end, session, "was dismissed", name=f"{self.worker.id}: ending")
 
     def status(self) -> dict[str, Any]:
         """Numbers about the server, for its owner and for whoever asks."""

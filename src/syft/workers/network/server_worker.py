@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import signal
 import ssl
 import threading
@@ -14,7 +15,7 @@ from typing import Any
 import torch
 
 from syft import transport
-from syft.exceptions import AuthenticationError
+from syft.exceptions import AuthenticationError, ConnectNotPermittedError
 from syft.identity.certificates import server_context
 from syft.identity.tokens import TokenVerifier
 from syft.transport import Connection
@@ -22,10 +23,12 @@ from syft.workers.data_directory import DataDirectory, is_durable
 from syft.workers.network import handlers as _handlers  # noqa: F401  (adds the handlers)
 from syft.workers.network import handshake
 from syft.workers.network.process import ServerProcess
-from syft.workers.network.server import Server, ServerSettings
-from syft.workers.owner_policy import OwnerPolicy
+from syft.workers.network.server import ANONYMOUS, Server, ServerSettings
+from syft.workers.owner_policy import OwnerPolicy, PolicyFileError
 from syft.workers.permissions import AuditRecord, Policy
 from syft.workers.virtual import VirtualWorker
+
+logger = logging.getLogger("syft.worker")
 
 
 class NetworkServerWorker(VirtualWorker):
@@ -86,7 +89,14 @@ class NetworkServerWorker(VirtualWorker):
             self.directory.load_into(self)
         self.load_data(data or ())
         self._server = Server(
-            self, self._authenticate, self._note, self._outlives_its_session, settings, self._rules
+            self,
+            self._authenticate,
+            self._note,
+            self._outlives_its_session,
+            settings,
+            self._rules,
+            self.policy.check_connect,
+            self._keep_house,
         )
 
     # -- life --------------------------------------------------------------------------------------
@@ -196,9 +206,28 @@ class NetworkServerWorker(VirtualWorker):
                 f"The worker {self.id!r} serves those who prove who they are. Ask its owner for a token, and connect "
                 "with token=..."
             )
-        if user is not None:
-            self.policy.check_connect(user)
+        if user is not None and user.startswith(ANONYMOUS):
+            raise AuthenticationError(f"Nobody can be called {user!r}: such names are for those who have none.")
         return user
+
+    def _keep_house(self) -> None:
+        """Obey the policy file as it is now: also in the sessions that are open."""
+        policy = self.policy
+        if not isinstance(policy, OwnerPolicy):
+            return
+        try:
+            if not policy.reload_if_changed():
+                return
+        except PolicyFileError as error:
+            logger.error("%s: the policy file was changed and is not obeyed: %s", self.id, error)
+            return
+        logger.info("%s: the policy file was changed and is obeyed from now on", self.id)
+        policy.apply_to(self)
+        for user in self._server.users():
+            try:
+                policy.check_connect(user)
+            except ConnectNotPermittedError as error:
+                self._server.dismiss(user, str(error))
 
     def _rules(self, user: str, settings: ServerSettings) -> ServerSettings:
         """What the owner's policy says about one user."""

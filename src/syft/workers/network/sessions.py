@@ -119,7 +119,7 @@ class ServerSession:
         reply = None
         first, last = self.executed + 1, head.number + head.count - 1
         try:
-            with turn.taken(self._turn), speaking_for(self.user):
+            with turn.taken(self._turn), speaking_for(self.user, getattr(self.connection, "peer", "")):
                 for number in range(first, last + 1):
                     # Noted before it runs: whatever happens in it, it is not run again.
                     self.executed = number
@@ -258,7 +258,7 @@ class ServerSession:
         """
         self.ended = True
         freed = 0
-        with turn.taken(self._turn), speaking_for(self.user):
+        with turn.taken(self._turn), speaking_for(self.user, getattr(self.connection, "peer", "")):
             stored = self.worker._stored
             for obj_id in list(self._owned):
                 if obj_id in stored and self._is_ours(obj_id) and not keeps(obj_id, stored[obj_id]):

@@ -1,0 +1,92 @@
+"""A worker in a process of its own, for tests that kill it or measure it. Run as `python served.py SETTINGS`, in JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+
+class Served:
+    """The process, as the test sees it. Options are those of NetworkServerWorker; `settings` of ServerSettings."""
+
+    def __init__(self, addresses: str | list[str] = "tcp://127.0.0.1:0", **options: Any) -> None:
+        wanted = [addresses] if isinstance(addresses, str) else addresses
+        self._options = {"addresses": wanted, **options}
+        self.start()
+
+    def start(self) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-P", __file__, json.dumps(self._options)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
+        )
+        line = self.process.stdout.readline()  # type: ignore[union-attr]
+        self.addresses: list[str] = json.loads(line)
+
+    @property
+    def address(self) -> str:
+        return self.addresses[0]
+
+    @property
+    def port(self) -> int:
+        return int(self.address.rsplit(":", 1)[1])
+
+    @property
+    def rss(self) -> int:
+        return rss_of(self.process.pid)
+
+    def kill(self) -> None:
+        """kill -9"""
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def restart(self) -> None:
+        """At the same addresses."""
+        self._options["addresses"] = self.addresses
+        self.start()
+
+    def __enter__(self) -> Served:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        if self.process.poll() is None:
+            self.kill()
+        for stream in (self.process.stdin, self.process.stdout):
+            if stream is not None:
+                stream.close()
+
+
+def rss_of(pid: int | str = "self") -> int:
+    """Bytes that a process has in memory now."""
+    pages = Path(f"/proc/{pid}/statm").read_text().split()[1]
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _main(options: dict[str, Any]) -> None:
+    import torch
+
+    import syft as sy
+    from syft.workers.network.server import ServerSettings
+    from syft.workers.network.server_worker import NetworkServerWorker
+    from syft.workers.owner_policy import OwnerPolicy, read_rules
+
+    torch.set_num_threads(1)
+    hook = sy.TorchHook(torch)
+    options["settings"] = ServerSettings(**options.pop("settings", {}))
+    policy = options.pop("policy", None)
+    if policy is not None:
+        options["policy"] = OwnerPolicy(read_rules(policy))
+    worker = NetworkServerWorker(hook, **options).start(block=False)
+    print(json.dumps(worker.addresses), flush=True)
+    sys.stdin.read()  # ends with the test, whatever happens to it
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    _main(json.loads(sys.argv[1]))
