@@ -12,6 +12,7 @@ from torch import nn
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 import opdb
+import syft as sy
 from syft.core.chain import Wrapper
 from syft.dp.release import desk_of
 from syft.exceptions import ReleaseNotPermittedError, SendNotPermittedError
@@ -164,6 +165,20 @@ def test_what_writes_unseen_does_not_reach_rows(bob: Any, data: Any) -> None:
     bob.run_command("relu_", (rows,))
     with pytest.raises(ReleaseNotPermittedError):
         mean_of(rows)
+
+
+def test_a_plan_does_not_write_into_rows_unseen(bob: Any, data: Any) -> None:
+    rows, ones = (data * 1)[:3, 0], torch.ones(3).send(bob)
+
+    @sy.func2plan(args_shape=[(5, 3), (3,), (3,)])
+    def normalise(x: Any, running_mean: Any, running_var: Any) -> Any:
+        return nn.functional.batch_norm(x, running_mean, running_var, training=True)
+
+    mean_of(rows)
+    normalise.send(bob)(data, rows, ones)
+    with pytest.raises(ReleaseNotPermittedError):
+        mean_of(rows)
+    mean_of(data)
 
 
 def test_a_replaced_data_set_is_not_released_until_its_owner_says_so(bob: Any, data: Any) -> None:

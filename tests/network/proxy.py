@@ -138,6 +138,6 @@ def random_budgets(seed: int) -> Callable[[int], int]:
     rng = random.Random(seed)
 
     def plan(_number: int) -> int:
-        return rng.choice((rng.randrange(0, 900), rng.randrange(900, 6_000), rng.randrange(900, 60_000)))
+        return rng.choice((rng.randrange(0, 900), rng.randrange(900, 6_000), rng.randrange(900, 120_000)))
 
     return plan

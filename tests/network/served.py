@@ -12,7 +12,11 @@ from typing import Any
 
 
 class Served:
-    """The process, as the test sees it. Options are those of NetworkServerWorker; `settings` of ServerSettings."""
+    """The process, as the test sees it.
+
+    Options are those of NetworkServerWorker; `settings` those of ServerSettings, `policy` the text of a policy file,
+    `authority` the directory of a token authority.
+    """
 
     def __init__(self, addresses: str | list[str] = "tcp://127.0.0.1:0", **options: Any) -> None:
         wanted = [addresses] if isinstance(addresses, str) else addresses
@@ -72,6 +76,7 @@ def _main(options: dict[str, Any]) -> None:
     import torch
 
     import syft as sy
+    from syft.identity.tokens import TokenVerifier
     from syft.workers.network.server import ServerSettings
     from syft.workers.network.server_worker import NetworkServerWorker
     from syft.workers.owner_policy import OwnerPolicy, read_rules
@@ -79,6 +84,9 @@ def _main(options: dict[str, Any]) -> None:
     torch.set_num_threads(1)
     hook = sy.TorchHook(torch)
     options["settings"] = ServerSettings(**options.pop("settings", {}))
+    authority = options.pop("authority", None)
+    if authority is not None:
+        options["tokens"] = TokenVerifier.open(authority, options["id"])
     policy = options.pop("policy", None)
     if policy is not None:
         options["policy"] = OwnerPolicy(read_rules(policy))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 import time
 from typing import Any
 
@@ -11,16 +12,24 @@ import torch
 
 from network.proxy import Proxy, random_budgets
 from network.served import Served
+from network.waiting import wait_until
+from syft.messaging.message import Operation, Ref
+from syft.workers.network.server import ServerSettings
 
 pytestmark = pytest.mark.network
 
 
-def count_through_cuts(connect: Any, scheme: str, cuts: int, seed: int, most_seconds: float) -> None:
+def count_through_cuts(
+    connect: Any, certificates: Any, scheme: str, cuts: int, seed: int, most_seconds: float = 100.0
+) -> None:
     """Count on a remote tensor, and compare with the count here, while connections are cut."""
     rng = random.Random(seed)
-    with Served(f"{scheme}://127.0.0.1:0") as served:
+    is_encrypted = scheme in ("tls", "wss")
+    files = {"certificate": str(certificates.certificate), "key": str(certificates.key)}
+    ca = str(certificates.authority) if is_encrypted else None
+    with Served(f"{scheme}://127.0.0.1:0", **(files if is_encrypted else {})) as served:
         with Proxy(served.port, random_budgets(seed), seed=seed) as proxy:
-            client = connect(f"{scheme}://127.0.0.1:{proxy.port}", patience=60.0)
+            client = connect(f"{scheme}://127.0.0.1:{proxy.port}", patience=60.0, ca=ca)
             counter = torch.zeros(3, dtype=torch.int64).send(client)
             expected = 0
             until = time.monotonic() + most_seconds
@@ -29,13 +38,75 @@ def count_through_cuts(connect: Any, scheme: str, cuts: int, seed: int, most_sec
                 for _ in range(rng.randrange(1, 60)):
                     counter.add_(1)
                     expected += 1
-                if rng.random() < 0.2:  # a frame that is not copied, and is longer than most connections live
-                    noise = torch.arange(rng.randrange(1_000, 12_000))
+                if rng.random() < 0.2:  # a frame that is longer than many connections live
+                    noise = torch.arange(rng.randrange(500, 5_000))
                     assert torch.equal((noise.send(client) + 1).get(), noise + 1)
                 assert (counter + 0).get().tolist() == [expected] * 3
             proxy.stop()
 
 
-@pytest.mark.parametrize(("scheme", "cuts"), [("tcp", 300), ("ws", 200)])
-def test_a_count_is_exact_whatever_is_cut(connect: Any, scheme: str, cuts: int) -> None:
-    count_through_cuts(connect, scheme, cuts, seed=1, most_seconds=100)
+@pytest.mark.parametrize(("scheme", "cuts"), [("tcp", 350), ("ws", 250), ("tls", 200), ("wss", 200)])
+def test_a_count_is_exact_whatever_is_cut(
+    connect: Any, certificates: Any, scheme: str, cuts: int
+) -> None:
+    count_through_cuts(connect, certificates, scheme, cuts, seed=cuts)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("scheme", ["tcp", "ws"])
+def test_many_more_cuts(connect: Any, certificates: Any, scheme: str, seed: int) -> None:
+    count_through_cuts(connect, certificates, scheme, 1_000, seed)
+
+
+def test_threads_on_one_client_count_exactly_through_cuts(connect: Any) -> None:
+    with Served() as served, Proxy(served.port, random_budgets(5)) as proxy:
+        client = connect(f"tcp://127.0.0.1:{proxy.port}", patience=60.0)
+        faults: list[BaseException] = []
+
+        def count(name: int) -> None:
+            try:
+                counter = torch.full((2,), name * 1_000).send(client)
+                for step in range(1, 40):
+                    counter.add_(1)
+                    assert (counter + 0).get().tolist() == [name * 1_000 + step] * 2
+            except BaseException as error:
+                faults.append(error)
+
+        threads = [threading.Thread(target=count, args=(name,)) for name in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(timeout=60)
+            assert not thread.is_alive()
+        assert not faults
+        assert proxy.cuts > 5
+
+
+def test_an_idle_client_comes_back_by_itself_before_what_it_holds_is_freed(connect: Any, serve: Any) -> None:
+    server = serve(settings=ServerSettings(heartbeat=0.2, grace=2.0))
+    with Proxy(int(server.address.rsplit(":", 1)[1])) as proxy:
+        client = connect(f"tcp://127.0.0.1:{proxy.port}")
+        held = torch.ones(3).send(client)
+        client.sync()
+        for _ in range(3):
+            proxy.cut_all()
+            time.sleep(1.0)
+        assert proxy.connections >= 4
+        assert held.get().tolist() == [1, 1, 1]
+
+
+def test_a_cut_tells_where_a_command_was_issued_that_failed_before(connect: Any, serve: Any) -> None:
+    server = serve()
+    with Proxy(int(server.address.rsplit(":", 1)[1])) as proxy:
+        client = connect(f"tcp://127.0.0.1:{proxy.port}")
+        a, b = torch.ones(2).send(client), torch.ones(3).send(client)
+        client.sync()
+        client._link.post(Operation("aten.add.Tensor", None, (Ref(a.id_at_location), Ref(b.id_at_location)), {}, (77,)))
+        client.flush()
+        wait_until(lambda: server._server.commands_executed >= 4)
+        proxy.cut_all()
+        with pytest.raises(RuntimeError) as caught:
+            client.sync()
+        assert "test_cuts.py" in caught.value.__notes__[-1]
+        client.sync()

@@ -104,6 +104,12 @@ class Provenance:
                 if type(obj) is torch.Tensor and obj.untyped_storage()._cdata in storages:
                     self._marks.pop(obj, None)
 
+    def may_be_written(self, obj: Any) -> None:
+        """Unmark what a plan or a callable may write into, unless it is a data set: that is kept from strangers."""
+        known = self._marks.get(obj) if type(obj) is torch.Tensor else None
+        if known is not None and known.declared is None:
+            self._marks.pop(obj, None)
+
     def _out_of_reach(self, value: Any) -> Any:
         """A copy in the place of every marked tensor."""
         return map_tensors(lambda t: t if self._marks.get(t) is None else t.clone(), value)

@@ -13,7 +13,13 @@ import torch
 
 from syft.core.chain import Wrapper
 from syft.execution.errors import PlanError, TraceError
-from syft.execution.merge import example_shapes, merge, trace_function
+from syft.execution.merge import (
+    example_shapes,
+    has_escaped_sizes,
+    merge,
+    refuse_another_program,
+    trace_function,
+)
 from syft.execution.operation import PLAIN_TYPES, Slot, leaves, map_structure
 from syft.execution.program import Input, Program
 
@@ -41,12 +47,12 @@ def inputs_of_shapes(args_shape: Any, args_dtype: Any = None) -> tuple[Input, ..
     )
 
 
-def example(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+def example(shape: Sequence[int], dtype: torch.dtype, seed: int = 0) -> torch.Tensor:
     """A tensor to trace with: numbers between 0 and 1, zeros where only whole numbers can be (labels, indices)."""
     if dtype.is_floating_point or dtype.is_complex:
-        return torch.rand(tuple(shape), generator=torch.Generator().manual_seed(0), dtype=torch.float32).to(
-            dtype
-        )
+        return torch.rand(
+            tuple(shape), generator=torch.Generator().manual_seed(seed), dtype=torch.float32
+        ).to(dtype)
     return torch.zeros(tuple(shape), dtype=dtype)
 
 
@@ -54,9 +60,9 @@ def program_of_shapes(function: Function, inputs: tuple[Input, ...], state: Sequ
     """The program of a function of tensors of these shapes."""
     signature = tuple(Slot(index) for index in range(len(inputs)))
 
-    def examples(is_second: bool, ties: str) -> list[torch.Tensor]:
-        shapes = example_shapes([i.shape for i in inputs], is_second, ties)
-        return [example(shape, i.dtype) for shape, i in zip(shapes, inputs, strict=True)]
+    def examples(run: int, ties: str) -> list[torch.Tensor]:
+        shapes = example_shapes([i.shape for i in inputs], run, ties)
+        return [example(shape, i.dtype, run) for shape, i in zip(shapes, inputs, strict=True)]
 
     unknown = sum(n == -1 for i in inputs for n in i.shape)
     return _first_that_works(function, signature, inputs, state, examples, unknown)
@@ -85,9 +91,9 @@ def program_of_examples(function: Function, args: tuple[Any, ...], state: Sequen
     free = tuple(Input((-1, *t.shape[1:]) if t.ndim else (), t.dtype) for t in given)
     fixed = tuple(Input(tuple(t.shape), t.dtype) for t in given)
 
-    def stretched(is_second: bool, ties: str) -> list[torch.Tensor]:
-        shapes = example_shapes([i.shape for i in free], is_second, ties)
-        return [_with_rows(t, shape) for t, shape in zip(given, shapes, strict=True)]
+    def stretched(run: int, ties: str) -> list[torch.Tensor]:
+        shapes = example_shapes([i.shape for i in free], run, ties)
+        return [_values(_with_rows(t, s), run) for t, s in zip(given, shapes, strict=True)]
 
     if any(t.ndim and t.shape[0] for t in given):
         try:
@@ -95,8 +101,18 @@ def program_of_examples(function: Function, args: tuple[Any, ...], state: Sequen
         except Exception:  # noqa: BLE001  (whatever it is: it is asked again with the sizes that were given)
             pass
     return _first_that_works(
-        function, signature, fixed, state, lambda _second, _ties: [t.clone() for t in given], 0
+        function, signature, fixed, state, lambda run, _ties: [_values(t.clone(), run) for t in given], 0
     )
+
+
+def _values(tensor: torch.Tensor, run: int) -> torch.Tensor:
+    """The values to trace with: others in every run, so that what comes of them by ways that cannot be followed shows.
+
+    What is positive, or a positive matrix, stays so.
+    """
+    if run and (tensor.dtype.is_floating_point or tensor.dtype.is_complex):
+        return tensor * 0.75**run + 0.01
+    return tensor
 
 
 def _with_rows(tensor: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
@@ -111,21 +127,26 @@ def _first_that_works(
     signature: tuple[Any, ...],
     inputs: tuple[Input, ...],
     state: Sequence[torch.Tensor],
-    examples: Callable[[bool, str], list[torch.Tensor]],
+    examples: Callable[[int, str], list[torch.Tensor]],
     unknown: int,
 ) -> Built:
     attempts = ("none", "rows", "all") if unknown > 1 else ("none",)
     for ties in attempts:
         try:
-            first = trace_function(function, signature, examples(False, ties))
-            second = trace_function(function, signature, examples(True, ties))
+            first = trace_function(function, signature, examples(0, ties))
+            second = trace_function(function, signature, examples(1, ties))
         except TraceError:
             raise
         except Exception:
             if ties == attempts[-1]:
                 raise
         else:
-            return merge(first, second, signature, inputs, state)
+            built = merge(first, second, signature, inputs, state)
+            if has_escaped_sizes(first[0], second[0]):
+                third = trace_function(function, signature, examples(2, ties))
+                again, _ = merge(first, third, signature, inputs, state)
+                refuse_another_program(built[0], again, first[0])
+            return built
     raise PlanError("The function could not be traced.")  # not reached: the last attempt raises
 
 

@@ -11,7 +11,9 @@ from syft.execution.operation import Operation, Size, Slot
 from syft.execution.placeholder import PlaceHolder
 from syft.execution.plan import Plan
 from syft.execution.pointer_plan import PointerPlan
+from syft.execution.pointer_protocol import PointerProtocol
 from syft.execution.program import Input, Program
+from syft.execution.protocol import Protocol, Step
 from syft.execution.state import State
 from syft.execution.training import TrainedGroup, TrainingStep
 from syft.serde import register, register_record, resolve_worker
@@ -25,6 +27,7 @@ register_record(Input, "PlanInput")
 register_record(Program, "PlanProgram")
 register_record(TrainedGroup)
 register_record(TrainingStep)
+register_record(Step, "ProtocolStep")
 
 register(
     State,
@@ -75,7 +78,16 @@ register(
 )
 
 
-def _encode_pointer(_worker: Any, pointer: PointerPlan) -> tuple[Any, ...]:
+register(
+    Protocol,
+    "Protocol",
+    Protocol.simplify,
+    Protocol.detail,
+    fields=tuple[_Id, tuple[Step, ...], frozenset[str], str | None],
+)
+
+
+def _encode_pointer(_worker: Any, pointer: Any) -> tuple[Any, ...]:
     location = pointer.location
     return (
         getattr(location, "id", location),
@@ -86,24 +98,28 @@ def _encode_pointer(_worker: Any, pointer: PointerPlan) -> tuple[Any, ...]:
     )
 
 
-def _decode_pointer(worker: Any, parts: Any) -> PointerPlan:
-    location, id_at_location, id, tags, description = parts
-    # A pointer that came in a frame deletes nothing; see NOTE [Who deletes, on the wire] in syft.serde.chain_types.
-    return PointerPlan(
-        resolve_worker(worker, location),
-        id_at_location,
-        worker,
-        id,
-        garbage_collect_data=False,
-        tags=tags,
-        description=description,
+def _decoder(kind: Any) -> Any:
+    def decode(worker: Any, parts: Any) -> Any:
+        location, id_at_location, id, tags, description = parts
+        # A pointer that came in a frame deletes nothing; see NOTE [Who deletes, on the wire] in syft.serde.chain_types.
+        return kind(
+            resolve_worker(worker, location),
+            id_at_location,
+            worker,
+            id,
+            garbage_collect_data=False,
+            tags=tags,
+            description=description,
+        )
+
+    return decode
+
+
+for _kind in (PointerPlan, PointerProtocol):
+    register(
+        _kind,
+        _kind.__name__,
+        _encode_pointer,
+        _decoder(_kind),
+        fields=tuple[_Id, _Id, _Id | None, frozenset[str], str | None],
     )
-
-
-register(
-    PointerPlan,
-    "PointerPlan",
-    _encode_pointer,
-    _decode_pointer,
-    fields=tuple[_Id, _Id, _Id | None, frozenset[str], str | None],
-)

@@ -5,7 +5,9 @@ A plan has to be right for sizes it has not seen. What the function does with `x
 (`syft.execution.sizes`); what escapes that (Python's `len`, a loop over a tensor, `torch.Size.numel`) shows as a
 difference between two runs with different sizes in the dimensions that are -1. The sizes are different primes, so one
 number cannot be taken for another. A difference that has no explanation is refused, with its line: a plan that
-would be wrong for some batch is worse than none. Two runs also tell the tensors that exist outside of the function (its
+would be wrong for some batch is worse than none. A size that became a plain number (`len(x)`, `int(x.shape[0])`) is
+found again by its values in both runs; since Python code may have decided by it without our knowing, a third run, with
+many rows, has to give the same program. Two runs also tell the tensors that exist outside of the function (its
 state: the same objects in both) from those it makes, and find functions that do something else each time.
 """
 
@@ -25,11 +27,11 @@ from syft.execution.trace import Call, Handle, Trace
 
 #: Sizes for the dimensions that are -1, in the two runs. The first dimension is small in the first run, so that what is
 #: cut to a few rows shows; others are larger, so that convolutions and pools have something to work on.
-_ROWS = ((2, 3, 5, 7), (11, 13, 17, 19))
-_OTHERS = ((31, 37, 41, 43), (53, 59, 61, 67))
+_ROWS = ((2, 3, 5, 7), (11, 13, 17, 19), (1021, 1031, 1033, 1039))
+_OTHERS = ((31, 37, 41, 43), (53, 59, 61, 67), (71, 73, 79, 83))
 
 
-def example_shapes(shapes: Sequence[tuple[int, ...]], is_second: bool, ties: str) -> list[tuple[int, ...]]:
+def example_shapes(shapes: Sequence[tuple[int, ...]], run: int, ties: str) -> list[tuple[int, ...]]:
     """Shapes to trace with, in which every -1 has become a size.
 
     ties   which unknown sizes are the same: "none", "rows" (those of the first dimensions), or "all" in one place
@@ -41,7 +43,7 @@ def example_shapes(shapes: Sequence[tuple[int, ...]], is_second: bool, ties: str
         shared = ties == "all" or (ties == "rows" and dim == 0)
         key = dim if shared else (index, dim)
         if key not in chosen:
-            table = (_ROWS if dim == 0 else _OTHERS)[is_second]
+            table = (_ROWS if dim == 0 else _OTHERS)[run]
             count = taken[dim == 0]
             chosen[key] = table[count % 4] + 70 * (count // 4)
             taken[dim == 0] += 1
@@ -73,6 +75,21 @@ def merge(
 ) -> tuple[Program, list[torch.Tensor]]:
     """The program of two runs, and the tensors of its state: the declared ones, then those it was found to use."""
     return _Merge(first, second, signature, inputs, declared_state).run()
+
+
+def has_escaped_sizes(first: Trace, second: Trace) -> bool:
+    """Whether a size that may change became a plain number."""
+    pairs = zip(first.log.escapes, second.log.escapes, strict=False)
+    return any(a[0] != b[0] for a, b in pairs)
+
+
+def refuse_another_program(program: Program, other: Program, first: Trace) -> None:
+    """!! TraceError unless two programs are the same."""
+    for one, two, call in zip(program.operations, other.operations, first.calls, strict=True):
+        if one != two:
+            raise TraceError(
+                f"{call.line} does something else when there are many rows. Use x.shape[0] as it is."
+            )
 
 
 class _Merge:
@@ -217,10 +234,11 @@ class _Merge:
                 return one
         elif type(a) is type(b) and (a == b or (isinstance(a, float) and math.isnan(a) and math.isnan(b))):
             return a
-        elif type(a) is int and type(b) is int:
-            for (length_a, number, dim), (length_b, *_) in zip(self.a.lengths, self.b.lengths, strict=False):
-                if (length_a, length_b) == (a, b):
-                    return self._in_slots(Size("dim", number, dim), self.a)
+        elif type(a) is type(b) and type(a) in (int, float):
+            # One of the sizes that became plain numbers; a third run makes sure (see NOTE).
+            for (one, expression), (other, _) in zip(self.a.log.escapes, self.b.log.escapes, strict=False):
+                if type(one) is type(a) and (one, other) == (a, b):
+                    return self._in_slots(expression, self.a)
         raise TraceError(
             f"{call.line} calls {call.name} with {_shown(a)} in one traced run and with {_shown(b)} in another, where "
             "dimensions of any size (-1 in args_shape) have other sizes. Write it with x.shape[...], or give the "

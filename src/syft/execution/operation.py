@@ -69,6 +69,21 @@ class Operation(Struct, frozen=True):
     def return_ids(self) -> tuple[int, ...]:
         return tuple(slot.index for slot in slots_in(self.results))
 
+    @staticmethod
+    def bufferize(worker: Any, operation: Operation) -> Any:
+        """The operation as a Protocol Buffer (`OperationPB`)."""
+        from syft.execution.protobuf import bufferize
+
+        return bufferize(worker, operation)
+
+    @staticmethod
+    def unbufferize(worker: Any, message: Any) -> Operation:
+        """The operation of an `OperationPB`; one that names no function a plan may name !! UnknownCommandError."""
+        from syft.execution.protobuf import unbufferize
+
+        made: Operation = unbufferize(worker, message, Operation)
+        return made
+
 
 #: What may stand in the arguments of an operation beside slots, sizes and containers.
 PLAIN_TYPES: frozenset[type] = frozenset(

@@ -68,6 +68,21 @@ class PlaceHolder(AbstractTensor):
         id, tags, description, shape, dtype, child = parts
         return PlaceHolder(worker, id, tags, description, shape, dtype).instantiate(child)
 
+    @staticmethod
+    def bufferize(worker: Any, placeholder: PlaceHolder) -> Any:
+        """The placeholder as a Protocol Buffer (`PlaceHolderPB`)."""
+        from syft.execution.protobuf import bufferize
+
+        return bufferize(worker, placeholder)
+
+    @staticmethod
+    def unbufferize(worker: Any, message: Any) -> PlaceHolder:
+        """The placeholder of a `PlaceHolderPB`."""
+        from syft.execution.protobuf import unbufferize
+
+        made: PlaceHolder = unbufferize(worker, message, PlaceHolder)
+        return made
+
 
 def _tag_order(tag: str) -> tuple[int, str]:
     number = tag.removeprefix("#")

@@ -26,10 +26,11 @@ class Decision:
 
 
 class SizeLog:
-    """The decisions of one traced run."""
+    """The decisions of one traced run, and the sizes that became plain numbers (`len(x)`, `int(x.shape[0])`)."""
 
     def __init__(self) -> None:
         self.decisions: list[Decision] = []
+        self.escapes: list[tuple[Any, Size]] = []
 
 
 class _Symbolic:
@@ -42,6 +43,18 @@ class _Symbolic:
 
 def _expression(value: Any) -> Any:
     return value.expression if isinstance(value, _Symbolic) else value
+
+
+def _plain(value: Any) -> Any:
+    """The number itself. NB: not `int(value)`, which is what users write, and is noted."""
+    if isinstance(value, SymbolicInt):
+        return int.__add__(value, 0)
+    return float.__add__(value, 0.0) if isinstance(value, SymbolicFloat) else value
+
+
+def _escaped(symbolic: Any, made: Any) -> Any:
+    symbolic.log.escapes.append((made, symbolic.expression))
+    return made
 
 
 def _symbolic(value: Any, expression: Size, log: SizeLog) -> Any:
@@ -58,20 +71,17 @@ def _symbolic(value: Any, expression: Size, log: SizeLog) -> Any:
 
 def symbolic_size(value: int, slot: int, dim: int, log: SizeLog) -> Any:
     """The size of a dimension of the tensor in a slot."""
-    return _symbolic(int(value), Size("dim", slot, dim), log)
+    return _symbolic(_plain(value), Size("dim", slot, dim), log)
 
 
 def _arithmetic(name: str, symbol: str, reflected: bool) -> Callable[[Any, Any], Any]:
     def method(self: Any, other: Any) -> Any:
         base = int if isinstance(self, int) else float
         if type(other) not in (int, float, SymbolicInt, SymbolicFloat):
-            return getattr(base, name)(self, other)
-        value = getattr(base, name)(base(self), other)
+            return getattr(base, name)(_plain(self), other)
+        value = getattr(base, name)(_plain(self), _plain(other))
         if value is NotImplemented:
-            if base is int and isinstance(other, float):
-                value = getattr(float, name)(float(self), float(other))
-            else:
-                return value
+            value = getattr(float, name)(float(_plain(self)), float(_plain(other)))
         left, right = (other, self) if reflected else (self, other)
         return _symbolic(value, Size(symbol, _expression(left), _expression(right)), self.log)
 
@@ -85,9 +95,9 @@ def _comparison(name: str) -> Callable[[Any, Any], Any]:
         if isinstance(other, _Symbolic) and other.expression == self.expression:
             return name in ("__eq__", "__le__", "__ge__")
         _decide(self, other, isinstance(other, _Symbolic) and name in ("__eq__", "__ne__"))
-        result = getattr(base, name)(base(self), other)
+        result = getattr(base, name)(_plain(self), _plain(other))
         if result is NotImplemented and isinstance(other, float):
-            result = getattr(float, name)(float(self), other)
+            result = getattr(float, name)(float(_plain(self)), _plain(other))
         return result
 
     method.__name__ = name
@@ -97,9 +107,8 @@ def _comparison(name: str) -> Callable[[Any, Any], Any]:
 def _decide(symbolic: Any, other: Any, is_of_sizes: bool = False) -> None:
     line = deciding_line()
     if line is not None:
-        base: Any = int if isinstance(symbolic, int) else float
-        plain = base(other) if isinstance(other, (int, float)) else repr(type(other))
-        symbolic.log.decisions.append(Decision(base(symbolic), plain, line, is_of_sizes))
+        plain = _plain(other) if isinstance(other, (int, float)) else repr(type(other))
+        symbolic.log.decisions.append(Decision(_plain(symbolic), plain, line, is_of_sizes))
 
 
 class SymbolicInt(int, _Symbolic):
@@ -107,13 +116,24 @@ class SymbolicInt(int, _Symbolic):
 
     def __bool__(self) -> bool:
         _decide(self, 0)
-        return int(self) != 0
+        return bool(_plain(self) != 0)
 
     def __neg__(self) -> Any:
-        return _symbolic(-int(self), Size("neg", self.expression, 0), self.log)
+        return _symbolic(-_plain(self), Size("neg", self.expression, 0), self.log)
 
     def __hash__(self) -> int:
-        return hash(int(self))
+        return hash(_plain(self))
+
+    def __int__(self) -> int:
+        return _escaped(self, _plain(self))  # type: ignore[no-any-return]
+
+    __trunc__ = __floor__ = __ceil__ = __int__
+
+    def __float__(self) -> float:
+        return _escaped(self, float(_plain(self)))  # type: ignore[no-any-return]
+
+    def __round__(self, ndigits: Any = None) -> int:
+        return _escaped(self, _plain(self))  # type: ignore[no-any-return]
 
     def __deepcopy__(self, memo: Any) -> Any:
         return self
@@ -124,13 +144,16 @@ class SymbolicFloat(float, _Symbolic):
 
     def __bool__(self) -> bool:
         _decide(self, 0.0)
-        return float(self) != 0.0
+        return bool(_plain(self) != 0.0)
 
     def __neg__(self) -> Any:
-        return _symbolic(-float(self), Size("neg", self.expression, 0), self.log)
+        return _symbolic(-_plain(self), Size("neg", self.expression, 0), self.log)
 
     def __hash__(self) -> int:
-        return hash(float(self))
+        return hash(_plain(self))
+
+    def __float__(self) -> float:
+        return _escaped(self, _plain(self))  # type: ignore[no-any-return]
 
 
 for _name, _symbol in {

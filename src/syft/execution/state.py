@@ -119,6 +119,21 @@ class State:
             )
         return State(tensors, names, buffers, worker)
 
+    @staticmethod
+    def bufferize(worker: Any, state: State) -> Any:
+        """The state as a Protocol Buffer (`StatePB`)."""
+        from syft.execution.protobuf import bufferize
+
+        return bufferize(worker, state)
+
+    @staticmethod
+    def unbufferize(worker: Any, message: Any) -> State:
+        """The state of a `StatePB`."""
+        from syft.execution.protobuf import unbufferize
+
+        made: State = unbufferize(worker, message, State)
+        return made
+
 
 def _is_chain(tensor: Any) -> bool:
     return type(tensor) is Wrapper

@@ -8,6 +8,7 @@ on the way into every call, so that a trace changes nothing.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 from syft.core.chain import Wrapper
 from syft.core.public_names import is_property_access
 from syft.execution.errors import TraceError
-from syft.execution.operation import PLAIN_TYPES, leaves, map_structure
+from syft.execution.operation import PLAIN_TYPES, Size, leaves, map_structure
 from syft.execution.sizes import SizeLog, _Symbolic, symbolic_size, user_line
 from syft.execution.vocabulary import METADATA, name_of, plan_operations
 
@@ -84,8 +85,6 @@ class Trace(TorchFunctionMode):
         super().__init__()
         self.calls: list[Call] = []
         self.log = SizeLog()
-        #: lengths that Python's len() made plain ints: the value, the tensor and the dimension
-        self.lengths: list[tuple[int, int, int]] = []
         self.tensors: list[Any] = []
         self.made: set[int] = set()  #: the tensors that recorded calls returned
         self._numbers: dict[int, int] = {}
@@ -106,7 +105,14 @@ class Trace(TorchFunctionMode):
     def number_of(self, tensor: Any) -> int:
         """The number of a tensor; one that is new here was not made by a call."""
         found = self._numbers.get(id(tensor))
-        return self._number(tensor) if found is None else found
+        if found is not None:
+            return found
+        if tensor.grad_fn is not None or torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+            raise TraceError(
+                f"{user_line()} uses a tensor that was computed in a way that cannot be followed (torch.func, torch.ops, "
+                "code in C++), or before the plan. Compute it with functions of torch, or pass it as an argument."
+            )
+        return self._number(tensor)
 
     def _stand_in(self, tensor: Any) -> Any:
         """What takes part in the run in place of a tensor: a copy, if the tensor is not the run's own."""
@@ -170,6 +176,11 @@ class Trace(TorchFunctionMode):
             )
         handles, named = map_structure(self._as_handle, (tuple(args), dict(kwargs)))
         tracks = torch.is_grad_enabled()
+        if not tracks and _is_in_custom_function():
+            raise TraceError(
+                f"{user_line()} is part of a torch.autograd.Function, whose backward is Python code and does not travel. "
+                "Write it with functions of torch, whose gradients are known."
+            )
         result = func(*given, **given_kwargs)
         return self._record(name, handles, named, result, tracks)
 
@@ -232,13 +243,14 @@ class Trace(TorchFunctionMode):
         if bare in ("numel", "nelement"):
             return math.prod(self._sizes(args[0], given[0], given[0].shape))
         if bare == "__len__":
-            self.lengths.append((result, self.number_of(args[0]), 0))
+            # Python's len() makes a plain int of whatever is returned here.
+            self.log.escapes.append((result, Size("dim", self.number_of(args[0]), 0)))
         return result
 
     def _sizes(self, tensor: Any, stand_in: Any, result: Any, dim: Any = None) -> Any:
         number = self.number_of(tensor)
         if dim is not None and not isinstance(result, torch.Size):
-            positive = int(dim) % max(stand_in.ndim, 1)
+            positive = dim % max(stand_in.ndim, 1)
             return symbolic_size(result, number, positive, self.log)
         return torch.Size([symbolic_size(n, number, d, self.log) for d, n in enumerate(result)])
 
@@ -266,3 +278,13 @@ class Trace(TorchFunctionMode):
         if isinstance(result, torch.Tensor):
             raise TraceError(f"{user_line()} reads `.{name}` of a tensor, which a plan does not carry.")
         return result
+
+
+def _is_in_custom_function() -> bool:
+    """Whether the code that runs was called by `torch.autograd.Function.apply`."""
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name == "apply" and frame.f_globals.get("__name__") == "torch.autograd.function":
+            return True
+        frame = frame.f_back
+    return False

@@ -175,7 +175,6 @@ def train_locally(
                     if batch is None:
                         break
                     inputs, target = _placed(batch, device)
-                    optimizer.zero_grad(set_to_none=True)
                     value = loss(model(*inputs), target)
                 draws.is_backward = True
                 with draws if draws.has_drawn else nullcontext():
@@ -184,6 +183,7 @@ def train_locally(
                 if correct is not None:
                     correct()
                 optimizer.step()
+                optimizer.zero_grad(set_to_none=True)
                 losses.append(value.detach())
                 sizes.append(len(target))
     if not losses:

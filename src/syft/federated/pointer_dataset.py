@@ -90,7 +90,7 @@ def make_batch(worker: Any, message: BatchMessage) -> Any:
         raise TypeError(
             f"The object {message.id!r} is a {type(dataset).__name__}, of which there are no batches."
         )
-    allowed = worker.allowed_users(message.id)
+    allowed = executor.allowed_on_all(worker, [message.id])
     with own_randomness(allowed is not None):
         # The method of the class: attributes of an object can be set by messages.
         batch = executor.run_discreetly(

@@ -18,7 +18,9 @@ State = dict[str, torch.Tensor]
 Metrics = dict[str, float]
 
 #: Why a client's work was not used.
-FailureKind = Literal["error", "timeout", "busy", "nothing", "malformed", "not finite", "stale", "dropped"]
+FailureKind = Literal[
+    "error", "timeout", "busy", "died", "nothing", "malformed", "not finite", "stale", "dropped"
+]
 
 
 @dataclass(frozen=True)

@@ -207,7 +207,8 @@ def check_fit(
         if found.is_complex != entry.dtype.is_complex:
             return failed("malformed", f"In the update, {entry.name!r} is {found} and not {entry.dtype}.")
     vector = layout.flatten(value.update)
-    largest = torch.linalg.vector_norm(vector, ord=math.inf).item()  # NaN if there is one
+    lowest, highest = vector.aminmax()
+    largest = max(-lowest.item(), highest.item())  # NaN if there is one
     if not math.isfinite(largest):
         return failed("not finite", f"{_where(value.update)} of the update is NaN or infinite.")
     if largest * value.num_examples * clients >= torch.finfo(layout.dtype).max:

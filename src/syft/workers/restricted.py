@@ -100,12 +100,11 @@ def execute_restricted(
         answer = shapes.describe(result, facts) if message.wants_specs else None
     else:
         answer = foretell(worker, command, args, kwargs, user_of(message))
-        written = _written(command, args, kwargs)
         refuse_writing_private(worker, command, args, kwargs, user_of(message), worker._private_ids)
         spared = write_protected(worker, command, (args, kwargs), user_of(message))
         if provenance is not None:
             provenance.before(worker, command, args, kwargs)
-        worker.taint(written, allowed, spared)
+        worker.taint(_written(command, args, kwargs), allowed, spared)
         with no_writing_into(worker, spared, user_of(message)):
             fresh, reason = run_concealed(run, answer, facts, (args, kwargs))
         if reason is not None and facts is not None:

@@ -218,11 +218,14 @@ class ObjectStorage:
         storages = {address for t in tensors for address in _storages(t)}
         if not storages:
             return
+        provenance = self._attached.get("provenance")
         # NB: a copy, because a finalizer may remove objects at any moment.
         ids = self._holdings.may_share(storages) if self._is_indexed() else self._stored.copy()  # type: ignore[union-attr]
         for obj_id in ids:
             if obj_id not in spared and not storages.isdisjoint(_storages(self._stored.get(obj_id))):
                 self.restrict(obj_id, intersect(self.allowed_users(obj_id), allowed))
+                if provenance is not None:
+                    provenance.may_be_written(self._stored.get(obj_id))
 
 
 def tags_of(obj: Any) -> Collection[str]:

@@ -4,76 +4,77 @@
 # source: syft/execution/protobuf/plan.proto
 # Protobuf Python Version: 7.35.1
 """Generated protocol buffer code."""
-
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import descriptor_pool as _descriptor_pool
 from google.protobuf import runtime_version as _runtime_version
 from google.protobuf import symbol_database as _symbol_database
 from google.protobuf.internal import builder as _builder
-
 _runtime_version.ValidateProtobufRuntimeVersion(
-    _runtime_version.Domain.PUBLIC, 7, 35, 1, "", "syft/execution/protobuf/plan.proto"
+    _runtime_version.Domain.PUBLIC,
+    7,
+    35,
+    1,
+    '',
+    'syft/execution/protobuf/plan.proto'
 )
 # @@protoc_insertion_point(imports)
 
 _sym_db = _symbol_database.Default()
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(
-    b'\n"syft/execution/protobuf/plan.proto\x12\x13resyft.execution.v1"0\n\x04IdPB\x12\x10\n\x06number\x18\x01 \x01(\x04H\x00\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x42\x06\n\x04kind"c\n\x08TensorPB\x12\r\n\x05\x64type\x18\x01 \x01(\t\x12\r\n\x05shape\x18\x02 \x03(\x04\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\x12\x15\n\rrequires_grad\x18\x04 \x01(\x08\x12\x14\n\x0cis_parameter\x18\x05 \x01(\x08"\x0b\n\tNothingPB"\'\n\tComplexPB\x12\x0c\n\x04real\x18\x01 \x01(\x01\x12\x0c\n\x04imag\x18\x02 \x01(\x01"9\n\nSequencePB\x12+\n\x05items\x18\x01 \x03(\x0b\x32\x1c.resyft.execution.v1.ValuePB"a\n\x07\x45ntryPB\x12)\n\x03key\x18\x01 \x01(\x0b\x32\x1c.resyft.execution.v1.ValuePB\x12+\n\x05value\x18\x02 \x01(\x0b\x32\x1c.resyft.execution.v1.ValuePB":\n\tMappingPB\x12-\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x1c.resyft.execution.v1.EntryPB"\x8e\x01\n\x07SlicePB\x12+\n\x05start\x18\x01 \x01(\x0b\x32\x1c.resyft.execution.v1.ValuePB\x12*\n\x04stop\x18\x02 \x01(\x0b\x32\x1c.resyft.execution.v1.ValuePB\x12*\n\x04step\x18\x03 \x01(\x0b\x32\x1c.resyft.execution.v1.ValuePB"m\n\x06SizePB\x12\n\n\x02op\x18\x01 \x01(\t\x12*\n\x04left\x18\x02 \x01(\x0b\x32\x1c.resyft.execution.v1.ValuePB\x12+\n\x05right\x18\x03 \x01(\x0b\x32\x1c.resyft.execution.v1.ValuePB"\xbc\x04\n\x07ValuePB\x12.\n\x04none\x18\x01 \x01(\x0b\x32\x1e.resyft.execution.v1.NothingPBH\x00\x12\x0f\n\x05truth\x18\x02 \x01(\x08H\x00\x12\x11\n\x07integer\x18\x03 \x01(\x12H\x00\x12\x0e\n\x04real\x18\x04 \x01(\x01H\x00\x12\x31\n\x07\x63omplex\x18\x05 \x01(\x0b\x32\x1e.resyft.execution.v1.ComplexPBH\x00\x12\x0e\n\x04text\x18\x06 \x01(\tH\x00\x12\x32\n\x08\x65llipsis\x18\x07 \x01(\x0b\x32\x1e.resyft.execution.v1.NothingPBH\x00\x12\x0f\n\x05\x64type\x18\x08 \x01(\tH\x00\x12\x10\n\x06\x64\x65vice\x18\t \x01(\tH\x00\x12\x10\n\x06layout\x18\n \x01(\tH\x00\x12\x17\n\rmemory_format\x18\x0b \x01(\tH\x00\x12\x0e\n\x04slot\x18\x0c \x01(\rH\x00\x12+\n\x04size\x18\r \x01(\x0b\x32\x1b.resyft.execution.v1.SizePBH\x00\x12\x30\n\x05tuple\x18\x0e \x01(\x0b\x32\x1f.resyft.execution.v1.SequencePBH\x00\x12/\n\x04list\x18\x0f \x01(\x0b\x32\x1f.resyft.execution.v1.SequencePBH\x00\x12\x31\n\x07mapping\x18\x10 \x01(\x0b\x32\x1e.resyft.execution.v1.MappingPBH\x00\x12-\n\x05slice\x18\x11 \x01(\x0b\x32\x1c.resyft.execution.v1.SlicePBH\x00\x42\x06\n\x04kind"\'\n\x07InputPB\x12\r\n\x05shape\x18\x01 \x03(\x12\x12\r\n\x05\x64type\x18\x02 \x01(\t"F\n\tKeywordPB\x12\x0c\n\x04name\x18\x01 \x01(\t\x12+\n\x05value\x18\x02 \x01(\x0b\x32\x1c.resyft.execution.v1.ValuePB"\xcd\x01\n\x0bOperationPB\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x0c\n\x04name\x18\x02 \x01(\t\x12*\n\x04\x61rgs\x18\x03 \x03(\x0b\x32\x1c.resyft.execution.v1.ValuePB\x12.\n\x06kwargs\x18\x04 \x03(\x0b\x32\x1e.resyft.execution.v1.KeywordPB\x12-\n\x07results\x18\x05 \x01(\x0b\x32\x1c.resyft.execution.v1.ValuePB\x12\x14\n\x0cwithout_grad\x18\x06 \x01(\x08"\x90\x02\n\tProgramPB\x12/\n\tsignature\x18\x01 \x03(\x0b\x32\x1c.resyft.execution.v1.ValuePB\x12,\n\x06inputs\x18\x02 \x03(\x0b\x32\x1c.resyft.execution.v1.InputPB\x12\r\n\x05state\x18\x03 \x01(\r\x12\x30\n\tconstants\x18\x04 \x03(\x0b\x32\x1d.resyft.execution.v1.TensorPB\x12\x34\n\noperations\x18\x05 \x03(\x0b\x32 .resyft.execution.v1.OperationPB\x12-\n\x07outputs\x18\x06 \x01(\x0b\x32\x1c.resyft.execution.v1.ValuePB"/\n\rMemoryEntryPB\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08position\x18\x02 \x01(\r"?\n\x08MemoryPB\x12\x33\n\x07\x65ntries\x18\x01 \x03(\x0b\x32".resyft.execution.v1.MemoryEntryPB"\x84\x01\n\x0eTrainedGroupPB\x12/\n\x07options\x18\x01 \x01(\x0b\x32\x1e.resyft.execution.v1.MappingPB\x12\x12\n\nparameters\x18\x02 \x03(\r\x12-\n\x06memory\x18\x03 \x03(\x0b\x32\x1d.resyft.execution.v1.MemoryPB"i\n\x0eTrainingStepPB\x12\x11\n\toptimizer\x18\x01 \x01(\t\x12\x33\n\x06groups\x18\x02 \x03(\x0b\x32#.resyft.execution.v1.TrainedGroupPB\x12\x0f\n\x07started\x18\x03 \x01(\r"j\n\x07StatePB\x12\x0f\n\x07version\x18\x01 \x01(\r\x12.\n\x07tensors\x18\x02 \x03(\x0b\x32\x1d.resyft.execution.v1.TensorPB\x12\r\n\x05names\x18\x03 \x03(\t\x12\x0f\n\x07\x62uffers\x18\x04 \x03(\r"\xdd\x01\n\rPlaceHolderPB\x12\x0f\n\x07version\x18\x01 \x01(\r\x12%\n\x02id\x18\x02 \x01(\x0b\x32\x19.resyft.execution.v1.IdPB\x12\x0c\n\x04tags\x18\x03 \x03(\t\x12\x18\n\x0b\x64\x65scription\x18\x04 \x01(\tH\x00\x88\x01\x01\x12.\n\x08\x65xpected\x18\x05 \x01(\x0b\x32\x1c.resyft.execution.v1.InputPB\x12,\n\x05\x63hild\x18\x06 \x01(\x0b\x32\x1d.resyft.execution.v1.TensorPBB\x0e\n\x0c_description"\x9b\x02\n\x06PlanPB\x12\x0f\n\x07version\x18\x01 \x01(\r\x12%\n\x02id\x18\x02 \x01(\x0b\x32\x19.resyft.execution.v1.IdPB\x12\x0c\n\x04name\x18\x03 \x01(\t\x12/\n\x07program\x18\x04 \x01(\x0b\x32\x1e.resyft.execution.v1.ProgramPB\x12+\n\x05state\x18\x05 \x01(\x0b\x32\x1c.resyft.execution.v1.StatePB\x12\x35\n\x08training\x18\x06 \x01(\x0b\x32#.resyft.execution.v1.TrainingStepPB\x12\x0c\n\x04tags\x18\x07 \x03(\t\x12\x18\n\x0b\x64\x65scription\x18\x08 \x01(\tH\x00\x88\x01\x01\x42\x0e\n\x0c_description"\xa9\x01\n\x0fPlanReferencePB\x12+\n\x08location\x18\x01 \x01(\x0b\x32\x19.resyft.execution.v1.IdPB\x12\x31\n\x0eid_at_location\x18\x02 \x01(\x0b\x32\x19.resyft.execution.v1.IdPB\x12\x0c\n\x04tags\x18\x03 \x03(\t\x12\x18\n\x0b\x64\x65scription\x18\x04 \x01(\tH\x00\x88\x01\x01\x42\x0e\n\x0c_description"\xa3\x01\n\x06StepPB\x12)\n\x06worker\x18\x01 \x01(\x0b\x32\x19.resyft.execution.v1.IdPB\x12+\n\x04plan\x18\x02 \x01(\x0b\x32\x1b.resyft.execution.v1.PlanPBH\x00\x12\x39\n\treference\x18\x03 \x01(\x0b\x32$.resyft.execution.v1.PlanReferencePBH\x00\x42\x06\n\x04what"\xa8\x01\n\nProtocolPB\x12\x0f\n\x07version\x18\x01 \x01(\r\x12%\n\x02id\x18\x02 \x01(\x0b\x32\x19.resyft.execution.v1.IdPB\x12*\n\x05steps\x18\x03 \x03(\x0b\x32\x1b.resyft.execution.v1.StepPB\x12\x0c\n\x04tags\x18\x04 \x03(\t\x12\x18\n\x0b\x64\x65scription\x18\x05 \x01(\tH\x00\x88\x01\x01\x42\x0e\n\x0c_descriptionb\x06proto3'
-)
+
+
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"syft/execution/protobuf/plan.proto\x12\x13resyft.execution.v1\"0\n\x04IdPB\x12\x10\n\x06number\x18\x01 \x01(\x12H\x00\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x42\x06\n\x04kind\"c\n\x08TensorPB\x12\r\n\x05\x64type\x18\x01 \x01(\t\x12\r\n\x05shape\x18\x02 \x03(\x04\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\x12\x15\n\rrequires_grad\x18\x04 \x01(\x08\x12\x14\n\x0cis_parameter\x18\x05 \x01(\x08\"\x0b\n\tNothingPB\"\'\n\tComplexPB\x12\x0c\n\x04real\x18\x01 \x01(\x01\x12\x0c\n\x04imag\x18\x02 \x01(\x01\"9\n\nSequencePB\x12+\n\x05items\x18\x01 \x03(\x0b\x32\x1c.resyft.execution.v1.ValuePB\"a\n\x07\x45ntryPB\x12)\n\x03key\x18\x01 \x01(\x0b\x32\x1c.resyft.execution.v1.ValuePB\x12+\n\x05value\x18\x02 \x01(\x0b\x32\x1c.resyft.execution.v1.ValuePB\":\n\tMappingPB\x12-\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x1c.resyft.execution.v1.EntryPB\"\x8e\x01\n\x07SlicePB\x12+\n\x05start\x18\x01 \x01(\x0b\x32\x1c.resyft.execution.v1.ValuePB\x12*\n\x04stop\x18\x02 \x01(\x0b\x32\x1c.resyft.execution.v1.ValuePB\x12*\n\x04step\x18\x03 \x01(\x0b\x32\x1c.resyft.execution.v1.ValuePB\"m\n\x06SizePB\x12\n\n\x02op\x18\x01 \x01(\t\x12*\n\x04left\x18\x02 \x01(\x0b\x32\x1c.resyft.execution.v1.ValuePB\x12+\n\x05right\x18\x03 \x01(\x0b\x32\x1c.resyft.execution.v1.ValuePB\"\xbc\x04\n\x07ValuePB\x12.\n\x04none\x18\x01 \x01(\x0b\x32\x1e.resyft.execution.v1.NothingPBH\x00\x12\x0f\n\x05truth\x18\x02 \x01(\x08H\x00\x12\x11\n\x07integer\x18\x03 \x01(\x12H\x00\x12\x0e\n\x04real\x18\x04 \x01(\x01H\x00\x12\x31\n\x07\x63omplex\x18\x05 \x01(\x0b\x32\x1e.resyft.execution.v1.ComplexPBH\x00\x12\x0e\n\x04text\x18\x06 \x01(\tH\x00\x12\x32\n\x08\x65llipsis\x18\x07 \x01(\x0b\x32\x1e.resyft.execution.v1.NothingPBH\x00\x12\x0f\n\x05\x64type\x18\x08 \x01(\tH\x00\x12\x10\n\x06\x64\x65vice\x18\t \x01(\tH\x00\x12\x10\n\x06layout\x18\n \x01(\tH\x00\x12\x17\n\rmemory_format\x18\x0b \x01(\tH\x00\x12\x0e\n\x04slot\x18\x0c \x01(\rH\x00\x12+\n\x04size\x18\r \x01(\x0b\x32\x1b.resyft.execution.v1.SizePBH\x00\x12\x30\n\x05tuple\x18\x0e \x01(\x0b\x32\x1f.resyft.execution.v1.SequencePBH\x00\x12/\n\x04list\x18\x0f \x01(\x0b\x32\x1f.resyft.execution.v1.SequencePBH\x00\x12\x31\n\x07mapping\x18\x10 \x01(\x0b\x32\x1e.resyft.execution.v1.MappingPBH\x00\x12-\n\x05slice\x18\x11 \x01(\x0b\x32\x1c.resyft.execution.v1.SlicePBH\x00\x42\x06\n\x04kind\"\'\n\x07InputPB\x12\r\n\x05shape\x18\x01 \x03(\x12\x12\r\n\x05\x64type\x18\x02 \x01(\t\"F\n\tKeywordPB\x12\x0c\n\x04name\x18\x01 \x01(\t\x12+\n\x05value\x18\x02 \x01(\x0b\x32\x1c.resyft.execution.v1.ValuePB\"\xcd\x01\n\x0bOperationPB\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x0c\n\x04name\x18\x02 \x01(\t\x12*\n\x04\x61rgs\x18\x03 \x03(\x0b\x32\x1c.resyft.execution.v1.ValuePB\x12.\n\x06kwargs\x18\x04 \x03(\x0b\x32\x1e.resyft.execution.v1.KeywordPB\x12-\n\x07results\x18\x05 \x01(\x0b\x32\x1c.resyft.execution.v1.ValuePB\x12\x14\n\x0cwithout_grad\x18\x06 \x01(\x08\"\x90\x02\n\tProgramPB\x12/\n\tsignature\x18\x01 \x03(\x0b\x32\x1c.resyft.execution.v1.ValuePB\x12,\n\x06inputs\x18\x02 \x03(\x0b\x32\x1c.resyft.execution.v1.InputPB\x12\r\n\x05state\x18\x03 \x01(\r\x12\x30\n\tconstants\x18\x04 \x03(\x0b\x32\x1d.resyft.execution.v1.TensorPB\x12\x34\n\noperations\x18\x05 \x03(\x0b\x32 .resyft.execution.v1.OperationPB\x12-\n\x07outputs\x18\x06 \x01(\x0b\x32\x1c.resyft.execution.v1.ValuePB\"/\n\rMemoryEntryPB\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08position\x18\x02 \x01(\r\"?\n\x08MemoryPB\x12\x33\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\".resyft.execution.v1.MemoryEntryPB\"\x84\x01\n\x0eTrainedGroupPB\x12/\n\x07options\x18\x01 \x01(\x0b\x32\x1e.resyft.execution.v1.MappingPB\x12\x12\n\nparameters\x18\x02 \x03(\r\x12-\n\x06memory\x18\x03 \x03(\x0b\x32\x1d.resyft.execution.v1.MemoryPB\"i\n\x0eTrainingStepPB\x12\x11\n\toptimizer\x18\x01 \x01(\t\x12\x33\n\x06groups\x18\x02 \x03(\x0b\x32#.resyft.execution.v1.TrainedGroupPB\x12\x0f\n\x07started\x18\x03 \x01(\r\"j\n\x07StatePB\x12\x0f\n\x07version\x18\x01 \x01(\r\x12.\n\x07tensors\x18\x02 \x03(\x0b\x32\x1d.resyft.execution.v1.TensorPB\x12\r\n\x05names\x18\x03 \x03(\t\x12\x0f\n\x07\x62uffers\x18\x04 \x03(\r\"\xdd\x01\n\rPlaceHolderPB\x12\x0f\n\x07version\x18\x01 \x01(\r\x12%\n\x02id\x18\x02 \x01(\x0b\x32\x19.resyft.execution.v1.IdPB\x12\x0c\n\x04tags\x18\x03 \x03(\t\x12\x18\n\x0b\x64\x65scription\x18\x04 \x01(\tH\x00\x88\x01\x01\x12.\n\x08\x65xpected\x18\x05 \x01(\x0b\x32\x1c.resyft.execution.v1.InputPB\x12,\n\x05\x63hild\x18\x06 \x01(\x0b\x32\x1d.resyft.execution.v1.TensorPBB\x0e\n\x0c_description\"\x9b\x02\n\x06PlanPB\x12\x0f\n\x07version\x18\x01 \x01(\r\x12%\n\x02id\x18\x02 \x01(\x0b\x32\x19.resyft.execution.v1.IdPB\x12\x0c\n\x04name\x18\x03 \x01(\t\x12/\n\x07program\x18\x04 \x01(\x0b\x32\x1e.resyft.execution.v1.ProgramPB\x12+\n\x05state\x18\x05 \x01(\x0b\x32\x1c.resyft.execution.v1.StatePB\x12\x35\n\x08training\x18\x06 \x01(\x0b\x32#.resyft.execution.v1.TrainingStepPB\x12\x0c\n\x04tags\x18\x07 \x03(\t\x12\x18\n\x0b\x64\x65scription\x18\x08 \x01(\tH\x00\x88\x01\x01\x42\x0e\n\x0c_description\"\xa7\x01\n\x06StepPB\x12)\n\x06worker\x18\x01 \x01(\x0b\x32\x19.resyft.execution.v1.IdPB\x12\x0f\n\x07is_open\x18\x02 \x01(\x08\x12+\n\x04plan\x18\x03 \x01(\x0b\x32\x1b.resyft.execution.v1.PlanPBH\x00\x12,\n\x07plan_id\x18\x04 \x01(\x0b\x32\x19.resyft.execution.v1.IdPBH\x00\x42\x06\n\x04what\"\xa8\x01\n\nProtocolPB\x12\x0f\n\x07version\x18\x01 \x01(\r\x12%\n\x02id\x18\x02 \x01(\x0b\x32\x19.resyft.execution.v1.IdPB\x12*\n\x05steps\x18\x03 \x03(\x0b\x32\x1b.resyft.execution.v1.StepPB\x12\x0c\n\x04tags\x18\x04 \x03(\t\x12\x18\n\x0b\x64\x65scription\x18\x05 \x01(\tH\x00\x88\x01\x01\x42\x0e\n\x0c_descriptionb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
-_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, "syft.execution.protobuf.plan_pb2", _globals)
+_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'syft.execution.protobuf.plan_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
-    DESCRIPTOR._loaded_options = None
-    _globals["_IDPB"]._serialized_start = 59
-    _globals["_IDPB"]._serialized_end = 107
-    _globals["_TENSORPB"]._serialized_start = 109
-    _globals["_TENSORPB"]._serialized_end = 208
-    _globals["_NOTHINGPB"]._serialized_start = 210
-    _globals["_NOTHINGPB"]._serialized_end = 221
-    _globals["_COMPLEXPB"]._serialized_start = 223
-    _globals["_COMPLEXPB"]._serialized_end = 262
-    _globals["_SEQUENCEPB"]._serialized_start = 264
-    _globals["_SEQUENCEPB"]._serialized_end = 321
-    _globals["_ENTRYPB"]._serialized_start = 323
-    _globals["_ENTRYPB"]._serialized_end = 420
-    _globals["_MAPPINGPB"]._serialized_start = 422
-    _globals["_MAPPINGPB"]._serialized_end = 480
-    _globals["_SLICEPB"]._serialized_start = 483
-    _globals["_SLICEPB"]._serialized_end = 625
-    _globals["_SIZEPB"]._serialized_start = 627
-    _globals["_SIZEPB"]._serialized_end = 736
-    _globals["_VALUEPB"]._serialized_start = 739
-    _globals["_VALUEPB"]._serialized_end = 1311
-    _globals["_INPUTPB"]._serialized_start = 1313
-    _globals["_INPUTPB"]._serialized_end = 1352
-    _globals["_KEYWORDPB"]._serialized_start = 1354
-    _globals["_KEYWORDPB"]._serialized_end = 1424
-    _globals["_OPERATIONPB"]._serialized_start = 1427
-    _globals["_OPERATIONPB"]._serialized_end = 1632
-    _globals["_PROGRAMPB"]._serialized_start = 1635
-    _globals["_PROGRAMPB"]._serialized_end = 1907
-    _globals["_MEMORYENTRYPB"]._serialized_start = 1909
-    _globals["_MEMORYENTRYPB"]._serialized_end = 1956
-    _globals["_MEMORYPB"]._serialized_start = 1958
-    _globals["_MEMORYPB"]._serialized_end = 2021
-    _globals["_TRAINEDGROUPPB"]._serialized_start = 2024
-    _globals["_TRAINEDGROUPPB"]._serialized_end = 2156
-    _globals["_TRAININGSTEPPB"]._serialized_start = 2158
-    _globals["_TRAININGSTEPPB"]._serialized_end = 2263
-    _globals["_STATEPB"]._serialized_start = 2265
-    _globals["_STATEPB"]._serialized_end = 2371
-    _globals["_PLACEHOLDERPB"]._serialized_start = 2374
-    _globals["_PLACEHOLDERPB"]._serialized_end = 2595
-    _globals["_PLANPB"]._serialized_start = 2598
-    _globals["_PLANPB"]._serialized_end = 2881
-    _globals["_PLANREFERENCEPB"]._serialized_start = 2884
-    _globals["_PLANREFERENCEPB"]._serialized_end = 3053
-    _globals["_STEPPB"]._serialized_start = 3056
-    _globals["_STEPPB"]._serialized_end = 3219
-    _globals["_PROTOCOLPB"]._serialized_start = 3222
-    _globals["_PROTOCOLPB"]._serialized_end = 3390
+  DESCRIPTOR._loaded_options = None
+  _globals['_IDPB']._serialized_start=59
+  _globals['_IDPB']._serialized_end=107
+  _globals['_TENSORPB']._serialized_start=109
+  _globals['_TENSORPB']._serialized_end=208
+  _globals['_NOTHINGPB']._serialized_start=210
+  _globals['_NOTHINGPB']._serialized_end=221
+  _globals['_COMPLEXPB']._serialized_start=223
+  _globals['_COMPLEXPB']._serialized_end=262
+  _globals['_SEQUENCEPB']._serialized_start=264
+  _globals['_SEQUENCEPB']._serialized_end=321
+  _globals['_ENTRYPB']._serialized_start=323
+  _globals['_ENTRYPB']._serialized_end=420
+  _globals['_MAPPINGPB']._serialized_start=422
+  _globals['_MAPPINGPB']._serialized_end=480
+  _globals['_SLICEPB']._serialized_start=483
+  _globals['_SLICEPB']._serialized_end=625
+  _globals['_SIZEPB']._serialized_start=627
+  _globals['_SIZEPB']._serialized_end=736
+  _globals['_VALUEPB']._serialized_start=739
+  _globals['_VALUEPB']._serialized_end=1311
+  _globals['_INPUTPB']._serialized_start=1313
+  _globals['_INPUTPB']._serialized_end=1352
+  _globals['_KEYWORDPB']._serialized_start=1354
+  _globals['_KEYWORDPB']._serialized_end=1424
+  _globals['_OPERATIONPB']._serialized_start=1427
+  _globals['_OPERATIONPB']._serialized_end=1632
+  _globals['_PROGRAMPB']._serialized_start=1635
+  _globals['_PROGRAMPB']._serialized_end=1907
+  _globals['_MEMORYENTRYPB']._serialized_start=1909
+  _globals['_MEMORYENTRYPB']._serialized_end=1956
+  _globals['_MEMORYPB']._serialized_start=1958
+  _globals['_MEMORYPB']._serialized_end=2021
+  _globals['_TRAINEDGROUPPB']._serialized_start=2024
+  _globals['_TRAINEDGROUPPB']._serialized_end=2156
+  _globals['_TRAININGSTEPPB']._serialized_start=2158
+  _globals['_TRAININGSTEPPB']._serialized_end=2263
+  _globals['_STATEPB']._serialized_start=2265
+  _globals['_STATEPB']._serialized_end=2371
+  _globals['_PLACEHOLDERPB']._serialized_start=2374
+  _globals['_PLACEHOLDERPB']._serialized_end=2595
+  _globals['_PLANPB']._serialized_start=2598
+  _globals['_PLANPB']._serialized_end=2881
+  _globals['_STEPPB']._serialized_start=2884
+  _globals['_STEPPB']._serialized_end=3051
+  _globals['_PROTOCOLPB']._serialized_start=3054
+  _globals['_PROTOCOLPB']._serialized_end=3222
 # @@protoc_insertion_point(module_scope)

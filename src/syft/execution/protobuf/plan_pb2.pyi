@@ -26,14 +26,7 @@ class TensorPB(_message.Message):
     data: bytes
     requires_grad: bool
     is_parameter: bool
-    def __init__(
-        self,
-        dtype: _Optional[str] = ...,
-        shape: _Optional[_Iterable[int]] = ...,
-        data: _Optional[bytes] = ...,
-        requires_grad: _Optional[bool] = ...,
-        is_parameter: _Optional[bool] = ...,
-    ) -> None: ...
+    def __init__(self, dtype: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ..., data: _Optional[bytes] = ..., requires_grad: _Optional[bool] = ..., is_parameter: _Optional[bool] = ...) -> None: ...
 
 class NothingPB(_message.Message):
     __slots__ = ()
@@ -59,11 +52,7 @@ class EntryPB(_message.Message):
     VALUE_FIELD_NUMBER: _ClassVar[int]
     key: ValuePB
     value: ValuePB
-    def __init__(
-        self,
-        key: _Optional[_Union[ValuePB, _Mapping]] = ...,
-        value: _Optional[_Union[ValuePB, _Mapping]] = ...,
-    ) -> None: ...
+    def __init__(self, key: _Optional[_Union[ValuePB, _Mapping]] = ..., value: _Optional[_Union[ValuePB, _Mapping]] = ...) -> None: ...
 
 class MappingPB(_message.Message):
     __slots__ = ("entries",)
@@ -79,12 +68,7 @@ class SlicePB(_message.Message):
     start: ValuePB
     stop: ValuePB
     step: ValuePB
-    def __init__(
-        self,
-        start: _Optional[_Union[ValuePB, _Mapping]] = ...,
-        stop: _Optional[_Union[ValuePB, _Mapping]] = ...,
-        step: _Optional[_Union[ValuePB, _Mapping]] = ...,
-    ) -> None: ...
+    def __init__(self, start: _Optional[_Union[ValuePB, _Mapping]] = ..., stop: _Optional[_Union[ValuePB, _Mapping]] = ..., step: _Optional[_Union[ValuePB, _Mapping]] = ...) -> None: ...
 
 class SizePB(_message.Message):
     __slots__ = ("op", "left", "right")
@@ -94,33 +78,10 @@ class SizePB(_message.Message):
     op: str
     left: ValuePB
     right: ValuePB
-    def __init__(
-        self,
-        op: _Optional[str] = ...,
-        left: _Optional[_Union[ValuePB, _Mapping]] = ...,
-        right: _Optional[_Union[ValuePB, _Mapping]] = ...,
-    ) -> None: ...
+    def __init__(self, op: _Optional[str] = ..., left: _Optional[_Union[ValuePB, _Mapping]] = ..., right: _Optional[_Union[ValuePB, _Mapping]] = ...) -> None: ...
 
 class ValuePB(_message.Message):
-    __slots__ = (
-        "none",
-        "truth",
-        "integer",
-        "real",
-        "complex",
-        "text",
-        "ellipsis",
-        "dtype",
-        "device",
-        "layout",
-        "memory_format",
-        "slot",
-        "size",
-        "tuple",
-        "list",
-        "mapping",
-        "slice",
-    )
+    __slots__ = ("none", "truth", "integer", "real", "complex", "text", "ellipsis", "dtype", "device", "layout", "memory_format", "slot", "size", "tuple", "list", "mapping", "slice")
     NONE_FIELD_NUMBER: _ClassVar[int]
     TRUTH_FIELD_NUMBER: _ClassVar[int]
     INTEGER_FIELD_NUMBER: _ClassVar[int]
@@ -155,26 +116,7 @@ class ValuePB(_message.Message):
     list: SequencePB
     mapping: MappingPB
     slice: SlicePB
-    def __init__(
-        self,
-        none: _Optional[_Union[NothingPB, _Mapping]] = ...,
-        truth: _Optional[bool] = ...,
-        integer: _Optional[int] = ...,
-        real: _Optional[float] = ...,
-        complex: _Optional[_Union[ComplexPB, _Mapping]] = ...,
-        text: _Optional[str] = ...,
-        ellipsis: _Optional[_Union[NothingPB, _Mapping]] = ...,
-        dtype: _Optional[str] = ...,
-        device: _Optional[str] = ...,
-        layout: _Optional[str] = ...,
-        memory_format: _Optional[str] = ...,
-        slot: _Optional[int] = ...,
-        size: _Optional[_Union[SizePB, _Mapping]] = ...,
-        tuple: _Optional[_Union[SequencePB, _Mapping]] = ...,
-        list: _Optional[_Union[SequencePB, _Mapping]] = ...,
-        mapping: _Optional[_Union[MappingPB, _Mapping]] = ...,
-        slice: _Optional[_Union[SlicePB, _Mapping]] = ...,
-    ) -> None: ...
+    def __init__(self, none: _Optional[_Union[NothingPB, _Mapping]] = ..., truth: _Optional[bool] = ..., integer: _Optional[int] = ..., real: _Optional[float] = ..., complex: _Optional[_Union[ComplexPB, _Mapping]] = ..., text: _Optional[str] = ..., ellipsis: _Optional[_Union[NothingPB, _Mapping]] = ..., dtype: _Optional[str] = ..., device: _Optional[str] = ..., layout: _Optional[str] = ..., memory_format: _Optional[str] = ..., slot: _Optional[int] = ..., size: _Optional[_Union[SizePB, _Mapping]] = ..., tuple: _Optional[_Union[SequencePB, _Mapping]] = ..., list: _Optional[_Union[SequencePB, _Mapping]] = ..., mapping: _Optional[_Union[MappingPB, _Mapping]] = ..., slice: _Optional[_Union[SlicePB, _Mapping]] = ...) -> None: ...
 
 class InputPB(_message.Message):
     __slots__ = ("shape", "dtype")
@@ -190,9 +132,7 @@ class KeywordPB(_message.Message):
     VALUE_FIELD_NUMBER: _ClassVar[int]
     name: str
     value: ValuePB
-    def __init__(
-        self, name: _Optional[str] = ..., value: _Optional[_Union[ValuePB, _Mapping]] = ...
-    ) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., value: _Optional[_Union[ValuePB, _Mapping]] = ...) -> None: ...
 
 class OperationPB(_message.Message):
     __slots__ = ("version", "name", "args", "kwargs", "results", "without_grad")
@@ -208,15 +148,7 @@ class OperationPB(_message.Message):
     kwargs: _containers.RepeatedCompositeFieldContainer[KeywordPB]
     results: ValuePB
     without_grad: bool
-    def __init__(
-        self,
-        version: _Optional[int] = ...,
-        name: _Optional[str] = ...,
-        args: _Optional[_Iterable[_Union[ValuePB, _Mapping]]] = ...,
-        kwargs: _Optional[_Iterable[_Union[KeywordPB, _Mapping]]] = ...,
-        results: _Optional[_Union[ValuePB, _Mapping]] = ...,
-        without_grad: _Optional[bool] = ...,
-    ) -> None: ...
+    def __init__(self, version: _Optional[int] = ..., name: _Optional[str] = ..., args: _Optional[_Iterable[_Union[ValuePB, _Mapping]]] = ..., kwargs: _Optional[_Iterable[_Union[KeywordPB, _Mapping]]] = ..., results: _Optional[_Union[ValuePB, _Mapping]] = ..., without_grad: _Optional[bool] = ...) -> None: ...
 
 class ProgramPB(_message.Message):
     __slots__ = ("signature", "inputs", "state", "constants", "operations", "outputs")
@@ -232,15 +164,7 @@ class ProgramPB(_message.Message):
     constants: _containers.RepeatedCompositeFieldContainer[TensorPB]
     operations: _containers.RepeatedCompositeFieldContainer[OperationPB]
     outputs: ValuePB
-    def __init__(
-        self,
-        signature: _Optional[_Iterable[_Union[ValuePB, _Mapping]]] = ...,
-        inputs: _Optional[_Iterable[_Union[InputPB, _Mapping]]] = ...,
-        state: _Optional[int] = ...,
-        constants: _Optional[_Iterable[_Union[TensorPB, _Mapping]]] = ...,
-        operations: _Optional[_Iterable[_Union[OperationPB, _Mapping]]] = ...,
-        outputs: _Optional[_Union[ValuePB, _Mapping]] = ...,
-    ) -> None: ...
+    def __init__(self, signature: _Optional[_Iterable[_Union[ValuePB, _Mapping]]] = ..., inputs: _Optional[_Iterable[_Union[InputPB, _Mapping]]] = ..., state: _Optional[int] = ..., constants: _Optional[_Iterable[_Union[TensorPB, _Mapping]]] = ..., operations: _Optional[_Iterable[_Union[OperationPB, _Mapping]]] = ..., outputs: _Optional[_Union[ValuePB, _Mapping]] = ...) -> None: ...
 
 class MemoryEntryPB(_message.Message):
     __slots__ = ("name", "position")
@@ -264,12 +188,7 @@ class TrainedGroupPB(_message.Message):
     options: MappingPB
     parameters: _containers.RepeatedScalarFieldContainer[int]
     memory: _containers.RepeatedCompositeFieldContainer[MemoryPB]
-    def __init__(
-        self,
-        options: _Optional[_Union[MappingPB, _Mapping]] = ...,
-        parameters: _Optional[_Iterable[int]] = ...,
-        memory: _Optional[_Iterable[_Union[MemoryPB, _Mapping]]] = ...,
-    ) -> None: ...
+    def __init__(self, options: _Optional[_Union[MappingPB, _Mapping]] = ..., parameters: _Optional[_Iterable[int]] = ..., memory: _Optional[_Iterable[_Union[MemoryPB, _Mapping]]] = ...) -> None: ...
 
 class TrainingStepPB(_message.Message):
     __slots__ = ("optimizer", "groups", "started")
@@ -279,12 +198,7 @@ class TrainingStepPB(_message.Message):
     optimizer: str
     groups: _containers.RepeatedCompositeFieldContainer[TrainedGroupPB]
     started: int
-    def __init__(
-        self,
-        optimizer: _Optional[str] = ...,
-        groups: _Optional[_Iterable[_Union[TrainedGroupPB, _Mapping]]] = ...,
-        started: _Optional[int] = ...,
-    ) -> None: ...
+    def __init__(self, optimizer: _Optional[str] = ..., groups: _Optional[_Iterable[_Union[TrainedGroupPB, _Mapping]]] = ..., started: _Optional[int] = ...) -> None: ...
 
 class StatePB(_message.Message):
     __slots__ = ("version", "tensors", "names", "buffers")
@@ -296,13 +210,7 @@ class StatePB(_message.Message):
     tensors: _containers.RepeatedCompositeFieldContainer[TensorPB]
     names: _containers.RepeatedScalarFieldContainer[str]
     buffers: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(
-        self,
-        version: _Optional[int] = ...,
-        tensors: _Optional[_Iterable[_Union[TensorPB, _Mapping]]] = ...,
-        names: _Optional[_Iterable[str]] = ...,
-        buffers: _Optional[_Iterable[int]] = ...,
-    ) -> None: ...
+    def __init__(self, version: _Optional[int] = ..., tensors: _Optional[_Iterable[_Union[TensorPB, _Mapping]]] = ..., names: _Optional[_Iterable[str]] = ..., buffers: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class PlaceHolderPB(_message.Message):
     __slots__ = ("version", "id", "tags", "description", "expected", "child")
@@ -318,15 +226,7 @@ class PlaceHolderPB(_message.Message):
     description: str
     expected: InputPB
     child: TensorPB
-    def __init__(
-        self,
-        version: _Optional[int] = ...,
-        id: _Optional[_Union[IdPB, _Mapping]] = ...,
-        tags: _Optional[_Iterable[str]] = ...,
-        description: _Optional[str] = ...,
-        expected: _Optional[_Union[InputPB, _Mapping]] = ...,
-        child: _Optional[_Union[TensorPB, _Mapping]] = ...,
-    ) -> None: ...
+    def __init__(self, version: _Optional[int] = ..., id: _Optional[_Union[IdPB, _Mapping]] = ..., tags: _Optional[_Iterable[str]] = ..., description: _Optional[str] = ..., expected: _Optional[_Union[InputPB, _Mapping]] = ..., child: _Optional[_Union[TensorPB, _Mapping]] = ...) -> None: ...
 
 class PlanPB(_message.Message):
     __slots__ = ("version", "id", "name", "program", "state", "training", "tags", "description")
@@ -346,50 +246,19 @@ class PlanPB(_message.Message):
     training: TrainingStepPB
     tags: _containers.RepeatedScalarFieldContainer[str]
     description: str
-    def __init__(
-        self,
-        version: _Optional[int] = ...,
-        id: _Optional[_Union[IdPB, _Mapping]] = ...,
-        name: _Optional[str] = ...,
-        program: _Optional[_Union[ProgramPB, _Mapping]] = ...,
-        state: _Optional[_Union[StatePB, _Mapping]] = ...,
-        training: _Optional[_Union[TrainingStepPB, _Mapping]] = ...,
-        tags: _Optional[_Iterable[str]] = ...,
-        description: _Optional[str] = ...,
-    ) -> None: ...
-
-class PlanReferencePB(_message.Message):
-    __slots__ = ("location", "id_at_location", "tags", "description")
-    LOCATION_FIELD_NUMBER: _ClassVar[int]
-    ID_AT_LOCATION_FIELD_NUMBER: _ClassVar[int]
-    TAGS_FIELD_NUMBER: _ClassVar[int]
-    DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
-    location: IdPB
-    id_at_location: IdPB
-    tags: _containers.RepeatedScalarFieldContainer[str]
-    description: str
-    def __init__(
-        self,
-        location: _Optional[_Union[IdPB, _Mapping]] = ...,
-        id_at_location: _Optional[_Union[IdPB, _Mapping]] = ...,
-        tags: _Optional[_Iterable[str]] = ...,
-        description: _Optional[str] = ...,
-    ) -> None: ...
+    def __init__(self, version: _Optional[int] = ..., id: _Optional[_Union[IdPB, _Mapping]] = ..., name: _Optional[str] = ..., program: _Optional[_Union[ProgramPB, _Mapping]] = ..., state: _Optional[_Union[StatePB, _Mapping]] = ..., training: _Optional[_Union[TrainingStepPB, _Mapping]] = ..., tags: _Optional[_Iterable[str]] = ..., description: _Optional[str] = ...) -> None: ...
 
 class StepPB(_message.Message):
-    __slots__ = ("worker", "plan", "reference")
+    __slots__ = ("worker", "is_open", "plan", "plan_id")
     WORKER_FIELD_NUMBER: _ClassVar[int]
+    IS_OPEN_FIELD_NUMBER: _ClassVar[int]
     PLAN_FIELD_NUMBER: _ClassVar[int]
-    REFERENCE_FIELD_NUMBER: _ClassVar[int]
+    PLAN_ID_FIELD_NUMBER: _ClassVar[int]
     worker: IdPB
+    is_open: bool
     plan: PlanPB
-    reference: PlanReferencePB
-    def __init__(
-        self,
-        worker: _Optional[_Union[IdPB, _Mapping]] = ...,
-        plan: _Optional[_Union[PlanPB, _Mapping]] = ...,
-        reference: _Optional[_Union[PlanReferencePB, _Mapping]] = ...,
-    ) -> None: ...
+    plan_id: IdPB
+    def __init__(self, worker: _Optional[_Union[IdPB, _Mapping]] = ..., is_open: _Optional[bool] = ..., plan: _Optional[_Union[PlanPB, _Mapping]] = ..., plan_id: _Optional[_Union[IdPB, _Mapping]] = ...) -> None: ...
 
 class ProtocolPB(_message.Message):
     __slots__ = ("version", "id", "steps", "tags", "description")
@@ -403,11 +272,4 @@ class ProtocolPB(_message.Message):
     steps: _containers.RepeatedCompositeFieldContainer[StepPB]
     tags: _containers.RepeatedScalarFieldContainer[str]
     description: str
-    def __init__(
-        self,
-        version: _Optional[int] = ...,
-        id: _Optional[_Union[IdPB, _Mapping]] = ...,
-        steps: _Optional[_Iterable[_Union[StepPB, _Mapping]]] = ...,
-        tags: _Optional[_Iterable[str]] = ...,
-        description: _Optional[str] = ...,
-    ) -> None: ...
+    def __init__(self, version: _Optional[int] = ..., id: _Optional[_Union[IdPB, _Mapping]] = ..., steps: _Optional[_Iterable[_Union[StepPB, _Mapping]]] = ..., tags: _Optional[_Iterable[str]] = ..., description: _Optional[str] = ...) -> None: ...

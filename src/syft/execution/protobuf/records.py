@@ -13,7 +13,6 @@ from syft.execution.errors import InvalidProgramError
 from syft.execution.operation import Operation
 from syft.execution.placeholder import PlaceHolder
 from syft.execution.plan import Plan
-from syft.execution.pointer_plan import PointerPlan
 from syft.execution.program import MAX_OPERATIONS, Input, Program
 from syft.execution.protobuf.plan_pb2 import (
     InputPB,
@@ -23,7 +22,6 @@ from syft.execution.protobuf.plan_pb2 import (
     OperationPB,
     PlaceHolderPB,
     PlanPB,
-    PlanReferencePB,
     ProgramPB,
     ProtocolPB,
     StatePB,
@@ -43,11 +41,11 @@ from syft.execution.protobuf.values import (
     write_tensor,
     write_value,
 )
-from syft.execution.protocol import Protocol
+from syft.execution.protocol import Protocol, Step
 from syft.execution.state import State
 from syft.execution.training import TrainedGroup, TrainingStep
 from syft.execution.vocabulary import plan_command
-from syft.serde import SerdeError, resolve_worker
+from syft.serde import SerdeError
 
 VERSION = 1
 
@@ -257,37 +255,23 @@ def _read_plan(worker: Any, message: PlanPB) -> Plan:
     return Plan.detail(worker, parts)
 
 
-def _write_step(worker_id: Any, plan: Any) -> StepPB:
-    if isinstance(plan, PointerPlan):
-        reference = PlanReferencePB(
-            location=write_id(plan.location.id),
-            id_at_location=write_id(plan.id_at_location),
-            tags=sorted(plan.tags),
-            description=plan.description,
-        )
-        return StepPB(worker=write_id(worker_id), reference=reference)
-    return StepPB(worker=write_id(worker_id), plan=_write_plan(plan))
-
-
-def _read_step(worker: Any, message: StepPB) -> tuple[Any, Any]:
-    _present(message, "worker")
-    kind = message.WhichOneof("what")
-    if kind == "plan":
-        return read_id(message.worker), _read_plan(worker, message.plan)
-    if kind is None:
-        raise SerdeError("A step of a protocol has no plan.")
-    reference = message.reference
-    _present(reference, "location", "id_at_location")
-    # A pointer that came in a message deletes nothing; see NOTE [Who deletes, on the wire] in syft.serde.chain_types.
-    pointer = PointerPlan(
-        resolve_worker(worker, read_id(reference.location)),
-        read_id(reference.id_at_location),
-        worker,
-        garbage_collect_data=False,
-        tags=frozenset(reference.tags),
-        description=_described(reference),
+def _write_step(step: Step) -> StepPB:
+    return StepPB(
+        worker=write_id(step.worker),
+        is_open=step.is_open,
+        plan=None if step.plan is None else _write_plan(step.plan),
+        plan_id=None if step.plan_id is None else write_id(step.plan_id),
     )
-    return read_id(message.worker), pointer
+
+
+def _read_step(worker: Any, message: StepPB) -> Step:
+    _present(message, "worker")
+    return Step(
+        read_id(message.worker),
+        message.is_open,
+        _read_plan(worker, message.plan) if message.HasField("plan") else None,
+        read_id(message.plan_id) if message.HasField("plan_id") else None,
+    )
 
 
 def _write_protocol(protocol: Protocol) -> ProtocolPB:
@@ -295,7 +279,7 @@ def _write_protocol(protocol: Protocol) -> ProtocolPB:
     return ProtocolPB(
         version=VERSION,
         id=write_id(id),
-        steps=[_write_step(worker_id, plan) for worker_id, plan in steps],
+        steps=[_write_step(step) for step in steps],
         tags=sorted(tags),
         description=description,
     )

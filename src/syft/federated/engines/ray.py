@@ -1,0 +1,408 @@
+"""`RayEngine`: thousands of simulated clients in a pool of Ray actors. Needs the extra `ray`.
+
+One duty: actors, who is at work and for how long, and Ray's start and end. What travels is packed by `parcels`.
+Imports `engines.base`, `engines.parcels`; ray itself only when an engine is made.
+
+NOTE [One task at a time]
+An actor has one task and no queue. When its process dies, the client that it was playing is the one that is lost,
+and nobody has to guess which others had begun. A new actor takes its place; the round goes on meanwhile.
+
+NOTE [Given up]
+A client that is overdue is told to the round at once. Its actor has `GRACE` seconds to come back by itself, as training
+on a data set does between two batches; then it is killed, which a thread cannot be, and replaced.
+
+NOTE [Ray listens]
+Ray's processes listen on all interfaces of the machine and nothing turns that off; who reaches them can run code. A
+Ray that is started here therefore asks for a token, fresh from the OS and known to its own processes only, and
+advertises the loopback address.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import logging
+import math
+import os
+import secrets
+import time
+import weakref
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from syft.exceptions import DependencyError, SyftError
+from syft.federated.engines.base import Outcome, Task, described, overdue, register_engine
+from syft.federated.engines.parcels import Packer, Parcel, Settings, Simulator
+from syft.federated.records import ClientFailure
+from syft.serde import deserialize
+from syft.serde.errors import SerdeError
+
+GRACE = 1.0
+START_TIMEOUT = 120.0
+MAX_FAILED_STARTS = 3
+
+#: Engines that use the Ray which the first of them started. The last one to close ends it.
+_LEASES: set[int] = set()
+
+
+class RayEngineError(SyftError, RuntimeError):
+    """Ray did not give the engine what it needs to run clients."""
+
+
+@register_engine("ray")
+class RayEngine:
+    """Clients in Ray actors, on this machine or a cluster; each actor plays many, one after the other.
+
+    num_cpus, num_gpus        what a Ray that is started here may use; without: the processors of this machine
+    client_cpus, client_gpus  what one client needs, fractions of 1 included: `client_gpus=0.25` lets four share a card.
+                              With a share of a GPU, clients train on it; without, on processors
+    actors                    how many processes; without: as many as fit
+    address                   of a running cluster. Without one, the Ray that this process uses already, or a new one on
+                              this machine, which ends with the engine
+    threads                   of torch in each actor. The numbers are those of a driver with as many threads
+    object_store_memory       bytes, of a Ray that is started here; what does not fit goes to disk
+
+    The actors start with the first round and stay until `close()`. One engine can serve several trainers.
+    """
+
+    def __init__(
+        self,
+        num_cpus: int | None = None,
+        num_gpus: int = 0,
+        client_cpus: float = 1.0,
+        client_gpus: float = 0.0,
+        actors: int | None = None,
+        address: str | None = None,
+        *,
+        threads: int = 1,
+        object_store_memory: int = 512 << 20,
+    ) -> None:
+        for name, value in (("num_cpus", num_cpus), ("actors", actors), ("threads", threads)):
+            if value is not None and (not _is_whole(value) or value < 1):
+                raise ValueError(f"RayEngine was given {name}={value!r}: it is a whole number of 1 or more.")
+        if not _is_whole(num_gpus) or num_gpus < 0:
+            raise ValueError(f"RayEngine was given num_gpus={num_gpus!r}: it is a whole number of 0 or more.")
+        if not client_cpus > 0 or not client_gpus >= 0:
+            raise ValueError(
+                f"RayEngine was given client_cpus={client_cpus!r} and client_gpus={client_gpus!r}: a client needs a "
+                "processor, or a part of one, and may do without a GPU."
+            )
+        for name, share in (("client_cpus", client_cpus), ("client_gpus", client_gpus)):
+            if share > 1 and share != int(share):
+                raise ValueError(f"RayEngine was given {name}={share!r}: above 1 it is a whole number.")
+        if object_store_memory < 100 << 20:
+            raise ValueError(
+                f"RayEngine was given object_store_memory={object_store_memory}: Ray needs 100 MiB or more."
+            )
+        if address is not None and (num_cpus is not None or num_gpus):
+            raise ValueError(
+                f"RayEngine was given address={address!r} and num_cpus or num_gpus: a running cluster has what it has. "
+                "Leave them out, and say with client_cpus, client_gpus and actors what to use of it."
+            )
+        self._ray = _import_ray()
+        self._num_cpus, self._num_gpus, self._address = num_cpus, num_gpus, address
+        self._shares = (client_cpus, client_gpus)
+        self._wanted, self._threads, self._memory = actors, threads, object_store_memory
+        self._pool: _Pool | None = None
+        self._packer: Packer | None = None
+        self._end: weakref.finalize[Any, Any] | None = None
+
+    # -- running -----------------------------------------------------------------------------------------------
+
+    def run(self, tasks: Sequence[Task], deadline: float | None) -> Iterator[Outcome]:
+        pool, packer = self._started()
+        pool.check()
+        waiting = deque(tasks)
+        running: dict[Any, _Running] = {}
+        try:
+            while waiting or running:
+                while waiting and pool.idle:
+                    task = waiting.popleft()
+                    try:
+                        parcel = packer.pack(task, deadline)
+                    except Exception as error:  # noqa: BLE001  (what cannot be sent may object in any way)
+                        yield Outcome(task.name, _unsent(task.name, error))
+                        continue
+                    actor = pool.idle.pop()
+                    running[actor.run.remote(parcel)] = _Running(task.name, actor, time.monotonic())
+                if not running and not waiting:
+                    break
+                for call in pool.wait(list(running), _next_deadline(running, deadline)):
+                    done = running.pop(call)
+                    value, is_alive = self._heard(done.name, call)
+                    pool.take_back(done.actor, is_alive)
+                    yield Outcome(done.name, value)
+                if deadline is not None:
+                    for call in self._late(running, deadline):
+                        late = running.pop(call)
+                        pool.give_up(call, late.actor, GRACE)
+                        yield overdue(late.name, deadline)
+        finally:
+            # The round was broken off. Nobody waits for these.
+            for call, left in running.items():
+                pool.give_up(call, left.actor, 0.0)
+
+    def _heard(self, name: str, call: Any) -> tuple[Any, bool]:
+        """What an actor returned for a client, and whether it is still there."""
+        try:
+            return deserialize(self._ray.get(call)), True
+        except SerdeError as error:
+            return ClientFailure(
+                name, "malformed", f"What came back cannot be read: {described(error)}"
+            ), True
+        except self._ray.exceptions.RayTaskError as error:
+            return ClientFailure(name, "error", described(error)), True
+        except self._ray.exceptions.RayError:
+            why = "The process that it ran in ended: it was killed, crashed, or had no memory left."
+            return ClientFailure(name, "died", why), False
+
+    def _late(self, running: dict[Any, _Running], deadline: float) -> list[Any]:
+        now = time.monotonic()
+        over = [call for call, each in running.items() if now - each.began >= deadline]
+        # One that is done was in time, however long the round took to ask.
+        return self._ray.wait(over, num_returns=len(over), timeout=0)[1] if over else []
+
+    # -- start and end -----------------------------------------------------------------------------------------
+
+    def _started(self) -> tuple[_Pool, Packer]:
+        if self._pool is not None and self._packer is not None and self._ray.is_initialized():
+            return self._pool, self._packer
+        self.close()
+        actors: list[Any] = []
+        self._end = weakref.finalize(self, _end, self._ray, self._connect(), actors)
+        try:
+            settings = Settings.of_this_process(self._threads, "cuda" if self._shares[1] else "cpu")
+            self._pool = _Pool(self._ray, settings, *self._shares, self._count_actors(), actors)
+        except BaseException:
+            self.close()
+            raise
+        self._packer = Packer(self._ray.put)
+        return self._pool, self._packer
+
+    def _connect(self) -> int | None:
+        """Reach Ray, or start it; this engine's lease, unless Ray is somebody else's to end."""
+        if self._ray.is_initialized():
+            if not _LEASES:
+                return None
+            _LEASES.add(id(self))
+            return id(self)
+        options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+        if self._address is not None:
+            options["address"] = self._address
+        else:
+            options |= {
+                "address": "local",  # and not a cluster that happens to run
+                "num_cpus": self._num_cpus or os.cpu_count() or 1,
+                "num_gpus": self._num_gpus,
+                "object_store_memory": self._memory,
+                "include_dashboard": False,
+                "_node_ip_address": "127.0.0.1",
+            }
+        with _quietly(is_new=self._address is None):
+            self._ray.init(**options)
+        _LEASES.add(id(self))
+        return id(self)
+
+    def _count_actors(self) -> int:
+        there = self._ray.cluster_resources()
+        fit = math.inf
+        for kind, share in zip(("CPU", "GPU"), self._shares, strict=True):
+            if share:
+                fit = min(fit, math.floor(there.get(kind, 0.0) / share + 1e-9))
+        most = int(fit)
+        if most < (self._wanted or 1):
+            raise ValueError(
+                f"RayEngine has {there.get('CPU', 0):g} CPUs and {there.get('GPU', 0):g} GPUs, where {most} clients fit "
+                f"that need {self._shares[0]:g} CPUs and {self._shares[1]:g} GPUs each, and not {self._wanted or 1}. Lower "
+                "client_cpus, client_gpus or actors, or raise num_cpus or num_gpus."
+            )
+        return self._wanted or most
+
+    def close(self) -> None:
+        """End the actors, and Ray if it was started here. The next round would start them again."""
+        if self._end is not None:
+            self._end()
+        self._end = self._pool = self._packer = None
+
+    def __enter__(self) -> RayEngine:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "not started" if self._pool is None else f"{len(self._pool.actors)} actors"
+        return f"<RayEngine, {self._shares[0]:g} CPUs and {self._shares[1]:g} GPUs per client, {state}>"
+
+
+# -- actors --------------------------------------------------------------------------------------------------
+
+
+class Actor:
+    """What runs in an actor's process."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._simulator = Simulator(settings, _import_ray().get)
+
+    def ready(self) -> None:
+        """Answers when the process is up."""
+
+    def run(self, parcel: Parcel) -> bytes:
+        return self._simulator.run(parcel)
+
+
+@dataclass(frozen=True)
+class _Running:
+    name: str
+    actor: Any
+    began: float
+
+
+class _Pool:
+    """Actors: idle, starting, or given up and perhaps still at work. Those that run a task are with `run`."""
+
+    def __init__(
+        self, ray: Any, settings: Settings, cpus: float, gpus: float, count: int, actors: list[Any]
+    ) -> None:
+        self._ray = ray
+        options = {"num_cpus": cpus, "num_gpus": gpus, "max_restarts": 0, "max_task_retries": 0}
+        self._make = ray.remote(Actor).options(**options)
+        self._settings = settings
+        self.actors = actors
+        self.idle: list[Any] = []
+        self._starting: dict[Any, tuple[Any, bool]] = {}
+        self._given_up: dict[Any, tuple[Any, float]] = {}
+        self._failed_starts = 0
+        for _ in range(count):
+            self._start()
+
+    def _start(self) -> None:
+        actor = self._make.remote(self._settings)
+        self.actors.append(actor)
+        self._starting[actor.ready.remote()] = (actor, True)
+
+    def check(self) -> None:
+        """Ask the idle ones whether they are still there, so that no client is lost to one that is not."""
+        self._starting |= {actor.ready.remote(): (actor, False) for actor in self.idle}
+        self.idle.clear()
+
+    def take_back(self, actor: Any, is_alive: bool) -> None:
+        if is_alive:
+            self.idle.append(actor)
+        else:
+            self._replace(actor)
+
+    def give_up(self, call: Any, actor: Any, grace: float) -> None:
+        """See NOTE [Given up]."""
+        self._given_up[call] = (actor, time.monotonic() + grace)
+
+    def _replace(self, actor: Any) -> None:
+        with contextlib.suppress(self._ray.exceptions.RayError):
+            self._ray.kill(actor, no_restart=True)
+        self.actors.remove(actor)
+        self._start()
+
+    def wait(self, calls: list[Any], until: float | None) -> list[Any]:
+        """Until a call is done, an actor is free, or it is `until`; which calls are done. !! RayEngineError"""
+        asked = time.monotonic()
+        is_stuck = not calls
+        limits = [
+            end for end in (until, *(kill_at for _, kill_at in self._given_up.values())) if end is not None
+        ]
+        if is_stuck:
+            limits.append(asked + START_TIMEOUT)
+        patience = max(0.0, min(limits) - asked) if limits else None
+        done, _ = self._ray.wait([*calls, *self._starting, *self._given_up], timeout=patience)
+        for call in done:
+            if call in self._starting:
+                self._has_started(call)
+            elif call in self._given_up:
+                actor, _ = self._given_up.pop(call)
+                self._starting[actor.ready.remote()] = (actor, False)  # it may have died instead
+        now = time.monotonic()
+        for call in [call for call, (_, kill_at) in self._given_up.items() if kill_at <= now]:
+            self._replace(self._given_up.pop(call)[0])
+        if is_stuck and now - asked >= START_TIMEOUT:
+            raise RayEngineError(
+                f"No Ray actor was ready after {START_TIMEOUT:g} s. The cluster has {self._ray.available_resources()} "
+                "left: free some, or lower client_cpus, client_gpus or actors."
+            )
+        return [call for call in done if call in calls]
+
+    def _has_started(self, call: Any) -> None:
+        actor, is_new = self._starting.pop(call)
+        try:
+            self._ray.get(call)
+        except self._ray.exceptions.RayError as error:
+            self._failed_starts += is_new
+            if self._failed_starts >= MAX_FAILED_STARTS:
+                raise RayEngineError(
+                    f"{self._failed_starts} Ray actors in a row could not start, the last one with {described(error)}. "
+                    "Is resyft installed on every node, in the same version?"
+                ) from error
+            self._replace(actor)
+        else:
+            self._failed_starts = 0
+            self.idle.append(actor)
+
+
+# -- parts ---------------------------------------------------------------------------------------------------
+
+
+def _import_ray() -> Any:
+    try:
+        return importlib.import_module("ray")
+    except ImportError as error:
+        raise DependencyError("ray", "'resyft[ray]'") from error
+
+
+def _end(ray: Any, lease: int | None, actors: list[Any]) -> None:
+    """Not a method: it also runs when the engine is forgotten, and when the program ends."""
+    if lease is not None:
+        _LEASES.discard(lease)
+    if not ray.is_initialized():
+        return
+    for actor in actors:
+        with contextlib.suppress(ray.exceptions.RayError):
+            ray.kill(actor, no_restart=True)
+    if lease is not None and not _LEASES:
+        ray.shutdown()
+
+
+@contextlib.contextmanager
+def _quietly(is_new: bool) -> Iterator[None]:
+    """Ray's start without its advice, without statistics for its makers, and with a token of its own."""
+    if is_new and "RAY_AUTH_MODE" not in os.environ and "RAY_AUTH_TOKEN_PATH" not in os.environ:
+        # See NOTE [Ray listens]. It stays set: Ray remembers its token for as long as this process runs.
+        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    wanted = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1"}
+    before = {name: os.environ.get(name) for name in wanted}
+    talker = logging.getLogger("ray._private.authentication")
+    level = talker.level
+    os.environ.update(wanted)
+    talker.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        talker.setLevel(level)
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def _next_deadline(running: dict[Any, _Running], deadline: float | None) -> float | None:
+    if deadline is None or not running:
+        return None
+    return min(each.began for each in running.values()) + deadline
+
+
+def _unsent(name: str, error: Exception) -> ClientFailure:
+    return ClientFailure(name, "error", f"It could not be sent to a Ray actor: {described(error)}")
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
