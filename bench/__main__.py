@@ -11,7 +11,19 @@ from pathlib import Path
 
 import torch
 
-from bench import chain, dp, fedavg, federated, plain_torch, plan, pointers, secrets_in_process, secure_aggregation, serde, transport  # noqa: F401  (they register themselves)
+from bench import (  # noqa: F401  (they register themselves)
+    chain,
+    dp,
+    fedavg,
+    federated,
+    plain_torch,
+    plan,
+    pointers,
+    secrets_in_process,
+    secure_aggregation,
+    serde,
+    transport,
+)
 from bench.harness import BENCHMARKS, Figure
 
 

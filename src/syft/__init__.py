@@ -23,6 +23,8 @@ from syft.execution.func2plan import func2plan, method2plan
 from syft.execution.placeholder import PlaceHolder
 from syft.execution.plan import Plan
 from syft.execution.pointer_plan import PointerPlan
+from syft.execution.pointer_protocol import PointerProtocol
+from syft.execution.protocol import Protocol
 from syft.execution.state import State
 from syft.federated.dataloader import FederatedDataLoader
 from syft.federated.dataset import BaseDataset, FederatedDataset
@@ -33,6 +35,7 @@ from syft.grid import PrivateGridNetwork
 from syft.hooking.attributes import TorchAttributes
 from syft.hooking.framework_hook import FrameworkHook
 from syft.hooking.torch_hook import TorchHook
+from syft.mpc import plan_cost as _plan_cost  # tells plans what they cost on shares
 from syft.mpc.precision import FixedPrecisionTensor
 from syft.mpc.sharing import AdditiveSharingTensor
 from syft.sandbox import create_sandbox
@@ -100,10 +103,12 @@ __all__ = [
     "PlusIsMinusTensor",
     "PointerDataset",
     "PointerPlan",
+    "PointerProtocol",
     "PointerTensor",
     "PolynomialTensor",
     "PrivateGridNetwork",
     "PrivateTensor",
+    "Protocol",
     "State",
     "String",
     "StringPointer",

@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import copy
-import importlib.util
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+import plan_models as models
 import syft as sy
-
-_SPEC: Any = importlib.util.spec_from_file_location("plan_models", Path(__file__).parent / "models.py")
-models: Any = importlib.util.module_from_spec(_SPEC)
-sys.modules["plan_models"] = models
-_SPEC.loader.exec_module(models)
 
 BATCHES = (1, 7, 64)
 

@@ -243,7 +243,7 @@ def by_length(x: Any) -> Any:
 
 
 def by_plain_size(x: Any) -> Any:
-    return x[: int(x.shape[0]) if int(x.shape[0]) < 50 else 50]
+    return x[: min(50, int(x.shape[0]))]
 
 
 class _Square(torch.autograd.Function):

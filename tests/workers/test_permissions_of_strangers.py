@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from collections import deque
 from types import SimpleNamespace
 from typing import Any
@@ -126,3 +128,28 @@ def test_an_operation_in_place_by_name_returns_its_target(bob: Any) -> None:
     pointer = torch.ones(3).send(bob)
     assert bob.run_command("aten.mul_.Tensor", (pointer, 2.0)) is pointer
     assert pointer.get().tolist() == [2.0, 2.0, 2.0]
+
+
+@pytest.mark.parametrize("name", ["torch.nn.functional.batch_norm", "aten.native_batch_norm.default"])
+def test_private_data_cannot_be_written_into_as_running_statistics(me: Any, bob: Any, name: str) -> None:
+    private = torch.zeros(3).private_tensor(allowed_users=("ann",)).send(bob, user="ann")
+    x = torch.randn(8, 3).send(bob)
+    variance = torch.ones(3).send(bob)
+    own = {"torch.nn.functional.batch_norm": (None, None), "aten.native_batch_norm.default": ()}[name]
+    args: tuple[Any, ...] = (x, private, variance, True, 0.5, 1e-5)
+    if not own:
+        args = (x, None, None, private, variance, True, 0.5, 1e-5)
+    else:
+        args = (x, private, variance, None, None, True, 0.5, 1e-5)
+    with contextlib.suppress(Exception):
+        bob.run_command(name, args)
+    assert torch.equal(private.get(user="ann"), torch.zeros(3))
+
+
+@pytest.mark.parametrize("name", ["torch.nn.functional.relu", "torch.nn.functional.dropout"])
+def test_private_data_cannot_be_written_into_by_functions_in_place(me: Any, bob: Any, name: str) -> None:
+    values = torch.tensor([-1.0, 2.0, -3.0, 4.0])
+    private = values.clone().private_tensor(allowed_users=("ann",)).send(bob, user="ann")
+    with contextlib.suppress(Exception):
+        bob.run_command(name, (private,), {"inplace": True})
+    assert torch.equal(private.get(user="ann"), values)

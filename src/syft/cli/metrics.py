@@ -35,7 +35,7 @@ def serve_metrics(worker: Any, port: int, host: str = "127.0.0.1") -> Any:
             yield refusals
 
     registry = prometheus_client.CollectorRegistry()
-    registry.register(Collector())  # type: ignore[arg-type]
+    registry.register(Collector())
     server, _thread = prometheus_client.start_http_server(port, addr=host, registry=registry)
     return server
 

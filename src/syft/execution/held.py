@@ -65,8 +65,8 @@ class HeldPlan(AbstractObject):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> HeldPlan:
         # The program and its prepared calls never change; what a trainer remembers is the copy's own.
-        parts: Any = self.parts()
-        return HeldPlan(*parts, replay=self._replay)
+        make: Any = HeldPlan
+        return make(*self.parts(), replay=self._replay)  # type: ignore[no-any-return]
 
     def held_tensors(self) -> list[Any]:
         """Nothing of its own: the state is kept by the worker."""

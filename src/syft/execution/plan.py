@@ -29,6 +29,7 @@ from syft.execution.program import Program
 from syft.execution.replay import Replay
 from syft.execution.state import State
 from syft.execution.training import Trainer, TrainingStep
+from syft.execution.views import HasViews
 from syft.messaging.message import ObjectMessage
 from syft.workers.store import ObjectStorage
 
@@ -36,7 +37,7 @@ from syft.workers.store import ObjectStorage
 _OWN = frozenset({"child", "owner", "_owner", "state", "forward_func"})
 
 
-class Plan(HasPlaceholders, AbstractObject, ObjectStorage):
+class Plan(HasPlaceholders, HasViews, AbstractObject, ObjectStorage):
     """Stores a sequence of torch operations, just like a function.
 
     Made by `@sy.func2plan(...)`, or by a subclass with a `forward`: tensors and modules that are set as attributes become

@@ -33,6 +33,7 @@ from syft.exceptions import (
     TensorsNotCollocatedException,
     UnsupportedOperationError,
     ValueNotHereError,
+    WorkerNotFoundException,
 )
 from syft.messaging.message import ForwardMessage, ObjectMessage, ObjectRequestMessage, Operation, Ref
 from syft.tensors.object_pointer import ObjectPointer
@@ -133,12 +134,27 @@ class PointerTensor(ObjectPointer, AbstractTensor):
         return send_value(value, self._location, None, True, obj_id=_pop_id())
 
     def forward_to(self, destination: Any, user: str | None = None) -> PointerTensor:
-        """The worker sends the value on to another worker, not through here."""
+        """The worker sends the value on to another worker, not through here.
+
+        A worker on a network that was not introduced to the other cannot do that. Then the value comes here and is
+        sent on, if the user may have it.
+        """
         new_id = _pop_id()
-        self.ask(ForwardMessage(self._id_at_location, destination.id, new_id, user))
+        try:
+            self.ask(ForwardMessage(self._id_at_location, destination.id, new_id, user))
+        except WorkerNotFoundException:
+            if self._location.is_in_process:
+                raise
+            return self._relay_to(destination, new_id, user)
         return PointerTensor(
             destination, new_id, self._owner, spec=self._spec, tags=self.tags, description=self.description
         )
+
+    def _relay_to(self, destination: Any, new_id: Any, user: str | None) -> PointerTensor:
+        from syft.tensors.transfer import send_value
+
+        value = self._fetch(user, f"move to {destination.id}", keep=True)
+        return send_value(value, destination, user, True, obj_id=new_id)
 
 
 def _refuse_local_tensors(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

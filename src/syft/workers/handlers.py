@@ -130,6 +130,8 @@ def forward_object(worker: Any, message: ForwardMessage) -> None:
         obj.tell()
     destination = worker.get_worker(message.destination, fail_hard=True)
     worker.send_msg(ObjectMessage(obj, message.new_id, allowed, user_of(message)), destination)
+    if not destination.is_in_process:
+        destination.sync()  # whoever asked may use it there as soon as we have answered
 
 
 def fetch_target(worker: Any, message: RemoteGetMessage) -> Any:

@@ -125,7 +125,7 @@ def refuse_writing_private(
     """Data that was brought here as private is not changed by those who may not."""
     facts = facts_of_command(command)
     if facts is not None:
-        written = _written(command, args, kwargs) if facts.mutates else []
+        written = _written(command, args, kwargs)
     else:
         names_it = command.name.endswith("_") or "out" in kwargs
         written = [*args[:1], kwargs.get("out")] if names_it else []
@@ -136,13 +136,14 @@ def refuse_writing_private(
 # NOTE [Functions that may write]
 # What an aten operation writes into is known. A public function may write into anything it is given (a dropout
 # "in place", an embedding that renormalises its weights), so all its arguments are restricted like its
-# result. On a guarded worker that would let one user take the owner's data from another. There the aten operations
-# that the function is made of are watched instead, and one that writes into such data is not run.
+# result. For data that was brought as private that would not do: it must not be changed at all by those who may not
+# have it, nor taken from others by way of its restriction. There the aten operations that the function is made of are
+# watched instead, and one that writes into such data is not run.
 
 
 def write_protected(worker: Any, command: KnownCommand, inputs: Any, user: str | None) -> list[Any]:
-    """The ids of what a public function is given on a guarded worker and `user` may not change."""
-    if worker._holdings is None or isinstance(command.function, OpOverload):
+    """The ids of what a public function is given and `user` may not change."""
+    if isinstance(command.function, OpOverload):
         return []
     found: list[Any] = worker.private_among(_tensors_in(inputs))
     return [i for i in found if not worker.policy.may_change(user, worker.changeable_by(i))]

@@ -18,6 +18,8 @@ the model that `Work` copies, and the data sets behind subsets.
 from __future__ import annotations
 
 import copy
+import os
+import sys
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -192,25 +194,29 @@ def _on(work: Work, device: str) -> Work:
 
 @dataclass(frozen=True)
 class Settings:
-    """What numbers depend on, beside the task: as it is in the driver's process, but for the threads."""
+    """What a task finds in its process: as it is in the driver's, but for the threads and the device."""
 
     threads: int
     default_dtype: torch.dtype
     is_deterministic: bool
     matmul_precision: str
     device: str
+    path: tuple[str, ...] = ()
+    """Where else to look for modules, on the machine of the driver."""
 
     @classmethod
-    def of_this_process(cls, threads: int, device: str) -> Settings:
+    def of_this_process(cls, threads: int, device: str, is_same_machine: bool) -> Settings:
         return cls(
             threads,
             torch.get_default_dtype(),
             torch.are_deterministic_algorithms_enabled(),
             torch.get_float32_matmul_precision(),
             device,
+            tuple(map(os.path.abspath, sys.path)) if is_same_machine else (),
         )
 
     def apply(self) -> None:
+        sys.path.extend(place for place in self.path if place not in sys.path)
         torch.set_num_threads(self.threads)
         torch.set_default_dtype(self.default_dtype)
         torch.use_deterministic_algorithms(self.is_deterministic)
@@ -231,7 +237,9 @@ class Simulator:
         try:
             task = self._unpack(parcel)
         except Exception as error:  # noqa: BLE001  (a data set's own code may raise anything while it is made)
-            why = f"It could not be brought here: {described(error)}"
+            # What a carrier raises may have a traceback in it. Its first line says enough.
+            first = (str(error).splitlines() or [""])[0]
+            why = f"It could not be unpacked in its process: {type(error).__name__}: {first[:400]}"
             return serialize(ClientFailure(parcel.name, "error", why))
         started = time.monotonic()
         value = attempt(task).value

@@ -173,7 +173,8 @@ class RayEngine:
         actors: list[Any] = []
         self._end = weakref.finalize(self, _end, self._ray, self._connect(), actors)
         try:
-            settings = Settings.of_this_process(self._threads, "cuda" if self._shares[1] else "cpu")
+            device = "cuda" if self._shares[1] else "cpu"
+            settings = Settings.of_this_process(self._threads, device, self._address is None)
             self._pool = _Pool(self._ray, settings, *self._shares, self._count_actors(), actors)
         except BaseException:
             self.close()
@@ -215,8 +216,8 @@ class RayEngine:
         if most < (self._wanted or 1):
             raise ValueError(
                 f"RayEngine has {there.get('CPU', 0):g} CPUs and {there.get('GPU', 0):g} GPUs, where {most} clients fit "
-                f"that need {self._shares[0]:g} CPUs and {self._shares[1]:g} GPUs each, and not {self._wanted or 1}. Lower "
-                "client_cpus, client_gpus or actors, or raise num_cpus or num_gpus."
+                f"that need {self._shares[0]:g} CPUs and {self._shares[1]:g} GPUs each, and not {self._wanted or 1}. "
+                "Lower client_cpus, client_gpus or actors, or raise num_cpus or num_gpus."
             )
         return self._wanted or most
 

@@ -107,7 +107,7 @@ class NetworkClientWorker(BaseWorker):
             session_id,
             last_reply,
             self._expected,
-            serde.available_compressions() if self._link._compression else [],
+            list(serde.available_compressions()) if self._link._compression else [],
         )
 
     @property

@@ -1,0 +1,208 @@
+"""`PlanCost`: what a call of a plan costs, told from shapes. On shares: rounds and bytes, by protocol.
+
+NOTE [Who counts shares]
+Shares belong to a room above this one (`syft.mpc`). It adds the function that counts them to `SHARE_METERS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from syft.core.ids import ID_PROVIDER
+from syft.core.spec import TensorSpec
+from syft.execution.errors import PlanArgumentsError, PlanError
+from syft.execution.held import HeldPlan
+from syft.execution.program import Program
+from syft.execution.watch import dtype_of, measure, spec_of_shape
+from syft.messaging.message import ObjectMessage, PlanCallMessage, Ref
+from syft.serde import serialize
+
+
+@dataclass(frozen=True, slots=True)
+class OperationCost:
+    """One operation: its flops, and the bytes of its results."""
+
+    name: str
+    flops: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShareCost:
+    """One call of a plan on shares.
+
+    rounds    how often the holders wait for each other
+    online    bytes that all of them send, together
+    offline   bytes that the provider sends beforehand
+    """
+
+    protocol: str
+    holders: int
+    rounds: int
+    online: int
+    offline: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlanCost:
+    """One call of a plan for arguments of `shapes`. Sizes are in bytes.
+
+    flops    of products, convolutions and attention; nothing else is counted. Forward only
+    peak     the most memory of results and intermediate values at a time, without gradients
+    program  the message that sends the plan, its state left out (sent once)
+    call     the message of a call
+    """
+
+    name: str
+    shapes: tuple[tuple[int, ...], ...]
+    flops: int
+    inputs: int
+    outputs: int
+    state: int
+    peak: int
+    program: int
+    call: int
+    operations: tuple[OperationCost, ...]
+    shares: tuple[ShareCost, ...] = ()
+
+    def __str__(self) -> str:
+        rows = [
+            ("flops, forward", f"{self.flops:,}"),
+            ("peak memory", _bytes(self.peak)),
+            ("inputs", _bytes(self.inputs)),
+            ("outputs", _bytes(self.outputs)),
+            ("sent once", f"{_bytes(self.program + self.state)} ({_bytes(self.state)} of it state)"),
+            ("sent per call", _bytes(self.call)),
+        ]
+        for share in self.shares:
+            rows.append(
+                (
+                    f"shares, {share.protocol}",
+                    f"{share.rounds} rounds, {_bytes(share.online)} online, {_bytes(share.offline)} offline "
+                    f"({share.holders} holders)",
+                )
+            )
+        width = max(len(label) for label, _ in rows)
+        shapes = ", ".join(map(str, self.shapes)) or "no tensor"
+        return "\n".join([f"{self.name} for {shapes}", *(f"  {label:<{width}}  {value}" for label, value in rows)])
+
+
+def _bytes(count: int) -> str:
+    if count < 1000:
+        return f"{count} B"
+    value, unit = count / 1000, "kB"
+    for larger in ("MB", "GB", "TB"):
+        if value >= 1000:
+            value, unit = value / 1000, larger
+    return f"{value:.3g} {unit}" if value < 1000 else f"{value:.0f} {unit}"
+
+
+#: (plan, shapes, protocol, holders) -> cost; see NOTE [Who counts shares]
+ShareMeter = Callable[[Any, tuple[tuple[int, ...], ...], str, int], ShareCost]
+SHARE_METERS: dict[str, ShareMeter] = {}
+
+
+def cost_of(plan: Any, shapes: Sequence[Sequence[int]], protocol: Any, holders: int) -> PlanCost:
+    """What `plan.cost(...)` returns."""
+    program: Program = plan.program
+    settled = settled_shapes(program, shapes, plan.name)
+    specs = [spec_of_shape(s, i.dtype) for s, i in zip(settled, program.inputs, strict=True)]
+    tensors = plan.state.tensors()
+    measured = measure(program, specs, tensors)
+    if measured is None:
+        raise PlanError(
+            f"The cost of the plan {plan.name!r} was asked. It has an operation whose result has a shape that only data "
+            "can tell (nonzero, a mask as an index), so it has no cost by shapes."
+        )
+    return PlanCost(
+        plan.name,
+        settled,
+        sum(measured.flops),
+        sum(map(_size, specs)),
+        sum(map(_size, measured.described.results)),
+        sum(_size(spec_of_shape(t.shape, dtype_of(t))) for t in tensors),
+        measured.peak,
+        _program_bytes(plan),
+        _call_bytes(plan, len(specs), len(measured.described.results)),
+        tuple(
+            OperationCost(op.name, flops, size)
+            for op, flops, size in zip(program.operations, measured.flops, measured.sizes, strict=True)
+        ),
+        tuple(_share_cost(plan, settled, name, holders) for name in _names(protocol)),
+    )
+
+
+def settled_shapes(
+    program: Program, shapes: Sequence[Sequence[int]], name: str
+) -> tuple[tuple[int, ...], ...]:
+    """One shape for each tensor that a plan takes; !! PlanArgumentsError for those that do not fit it."""
+    wanted = [given.shape for given in program.inputs]
+    if not shapes:
+        return tuple(tuple(1 if n == -1 else n for n in shape) for shape in wanted)
+    if len(shapes) != len(wanted):
+        raise PlanArgumentsError(
+            f"cost() was called with {len(shapes)} shapes; the plan {name!r} takes {len(wanted)} tensors: "
+            f"{', '.join(map(str, program.inputs)) or 'none'}."
+        )
+    for index, (given, shape) in enumerate(zip(shapes, wanted, strict=True)):
+        if not isinstance(given, (tuple, list)) or not all(isinstance(n, int) and n >= 0 for n in given):
+            raise PlanArgumentsError(
+                f"cost() was called with {given!r} as shape {index}. A shape is a tuple of sizes, e.g. (64, 784); the "
+                "cost depends on all of them, so none is -1."
+            )
+        if len(given) != len(shape) or any(n not in (-1, m) for n, m in zip(shape, given, strict=True)):
+            raise PlanArgumentsError(
+                f"cost() was called with {tuple(given)} as shape {index}; the plan {name!r} was built for {shape}."
+            )
+    return tuple(tuple(int(n) for n in given) for given in shapes)
+
+
+def _names(protocol: Any) -> tuple[str, ...]:
+    if protocol is None:
+        return ()
+    names = (protocol,) if isinstance(protocol, str) else tuple(protocol)
+    if not all(isinstance(name, str) for name in names):
+        raise TypeError(f"cost() was called with protocol={protocol!r}; it is a name, or a list of names.")
+    return names
+
+
+def _share_cost(plan: Any, shapes: tuple[tuple[int, ...], ...], protocol: str, holders: int) -> ShareCost:
+    meter = SHARE_METERS.get("additive")
+    if meter is None:
+        raise PlanError("The cost on shares was asked, and nobody here can share. Import syft as a whole.")
+    return meter(plan, shapes, protocol, holders)
+
+
+def _size(spec: TensorSpec) -> int:
+    count = 1
+    for n in spec.shape:
+        count *= n
+    return count * spec.dtype.itemsize
+
+
+def _program_bytes(plan: Any) -> int:
+    """The message that carries a plan; its state goes by messages of its own, as large as the tensors are."""
+    state = plan.state
+    held = HeldPlan(
+        plan.program,
+        [ID_PROVIDER.pop() for _ in state.names],
+        state.names,
+        state.buffers,
+        [0] * len(state.names),
+        plan._training,
+        plan.name,
+        plan.id,
+        plan.tags,
+        plan.description,
+        plan._replay,
+    )
+    return len(serialize(ObjectMessage(held, plan.id)))
+
+
+def _call_bytes(plan: Any, inputs: int, outputs: int) -> int:
+    args = tuple(Ref(ID_PROVIDER.pop()) for _ in range(inputs))
+    ids = tuple(ID_PROVIDER.pop() for _ in range(outputs))
+    rates = () if plan._training is None else plan._rates()
+    return len(serialize(PlanCallMessage(plan.id, args, (), None, ids, rates, False, None)))

@@ -1,0 +1,91 @@
+"""Moving data between workers on a network, and between those and workers of this process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+import syft as sy
+from syft.workers.permissions import Policy
+
+pytestmark = pytest.mark.network
+
+
+@pytest.fixture
+def servers(hook: Any, me: Any) -> Iterator[Any]:
+    with (
+        sy.NetworkServerWorker(hook, "tcp://127.0.0.1:0", id="north", policy=Policy()) as north,
+        sy.NetworkServerWorker(hook, "tcp://127.0.0.1:0", id="south", policy=Policy()) as south,
+    ):
+        yield north, south
+
+
+@pytest.fixture
+def clients(servers: Any) -> Iterator[Any]:
+    made = [sy.connect(server.address) for server in servers]
+    yield made
+    for client in made:
+        client.remove_worker_from_local_worker_registry()
+        client.close()
+
+
+def test_a_move_goes_the_direct_way_between_workers_that_know_each_other(servers: Any, clients: Any) -> None:
+    (north, south), (to_north, to_south) = servers, clients
+    with sy.connect(south.address, auto_add=False) as link:
+        north.add_worker(link)
+        x = torch.arange(4.0).send(to_north)
+        y = x.move(to_south)
+        assert y.location is to_south and y.get().tolist() == [0.0, 1.0, 2.0, 3.0]
+        assert x.get().tolist() == [0.0, 1.0, 2.0, 3.0]
+        del north._known_workers["south"]
+
+
+def test_without_an_introduction_it_goes_through_the_one_who_may_have_it(clients: Any, alice: Any) -> None:
+    north, south = clients
+    x = torch.arange(4.0).send(north)
+    assert x.move(south).get().tolist() == [0.0, 1.0, 2.0, 3.0]
+    assert x.move(alice).get().tolist() == [0.0, 1.0, 2.0, 3.0]
+    assert torch.ones(2).send(alice).move(north).get().tolist() == [1.0, 1.0]
+
+
+def test_and_is_refused_to_one_who_may_not(hook: Any, me: Any, clients: Any) -> None:
+    _, south = clients
+    data = torch.ones(3).tag("#private")
+    with sy.NetworkServerWorker(hook, "tcp://127.0.0.1:0", id="closed", data=[data]) as server:
+        with sy.connect(server.address) as closed:
+            (x,) = closed.search("#private")
+            with pytest.raises(sy.exceptions.GetNotPermittedError):
+                x.move(south)
+            closed.remove_worker_from_local_worker_registry()
+    assert south.objects_count_remote() == 0
+
+
+def test_a_model_trains_over_two_workers(clients: Any) -> None:
+    """Adam's state follows the model from worker to worker: equal to training here."""
+    north, south = clients
+    torch.manual_seed(0)
+    xs, ys = torch.randn(2, 8, 3), torch.randn(2, 8, 1)
+
+    def train(places: Any) -> torch.nn.Module:
+        torch.manual_seed(1)
+        model = torch.nn.Linear(3, 1)
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+        for step in range(4):
+            x: Any = xs[step % 2]
+            y: Any = ys[step % 2]
+            if places:
+                x, y = x.clone().send(places[step % 2]), y.clone().send(places[step % 2])
+                model.send(places[step % 2])
+            optimizer.zero_grad()
+            ((model(x) - y) ** 2).mean().backward()
+            optimizer.step()
+            if places:
+                model.get()
+        return model
+
+    there, here = train((north, south)), train(None)
+    for one, other in zip(there.parameters(), here.parameters(), strict=True):
+        assert torch.equal(one, other)
