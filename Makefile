@@ -7,7 +7,7 @@ JOBS ?= 2
 CODE := src tests $(wildcard bench)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types unit slow bench docs format clean
+.PHONY: help demo test lint types unit slow bench docs proto format clean
 .DELETE_ON_ERROR:
 
 help:  ## this list
@@ -37,6 +37,9 @@ bench: .venv/.dev  ## measure; results go to bench/results
 
 docs: .venv/.docs  ## build the documentation to site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --site-dir site
+
+proto: .venv/.dev  ## make the Python code of plan.proto anew
+	$(BIN)/python -m grpc_tools.protoc -I src --python_out=src --pyi_out=src src/syft/execution/protobuf/plan.proto
 
 format: .venv/.dev  ## rewrite the code in the house's format
 	$(BIN)/ruff check --fix $(CODE)

@@ -138,6 +138,78 @@ def secrets(hook: Any) -> None:
     print(f"  a network trained on shares: loss {losses[0]:.3f} -> {losses[-1]:.3f}")
 
 
+@step
+def network(hook: Any) -> None:
+    """A worker can be another process or machine: the same pointers, over a connection"""
+    ages = torch.tensor([51.0, 62.0, 47.0]).tag("#ages")  # type: ignore[attr-defined]
+    server = sy.WebsocketServerWorker(hook, "127.0.0.1", 0, id="demo-clinic", data=[ages]).start(block=False)
+    with sy.WebsocketClientWorker(hook, "127.0.0.1", server.port, id="demo-clinic") as hospital:  # type: ignore[attr-defined]
+        print(f"  {hospital}")
+        x = torch.ones(3).send(hospital)  # type: ignore[attr-defined]
+        started = time.perf_counter()
+        for _ in range(500):
+            x = x + 1
+        issued = time.perf_counter() - started
+        print(
+            f"  500 operations issued in {issued * 1e3:.0f} ms, none waited for; then get(): {x.get().tolist()}"
+        )
+        (found,) = hospital.search("#ages")
+        try:
+            (found * 2).get()
+        except sy.exceptions.GetNotPermittedError as error:
+            print(f"  the owner's data: {error}")
+    server.stop()
+
+
+@step
+def plans(hook: Any) -> None:
+    """A function that travels: traced once, sent once, called with one message, for any batch size"""
+    bob = sy.VirtualWorker(hook, id="demo-bob")
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
+
+    @sy.func2plan(args_shape=[(-1, 4)])
+    def scale(x: Any) -> Any:
+        return F.relu(x * 2 - 1).view(x.shape[0], -1)
+
+    print("  " + str(scale).replace("\n", "\n  "))
+    remote = scale.send(bob)
+    print(f"  {tuple(remote(torch.randn(7, 4).send(bob)).get().shape)}")  # type: ignore[attr-defined]
+    training = sy.Plan.training(
+        model,
+        F.cross_entropy,
+        torch.optim.SGD(model.parameters(), lr=0.5),
+        args_shape=[(-1, 4), (-1,)],
+        args_dtype=[torch.float32, torch.int64],
+    )
+    x, y = torch.randn(64, 4), torch.randint(2, (64,))
+    there = training.send(bob)
+    xs, ys = x.send(bob), y.send(bob)  # type: ignore[attr-defined]
+    losses = [there(xs, ys).get().item() for _ in range(20)]
+    print(f"  a training plan, one message a step: loss {losses[0]:.3f} -> {losses[-1]:.3f}")
+
+
+@step
+def federated(hook: Any) -> None:
+    """Training in rounds where the data is, with masked updates: nobody sees a single one"""
+    torch.manual_seed(0)
+    data, weights = torch.randn(400, 5), torch.randn(5, 1)
+    target = (data @ weights > 0).long().squeeze(1)
+    clients = {f"clinic-{i}": torch.utils.data.TensorDataset(data[i::4], target[i::4]) for i in range(4)}
+    trainer = sy.federated.Trainer(
+        torch.nn.Linear(5, 2),
+        F.cross_entropy,
+        clients,
+        strategy="fedavg",
+        aggregation=sy.federated.MaskedSum(),
+        optimizer_args={"lr": 0.5},
+        seed=1,
+    )
+    history = trainer.fit(5)
+    losses = [report.training["loss"] for report in history.rounds]
+    print(f"  four clinics, five rounds: loss {losses[0]:.3f} -> {losses[-1]:.3f}")
+
+
 def main() -> None:
     """Run all steps."""
     started = time.perf_counter()

@@ -153,3 +153,11 @@ def test_private_data_cannot_be_written_into_by_functions_in_place(me: Any, bob:
     with contextlib.suppress(Exception):
         bob.run_command(name, (private,), {"inplace": True})
     assert torch.equal(private.get(user="ann"), values)
+
+
+@pytest.mark.parametrize("name", ["resize", "resize_as"])
+def test_memory_beside_a_tensor_is_not_handed_out_by_a_public_name_either(me: Any, bob: Any, name: str) -> None:
+    x = torch.ones(2).send(bob)
+    more = (1000,) if name == "resize" else (torch.ones(1000).send(bob),)
+    with pytest.raises(sy.exceptions.UnknownCommandError):
+        bob.run_command(name, (x, *more))

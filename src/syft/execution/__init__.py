@@ -12,7 +12,11 @@ Modules, in the order they import each other:
     placeholder, state
     optimizers, training   the update of a training plan
     held, remote     a plan at a worker: how it is kept, called and differentiated
+    watch, cost      a run on metadata: shapes, flops, memory; what a call costs
+    naming, export, views   a plan as a module of fx, as TorchScript, as code
     pointer_plan, plan, func2plan
+    pointer_protocol, protocol   plans chained over workers
+    protobuf         all of it as Protocol Buffers
     codec            how all this travels
 """
 

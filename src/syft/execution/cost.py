@@ -86,7 +86,9 @@ class PlanCost:
             )
         width = max(len(label) for label, _ in rows)
         shapes = ", ".join(map(str, self.shapes)) or "no tensor"
-        return "\n".join([f"{self.name} for {shapes}", *(f"  {label:<{width}}  {value}" for label, value in rows)])
+        return "\n".join(
+            [f"{self.name} for {shapes}", *(f"  {label:<{width}}  {value}" for label, value in rows)]
+        )
 
 
 def _bytes(count: int) -> str:

@@ -36,7 +36,10 @@ _SIZE_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "**": operator.pow,
 }
 #: Methods that fx writes as operators.
-_AS_FUNCTIONS: dict[str, Callable[..., Any]] = {"__getitem__": operator.getitem, "__setitem__": operator.setitem}
+_AS_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "__getitem__": operator.getitem,
+    "__setitem__": operator.setitem,
+}
 
 
 def fx_of(program: Program, state: State, name: str) -> fx.GraphModule:
@@ -223,7 +226,9 @@ def _fitting(module: fx.GraphModule, program: Program) -> tuple[str, list[torch.
         except (RuntimeError, ValueError, IndexError):
             if ties == "all":
                 raise
-    raise PlanError("The program takes no arguments that could be made up.")  # not reached: the last try raises
+    raise PlanError(
+        "The program takes no arguments that could be made up."
+    )  # not reached: the last try raises
 
 
 def _compare(

@@ -24,4 +24,14 @@ def identifier(text: str, instead: str) -> str:
     return f"{instead}_{cleaned}" if cleaned[0].isdigit() else cleaned
 
 
+def is_attribute(text: str) -> bool:
+    """Whether a text can stand after a dot in code, or is the number of a module in a list of modules."""
+    is_name = text.isascii() and text.isidentifier() and not keyword.iskeyword(text)
+    return is_name or (text.isascii() and text.isdigit())
 
+
+def checked_keyword(name: Any) -> str:
+    """The name of an argument, which has to be one; !! InvalidProgramError."""
+    if type(name) is not str or not name.isidentifier() or keyword.iskeyword(name):
+        raise InvalidProgramError(f"A plan passes an argument named {str(name)[:60]!r}, which is no name.")
+    return name

@@ -23,6 +23,8 @@ from syft.execution.watch import shapes_of
 
 #: Larger constants are handed to the function instead of being written out.
 _WRITTEN_OUT = 16
+#: More tensors of state than this are named on a line each.
+_ON_A_LINE = 4
 _TAKEN = frozenset({*dir(builtins), *keyword.kwlist, *keyword.softkwlist, "torch", "state", "constants"})
 
 
@@ -163,8 +165,11 @@ class _Writer:
             parameters.append("state")
             for index, name in enumerate(self.state.names):
                 self.slots[first + index] = self.names.once(name, "state")
-            unpacked = ", ".join(self.slots[first + index] for index in range(self.program.state))
-            self.lines.append(f"{unpacked}{',' if self.program.state == 1 else ''} = state")
+            unpacked = [self.slots[first + index] for index in range(self.program.state)]
+            if len(unpacked) <= _ON_A_LINE:
+                self.lines.append(f"{', '.join(unpacked)}{',' if len(unpacked) == 1 else ''} = state")
+            else:
+                self.lines += ["(", *(f"    {name}," for name in unpacked), ") = state"]
         for index, constant in enumerate(self.program.constants):
             name = self.slots[first + self.program.state + index] = self.names.numbered("constant")
             written = _written_out(constant)
@@ -233,9 +238,7 @@ class _Writer:
         left, right = first, self.written(args[1])
         if name.startswith("__r") and name not in _NOT_REFLECTED:
             left, right = right, left
-        if left.startswith("-"):  # -2 ** x is another number than (-2) ** x
-            left = f"({left})"
-        return f"{left} {symbol} {right}"
+        return f"{_operand(left)} {symbol} {_operand(right)}"
 
     def _index(self, index: Any) -> str:
         if type(index) is tuple and index:
@@ -270,7 +273,8 @@ class _Writer:
             return f"{self.slots[size.left]}.shape[{int(size.right)}]"
         if size.op == "neg":
             return f"(-{self.written(size.left)})"
-        return f"({self.written(size.left)} {size.op} {self.written(size.right)})"
+        left, right = _operand(self.written(size.left)), _operand(self.written(size.right))
+        return f"({left} {size.op} {right})"
 
 
 _OPERATORS = {
@@ -285,88 +289,9 @@ _OPERATORS |= {"__eq__": "==", "__ne__": "!=", "__lt__": "<", "__le__": "<=", "_
 _NOT_REFLECTED = frozenset({"__rshift__"})
 
 
-def _plain_call(self, name: str, args: list[Any], kwargs: dict[str, Any]) -> str:
-        given = [self.written(a) for a in args]
-        given += [f"{checked_keyword(k)}={self.written(v)}" for k, v in kwargs.items()]
-        if name.startswith("torch."):
-            return f"{name}({', '.join(given)})"
-        if args and type(args[0]) is Slot:
-            return f"{given[0]}.{name}({', '.join(given[1:])})"
-        return f"torch.Tensor.{name}({', '.join(given)})"
-
-    def _special(self, operation: Operation) -> str | None:
-        """An index, or an operator, as one writes it."""
-        args, name = operation.args, operation.name
-        if operation.kwargs or not args or type(args[0]) is not Slot:
-            return None
-        first = self.written(args[0])
-        if name == "__getitem__" and len(args) == 2:
-            return f"{first}[{self._index(args[1])}]"
-        if name == "__setitem__" and len(args) == 3 and operation.results is None:
-            return f"{first}[{self._index(args[1])}] = {self.written(args[2])}"
-        symbol = _OPERATORS.get(name)
-        if symbol is None or len(args) != 2:
-            return None
-        left, right = first, self.written(args[1])
-        if name.startswith("__r") and name not in _NOT_REFLECTED:
-            left, right = right, left
-        if left.startswith("-"):  # -2 ** x is another number than (-2) ** x
-            left = f"({left})"
-        return f"{left} {symbol} {right}"
-
-    def _index(self, index: Any) -> str:
-        if type(index) is tuple and index:
-            return ", ".join(self._index_part(part) for part in index) + ("," if len(index) == 1 else "")
-        return self._index_part(index)
-
-    def _index_part(self, part: Any) -> str:
-        if type(part) is not slice:
-            return self.written(part)
-        start, stop, step = ("" if p is None else self.written(p) for p in (part.start, part.stop, part.step))
-        return f"{start}:{stop}" + (f":{step}" if step else "")
-
-    def written(self, value: Any) -> str:
-        """A value as code."""
-        if type(value) is Slot:
-            return self.slots[value.index]
-        if type(value) is Size:
-            return self._size(value)
-        if isinstance(value, tuple):
-            inner = ", ".join(self.written(v) for v in value)
-            return f"({inner}{',' if len(value) == 1 else ''})"
-        if isinstance(value, list):
-            return f"[{', '.join(self.written(v) for v in value)}]"
-        if isinstance(value, dict):
-            return "{" + ", ".join(f"{k!r}: {self.written(v)}" for k, v in value.items()) + "}"
-        if isinstance(value, slice):
-            return f"slice({', '.join(self.written(v) for v in (value.start, value.stop, value.step))})"
-        return _plain(value)
-
-    def _size(self, size: Size) -> str:
-        if size.op == "dim":
-            return f"{self.slots[size.left]}.shape[{int(size.right)}]"
-        if size.op == "neg":
-            return f"(-{self.written(size.left)})"
-        return f"({self.written(size.left)} {size.op} {self.written(size.right)})"
-
-
-_OPERATORS = {
-    f"__{prefix}{name}__": symbol
-    for name, symbol in {
-        "add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%", "pow": "**", "matmul": "@",
-        "and": "&", "or": "|", "xor": "^", "lshift": "<<", "rshift": ">>",
-    }.items()
-    for prefix in ("", "r")
-}  # fmt: skip
-_OPERATORS |= {"__eq__": "==", "__ne__": "!=", "__lt__": "<", "__le__": "<=", "__gt__": ">", "__ge__": ">="}
-_NOT_REFLECTED = frozenset({"__rshift__"})
-
-
-def checked_keyword(name: Any) -> str:
-    """The name of an argument, which has to be one; !! InvalidProgramError. See NOTE [Code of strangers]."""
-    if type(name) is not str or not name.isidentifier() or keyword.iskeyword(name):
-        raise InvalidProgramError(f"A plan passes an argument named {str(name)[:60]!r}, which is no name.")
-    return name
+def _operand(written: str) -> str:
+    # -2 ** x is another number than (-2) ** x
+    return f"({written})" if written.startswith("-") else written
 
 
 def _plain(value: Any) -> str:

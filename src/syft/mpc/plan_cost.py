@@ -42,7 +42,9 @@ def share_cost(plan: Any, shapes: tuple[tuple[int, ...], ...], protocol: str, ho
         given = [_shared(x, made[:-1], options) for x in examples]
         group.reset_costs()
         twin._ready().run(given, twin.state.tensors())
-    return ShareCost(protocol, holders, group.online.rounds, sum(group.online.bytes_sent), group.offline.bytes)
+    return ShareCost(
+        protocol, holders, group.online.rounds, sum(group.online.bytes_sent), group.offline.bytes
+    )
 
 
 def _shared(tensor: Any, holders: list[Any], options: dict[str, Any]) -> Any:

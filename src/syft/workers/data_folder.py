@@ -129,7 +129,8 @@ def _read(file: Path, dtype: torch.dtype | None) -> list[_Read]:
 
 def _read_npy(file: Path) -> _Read:
     try:
-        array: Any = np.load(file, allow_pickle=False)
+        with file.open("rb") as stream:
+            array: Any = np.lib.format.read_array(stream, allow_pickle=False)
         return None, torch.from_numpy(np.ascontiguousarray(array).reshape(array.shape)), None
     except (OSError, EOFError, ValueError, TypeError) as error:
         raise DataFileError(

@@ -158,7 +158,7 @@ _OF_OTHERS = frozenset(
     _sparse_compressed_tensor_unsafe _sparse_csr_tensor_unsafe _sparse_csc_tensor_unsafe
     _sparse_bsr_tensor_unsafe _sparse_bsc_tensor_unsafe""".split()
     for overload in getattr(torch.ops.aten, packet).overloads()
-)
+) | {"resize", "resize_as"}
 
 
 def _resize(command: KnownCommand, args: list[Any], kwargs: dict[str, Any]) -> Any:

@@ -349,7 +349,13 @@ def _call(
     kwargs = dict(zip(message.kwargs, executor.resolve(stand_in, message.kwargs.values()), strict=True))
     with torch.set_grad_enabled(bool(leaves)):
         result = function(*args, **kwargs)
-    return [leaves[obj_id] for obj_id in wanted], fresh_results(result, None)
+    # A tensor that stands in two places has one gradient, which is given to the first: the caller adds them up.
+    seen: set[Any] = set()
+    inputs = []
+    for obj_id in wanted:
+        inputs.append(torch.empty_like(leaves[obj_id]).requires_grad_() if obj_id in seen else leaves[obj_id])
+        seen.add(obj_id)
+    return inputs, fresh_results(result, None)
 
 
 def _without_values(obj: Any) -> torch.Tensor:

@@ -35,7 +35,10 @@ def bufferize(worker: Any, obj: Any) -> Any:
         return write(obj)
     except SyftError:
         raise
-    except (ValueError, TypeError) as error:  # what protobuf says of a number or a text that has no place in it
+    except (
+        ValueError,
+        TypeError,
+    ) as error:  # what protobuf says of a number or a text that has no place in it
         raise UnserializableError(f"A {type(obj).__name__} has no Protocol Buffer: {error}") from error
 
 

@@ -214,7 +214,9 @@ def _read_training(message: TrainingStepPB) -> TrainingStep:
                 TrainedGroup(
                     read_mapping(group.options),
                     tuple(group.parameters),
-                    tuple([{entry.name: entry.position for entry in memory.entries} for memory in group.memory]),
+                    tuple(
+                        [{entry.name: entry.position for entry in memory.entries} for memory in group.memory]
+                    ),
                 )
                 for group in message.groups
             ]

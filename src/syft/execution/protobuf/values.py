@@ -29,7 +29,15 @@ from syft.execution.protobuf.plan_pb2 import (
     ValuePB,
 )
 from syft.serde import SerdeError, UnserializableError
-from syft.serde.torch_types import DEVICES, DTYPES, LAYOUTS, MEMORY_FORMATS, check_shape, dense_memory, tensor_over
+from syft.serde.torch_types import (
+    DEVICES,
+    DTYPES,
+    LAYOUTS,
+    MEMORY_FORMATS,
+    check_shape,
+    dense_memory,
+    tensor_over,
+)
 
 _DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 _NOTHING = NothingPB()
@@ -181,7 +189,9 @@ def read_value(message: ValuePB, depth: int = 0) -> Any:
 
 def _read_device(message: ValuePB, _depth: int) -> torch.device:
     kind, _, number = message.device.partition(":")
-    if kind not in DEVICES or not (number == "" or (number.isascii() and number.isdigit() and len(number) < 4)):
+    if kind not in DEVICES or not (
+        number == "" or (number.isascii() and number.isdigit() and len(number) < 4)
+    ):
         raise InvalidProgramError(f"A plan names the device {message.device[:60]!r}.")
     return torch.device(message.device)
 

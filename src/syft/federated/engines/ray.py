@@ -12,9 +12,10 @@ A client that is overdue is told to the round at once. Its actor has `GRACE` sec
 on a data set does between two batches; then it is killed, which a thread cannot be, and replaced.
 
 NOTE [Ray listens]
-Ray's processes listen on all interfaces of the machine and nothing turns that off; who reaches them can run code. A
-Ray that is started here therefore asks for a token, fresh from the OS and known to its own processes only, and
-advertises the loopback address.
+Who reaches Ray's processes can run code in them, and on Linux they listen on all interfaces, even if told the loopback
+address. A Ray that is started here is told twice: by a switch that Ray reads while it is imported, made for systems
+whose firewalls ask; then it listens on the loopback interface only. And it asks for a token, fresh from the OS and
+known to its own processes, so that other users of this machine do not get in either.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ import secrets
 import time
 import weakref
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,6 +43,13 @@ from syft.serde.errors import SerdeError
 GRACE = 1.0
 START_TIMEOUT = 120.0
 MAX_FAILED_STARTS = 3
+
+logger = logging.getLogger(__name__)
+
+#: See NOTE [Ray listens].
+_LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+#: No statistics for Ray's makers, and no GPU for clients that have no share of one.
+_PRIVATE = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1"}
 
 #: Engines that use the Ray which the first of them started. The last one to close ends it.
 _LEASES: set[int] = set()
@@ -101,7 +109,7 @@ class RayEngine:
                 f"RayEngine was given address={address!r} and num_cpus or num_gpus: a running cluster has what it has. "
                 "Leave them out, and say with client_cpus, client_gpus and actors what to use of it."
             )
-        self._ray = _import_ray()
+        self._ray = _import_ray(is_local=address is None)
         self._num_cpus, self._num_gpus, self._address = num_cpus, num_gpus, address
         self._shares = (client_cpus, client_gpus)
         self._wanted, self._threads, self._memory = actors, threads, object_store_memory
@@ -201,8 +209,18 @@ class RayEngine:
                 "include_dashboard": False,
                 "_node_ip_address": "127.0.0.1",
             }
-        with _quietly(is_new=self._address is None):
+            if "RAY_AUTH_MODE" not in os.environ and "RAY_AUTH_TOKEN_PATH" not in os.environ:
+                # It stays set: Ray remembers its token for as long as this process runs.
+                os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+        variables = _PRIVATE if self._address is not None else _LOOPBACK | _PRIVATE
+        with _environment(variables), _silenced("ray._private.authentication"):
             self._ray.init(**options)
+        if self._address is None and not self._ray.util.get_node_ip_address().startswith("127."):
+            logger.warning(
+                "Ray was imported before RayEngine was made, and listens on all interfaces of this machine. It asks for a "
+                "token; to have it on the loopback interface only, make the engine first, or set %s=0.",
+                *_LOOPBACK,
+            )
         _LEASES.add(id(self))
         return id(self)
 
@@ -245,7 +263,7 @@ class Actor:
     """What runs in an actor's process."""
 
     def __init__(self, settings: Settings) -> None:
-        self._simulator = Simulator(settings, _import_ray().get)
+        self._simulator = Simulator(settings, _import_ray(is_local=False).get)
 
     def ready(self) -> None:
         """Answers when the process is up."""
@@ -352,9 +370,10 @@ class _Pool:
 # -- parts ---------------------------------------------------------------------------------------------------
 
 
-def _import_ray() -> Any:
+def _import_ray(is_local: bool) -> Any:
     try:
-        return importlib.import_module("ray")
+        with _environment(_LOOPBACK if is_local else {}):
+            return importlib.import_module("ray")
     except ImportError as error:
         raise DependencyError("ray", "'resyft[ray]'") from error
 
@@ -373,26 +392,27 @@ def _end(ray: Any, lease: int | None, actors: list[Any]) -> None:
 
 
 @contextlib.contextmanager
-def _quietly(is_new: bool) -> Iterator[None]:
-    """Ray's start without its advice, without statistics for its makers, and with a token of its own."""
-    if is_new and "RAY_AUTH_MODE" not in os.environ and "RAY_AUTH_TOKEN_PATH" not in os.environ:
-        # See NOTE [Ray listens]. It stays set: Ray remembers its token for as long as this process runs.
-        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
-    wanted = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1"}
-    before = {name: os.environ.get(name) for name in wanted}
-    talker = logging.getLogger("ray._private.authentication")
+def _environment(wanted: Mapping[str, str]) -> Iterator[None]:
+    """With these variables, where the user has not set them."""
+    added = [name for name in wanted if name not in os.environ]
+    os.environ.update({name: wanted[name] for name in added})
+    try:
+        yield
+    finally:
+        for name in added:
+            os.environ.pop(name, None)
+
+
+@contextlib.contextmanager
+def _silenced(name: str) -> Iterator[None]:
+    """Without what a logger says that is not an error."""
+    talker = logging.getLogger(name)
     level = talker.level
-    os.environ.update(wanted)
     talker.setLevel(logging.ERROR)
     try:
         yield
     finally:
         talker.setLevel(level)
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
 
 
 def _next_deadline(running: dict[Any, _Running], deadline: float | None) -> float | None:

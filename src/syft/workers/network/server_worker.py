@@ -207,7 +207,9 @@ class NetworkServerWorker(VirtualWorker):
                 "with token=..."
             )
         if user is not None and user.startswith(ANONYMOUS):
-            raise AuthenticationError(f"Nobody can be called {user!r}: such names are for those who have none.")
+            raise AuthenticationError(
+                f"Nobody can be called {user!r}: such names are for those who have none."
+            )
         return user
 
     def _keep_house(self) -> None:
