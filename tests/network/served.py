@@ -49,6 +49,9 @@ class Served:
         """kill -9"""
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
+        for stream in (self.process.stdin, self.process.stdout):
+            if stream is not None:
+                stream.close()
 
     def restart(self) -> None:
         """At the same addresses."""
@@ -59,11 +62,7 @@ class Served:
         return self
 
     def __exit__(self, *_exception: object) -> None:
-        if self.process.poll() is None:
-            self.kill()
-        for stream in (self.process.stdin, self.process.stdout):
-            if stream is not None:
-                stream.close()
+        self.kill()
 
 
 def rss_of(pid: int | str = "self") -> int:

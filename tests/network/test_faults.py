@@ -22,7 +22,7 @@ from network.waiting import Running, wait_until
 from syft import transport
 from syft.exceptions import ProtocolError, WorkerRestartedError, WorkerUnreachableError
 from syft.identity.tokens import TokenAuthority
-from syft.messaging.message import Operation, Ref, SyncMessage
+from syft.messaging.message import ObjectRequestMessage, Operation, Ref
 from syft.serde import SerdeError
 from syft.workers.network import frames, handshake
 from syft.workers.network.client_worker import NetworkClientWorker
@@ -291,7 +291,7 @@ def test_byte_by_byte_is_slow_and_not_silent(connect: Any, by_scheme: Any, schem
         client.sync()
         connections = proxy.connections
         proxy.most, proxy.delay = 1, 0.0005
-        sent = torch.arange(250)  # 2 kB in each direction, far more than three heartbeats
+        sent = torch.arange(100)  # 1 kB in each direction, far more than three heartbeats
         assert torch.equal(sent.send(client).get(), sent)
         assert proxy.connections == connections
         proxy.most, proxy.delay = 1 << 16, 0.0
@@ -376,8 +376,6 @@ def test_a_peer_that_does_not_read_holds_up_nobody(connect: Any, serve: Any) -> 
     connection = stuck._link._connection
     with stuck._link._reading:  # nobody reads
         outbox = stuck._link._outbox
-        from syft.messaging.message import ObjectRequestMessage
-
         outbox.add(ObjectRequestMessage((1234, None, "")))
         sent = outbox.pack(frames.WAITS, 1 << 30)
         stuck._link._send_frame(connection, sent)
@@ -489,15 +487,13 @@ def test_data_that_is_sent_to_a_slow_server_is_bounded_too(connect: Any, serve: 
 
     with server._server._turn:
         streaming = Running(stream)
-        wait_until(lambda: sent > 250, 20)
+        wait_until(lambda: sent > 10, 20)
         time.sleep(0.5)
-        assert sent < 400  # 32 MB
-        before = rss_of()
-        time.sleep(0.3)
-        assert rss_of() - before < 5 << 20
+        before, memory = sent, rss_of()
+        assert before < 400  # 32 MB, or as much as fits between the two ends
+        time.sleep(0.5)
+        assert sent == before
+        assert rss_of() - memory < 5 << 20
     client._link.close()
     with pytest.raises(Exception):  # noqa: B017  (closed, in one way or another)
         streaming.result(30)
-
-
-_ = SyncMessage

@@ -44,6 +44,12 @@ class ShareCost:
     online: int
     offline: int
 
+    def __str__(self) -> str:
+        return (
+            f"{self.rounds} rounds, {_bytes(self.online)} online, {_bytes(self.offline)} offline "
+            f"({self.holders} holders)"
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class PlanCost:
@@ -76,14 +82,7 @@ class PlanCost:
             ("sent once", f"{_bytes(self.program + self.state)} ({_bytes(self.state)} of it state)"),
             ("sent per call", _bytes(self.call)),
         ]
-        for share in self.shares:
-            rows.append(
-                (
-                    f"shares, {share.protocol}",
-                    f"{share.rounds} rounds, {_bytes(share.online)} online, {_bytes(share.offline)} offline "
-                    f"({share.holders} holders)",
-                )
-            )
+        rows += [(f"shares, {share.protocol}", str(share)) for share in self.shares]
         width = max(len(label) for label, _ in rows)
         shapes = ", ".join(map(str, self.shapes)) or "no tensor"
         return "\n".join(

@@ -23,18 +23,10 @@ from syft.execution.merge import example_shapes
 from syft.execution.naming import checked_keyword, identifier, is_attribute
 from syft.execution.operation import Operation, Size, Slot, leaves, map_structure
 from syft.execution.program import Program
+from syft.execution.replay import SIZE_FUNCTIONS
 from syft.execution.state import State
 from syft.execution.vocabulary import plan_command
 
-_SIZE_FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-    "//": operator.floordiv,
-    "%": operator.mod,
-    "/": operator.truediv,
-    "**": operator.pow,
-}
 #: Methods that fx writes as operators.
 _AS_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "__getitem__": operator.getitem,
@@ -57,7 +49,10 @@ def fx_of(program: Program, state: State, name: str) -> fx.GraphModule:
 
 
 class _Exporter:
-    """Makes the graph of a program. `flat`: it takes the tensors of a call and returns no dicts, as TorchScript has to."""
+    """Makes the graph of a program.
+
+    flat   it takes the tensors of a call and returns tuples of tuples, as TorchScript has to
+    """
 
     def __init__(self, program: Program, state: State, flat: bool) -> None:
         self.program, self.state, self.flat = program, state, flat
@@ -159,7 +154,7 @@ class _Exporter:
         if size.op == "neg":
             return self.graph.call_function(operator.neg, (self._leaf(size.left),))
         return self.graph.call_function(
-            _SIZE_FUNCTIONS[size.op], (self._leaf(size.left), self._leaf(size.right))
+            SIZE_FUNCTIONS[size.op], (self._leaf(size.left), self._leaf(size.right))
         )
 
 
@@ -206,7 +201,9 @@ def torchscript_of(program: Program, state: State, name: str) -> torch.jit.Scrip
         # torch warns of every size that it may have taken for a constant. Whether it did is seen below.
         warnings.simplefilter("ignore")
         ties, inputs = _fitting(module, program)
-        traced = torch.jit.trace(module, tuple(inputs), check_trace=False, strict=False)
+        traced: torch.jit.ScriptModule = torch.jit.trace(  # type: ignore[no-untyped-call]
+            module, tuple(inputs), check_trace=False, strict=False
+        )
         _compare(module, traced, _examples(program, True, ties), before, name)
     _restore(traced, before)
     return traced

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -28,6 +29,7 @@ from syft.execution.pointer_plan import PointerPlan
 from syft.execution.pointer_protocol import PointerProtocol
 from syft.tensors.object_wrapper import POINTERS, send_object
 from syft.tensors.pointer import PointerTensor
+from syft.tensors.transfer import move
 from syft.workers import handlers
 
 _Id = int | str
@@ -52,8 +54,8 @@ class Protocol(AbstractObject):
 
     plans   pairs of a worker and a plan, in order; a string in the place of a worker is given one by `deploy`
 
-    NB: what it is made of is kept under names with an underscore, so that nobody reaches it by `pointer.attr(...)`, and it
-    has no `__call__`, so that nobody makes a worker that holds it run it.
+    NB: what it is made of is kept under names with an underscore, so that nobody reaches it by `pointer.attr(...)`, and
+    it has no `__call__`, so that nobody makes a worker that holds it run it.
     """
 
     pointer_kind = "protocol"
@@ -189,7 +191,7 @@ class Protocol(AbstractObject):
         result: Any = tuple(map_structure(lambda leaf: _at_first(leaf, first.location), arg) for arg in args)
         for index, pointer in enumerate(pointers):
             if index:
-                result = map_structure(lambda leaf, to=pointer.location: _moved(leaf, to, user), result)
+                result = map_structure(partial(_moved, location=pointer.location, user=user), result)
             arguments = result if isinstance(result, (tuple, list)) else (result,)
             try:
                 result = pointer(*arguments, user=user)
@@ -313,7 +315,7 @@ def _at_first(leaf: Any, location: Any) -> Any:
 
 
 def _moved(leaf: Any, location: Any, user: str | None) -> Any:
-    return leaf.move(location, user=user) if isinstance(leaf, torch.Tensor) else leaf
+    return move(leaf, location, user) if isinstance(leaf, torch.Tensor) else leaf
 
 
 def _found_pointer(found: Any, location: Any, owner: Any) -> PointerProtocol:

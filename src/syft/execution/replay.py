@@ -27,7 +27,7 @@ Slots = list[Any]
 Maker = Callable[[Slots], Any]
 
 _CONTAINERS = (tuple, list, dict, slice)
-_SIZE_FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
+SIZE_FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "+": operator.add,
     "-": operator.sub,
     "*": operator.mul,
@@ -110,7 +110,7 @@ def _size_maker(size: Size) -> Maker:
     left = _maker(size.left)
     if size.op == "neg":
         return lambda slots: -left(slots)
-    right, function = _maker(size.right), _SIZE_FUNCTIONS[size.op]
+    right, function = _maker(size.right), SIZE_FUNCTIONS[size.op]
     if size.op == "**":
         function = _bounded_power
     return lambda slots: function(left(slots), right(slots))

@@ -32,9 +32,14 @@ class HasViews:
     """The part of a plan that is about looking at it and taking it elsewhere."""
 
     name: str
-    program: Program
-    state: Any
-    _training: Any
+
+    @property
+    def program(self) -> Program:
+        raise NotImplementedError  # a plan has one
+
+    @property
+    def state(self) -> State:
+        raise NotImplementedError  # a plan has one
 
     @property
     def code(self) -> str:
@@ -308,7 +313,7 @@ def _plain(value: Any) -> str:
 
 def _written_out(constant: torch.Tensor) -> str | None:
     """A small constant as code; None for a larger one."""
-    if constant.numel() > _WRITTEN_OUT or constant.dtype.itemsize == 1 and constant.dtype.is_floating_point:
+    if constant.numel() > _WRITTEN_OUT or (constant.dtype.itemsize == 1 and constant.dtype.is_floating_point):
         return None
     return f"torch.tensor({_numbers(constant.tolist())}, dtype={constant.dtype})"
 

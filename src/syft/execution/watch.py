@@ -122,11 +122,11 @@ def measure(program: Program, inputs: Sequence[TensorSpec], state: Sequence[Any]
     return None if described is None else Measured(described, flops, sizes, meter.peak)
 
 
-class _Meter(TorchDispatchMode):
+class _Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Follows the memory of what operations make: what there is of it now, and the most there was."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.restart()
 
     def restart(self) -> None:

@@ -96,6 +96,9 @@ class PlanCallMessage(Message, frozen=True):
     wants_specs: bool = False
     user: str | None = None
 
+    def is_asked(self) -> bool:
+        return self.wants_specs
+
 
 class ObjectMessage(Message, frozen=True):
     """Here is an object: keep it. `allowed` names the users who may fetch it (None: everybody)."""

@@ -1,14 +1,15 @@
 """Drivers: what runs a party program and carries its rounds.
 
 `Driver` is the interface. `Lockstep` steps all parties inside one process, hands tensors over without
-copying and counts rounds and bytes exactly. May import `party`, `provider`, `randomness`.
+copying and counts rounds and bytes exactly; among workers on a network `syft.mpc.network` does. May import
+`party`, `provider`, `randomness`.
 
 NOTE [What a network driver does]
-It runs in each holder, for that holder's `Party`, and is `drive` with one difference: where `Lockstep`
-looks into the other programs' rounds, it sends `outgoing[rank]` to each rank as ONE frame (the tensors one
-after the other, raw), waits for one frame from each rank in `incoming`, checks that it has exactly the
-expected shapes and dtypes BEFORE it allocates, and sends `finish(received)` into the program. Frames
-between two holders are ordered, so no numbering is needed beyond the program's own id. Its
+It runs in each holder, for that holder's `Party` (`network.execution`), and is `drive` with one difference:
+where `Lockstep` looks into the other programs' rounds, it sends `outgoing[rank]` to each rank as ONE frame,
+waits for one frame from each rank in `incoming`, checks that it has exactly the expected shapes and dtypes
+(how large a frame may be is limited before it is read), and sends `finish(received)` into the program.
+Frames between two holders are ordered, so no numbering is needed beyond that of the runs. Its
 `CorrelationSource` calls `provider.expand` on the seed it shares with the provider and on the corrections
 received. Programs never learn which driver runs them.
 """

@@ -1,7 +1,8 @@
 """`Group`: the workers that hold the shares of a secret and the one that deals them randomness.
 
 Turns nodes into what party programs take and back: shares are read from the holders' stores, the driver runs
-the program, results are stored at the holders. In one process the driver is `Lockstep`.
+the program, results are stored at the holders. In one process the driver is `Lockstep`; among workers on a network
+it is `NetworkDriver`, and shares are never read here.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from syft.core.ids import ID_PROVIDER
 from syft.core.spec import spec_of
 from syft.mpc.correlations import Correlation
 from syft.mpc.drivers import Cost, Lockstep, Shares
+from syft.mpc.network.driver import NetworkDriver
 from syft.mpc.party import Program
 from syft.mpc.provider import Provider, ProviderCost
 from syft.tensors.pointer import PointerTensor, new_pointer
@@ -26,7 +28,11 @@ class Group:
     def __init__(self, holders: Sequence[Any], provider: Any) -> None:
         self.holders = tuple(holders)
         self.provider = provider
-        self.driver = Lockstep(len(self.holders), Provider(len(self.holders)))
+        self.driver: Lockstep | NetworkDriver = (
+            NetworkDriver(self.holders, provider)
+            if _is_far(provider)
+            else Lockstep(len(self.holders), Provider(len(self.holders)))
+        )
 
     @classmethod
     def of(cls, holders: Sequence[Any], provider: Any) -> Group:
@@ -57,6 +63,8 @@ class Group:
 
     def run(self, protocol: Callable[..., Program[Any]], *args: Any, **kwargs: Any) -> Any:
         """Run a party program; lists of pointers among the arguments are shares, the rest is public."""
+        if isinstance(self.driver, NetworkDriver):
+            return self.driver.run(protocol, *args, **kwargs)
         return self.driver.run(
             protocol, *(self.read(a) for a in args), **{k: self.read(v) for k, v in kwargs.items()}
         )
@@ -66,10 +74,17 @@ class Group:
         pointers = getattr(value, "pointers", None)
         if pointers is None:
             return value
+        if isinstance(self.driver, NetworkDriver):
+            raise NotImplementedError(
+                f"The shares are at {', '.join(str(h.id) for h in self.holders)}, on a network, and are not read here. "
+                "Call `.get()` to open the secret."
+            )
         return Shares(p.location._stored[p.id_at_location] for p in pointers)
 
     def store(self, shares: Sequence[torch.Tensor]) -> list[PointerTensor]:
-        """Put one result per holder into the holders' stores."""
+        """Put one result per holder into the holders' stores. (Workers on a network have done so.)"""
+        if isinstance(self.driver, NetworkDriver):
+            return list(shares)
         pointers = []
         for holder, share in zip(self.holders, shares, strict=True):
             new_id = ID_PROVIDER.pop()
@@ -80,12 +95,6 @@ class Group:
 
 def _check_members(holders: Sequence[Any], provider: Any) -> None:
     names = [str(h.id) for h in holders]
-    far = [str(w.id) for w in (*holders, provider) if not getattr(w, "is_in_process", True)]
-    if far:
-        raise NotImplementedError(
-            f"The workers {', '.join(far)} are on a network; so far secrets are computed on by workers of one process. "
-            "Use VirtualWorkers as holders and provider."
-        )
     if len(holders) < 2:
         raise ValueError(
             f"A secret needs at least two holders, got {len(holders)} ({', '.join(names) or 'nobody'}). "
@@ -99,3 +108,14 @@ def _check_members(holders: Sequence[Any], provider: Any) -> None:
             f"The crypto provider is {who}, and it must be a worker that holds no share of the secret (the holders are "
             f"{', '.join(names)}): a holder that knew the masks could read it. Pass crypto_provider=another_worker."
         )
+    far = [str(w.id) for w in (*holders, provider) if _is_far(w)]
+    if far and len(far) <= len(holders):
+        near = [str(w.id) for w in (*holders, provider) if not _is_far(w)]
+        raise ValueError(
+            f"{', '.join(far)} are on a network and {', '.join(near)} in this process; a secret is held and provided for by "
+            "workers of one kind. Name workers on the network only, crypto_provider=sy.connect(...) included."
+        )
+
+
+def _is_far(worker: Any) -> bool:
+    return not getattr(worker, "is_in_process", True)

@@ -336,6 +336,8 @@ def floor_divide(x: torch.Tensor, divisor: int) -> torch.Tensor:
     """
     if divisor & (divisor - 1) == 0:
         return torch.bitwise_right_shift(x, divisor.bit_length() - 1)
+    if type(x) is not torch.Tensor:  # one without values, which numpy cannot look into
+        return torch.div(x, divisor, rounding_mode="floor")
     quotient = np.floor_divide(x.numpy(), np.int64(divisor))
     return torch.from_numpy(np.asarray(quotient))  # NB: numpy makes scalars of arrays without dimensions
 

@@ -15,6 +15,7 @@ from syft.messaging.message import ShareMessage
 from syft.mpc import ring
 from syft.mpc.group import Group
 from syft.mpc.precision import FixedPrecisionTensor
+from syft.mpc.network import handlers as _network_handlers  # noqa: F401  (adds the handlers)
 from syft.mpc.protocols.registry import comparison
 from syft.mpc.randomness import Stream, new_seed
 from syft.mpc.rules import shared_linear, shared_nonlinear, shared_products
@@ -148,7 +149,10 @@ def split_and_send(worker: Any, message: ShareMessage) -> None:
         if holder_id == worker.id:
             worker.set_obj(new_id, part)
         else:
-            worker.send_msg(ObjectMessage(part, new_id), worker.get_worker(holder_id, fail_hard=True))
+            holder = worker.get_worker(holder_id, fail_hard=True)
+            worker.send_msg(ObjectMessage(part, new_id, allowed), holder)
+            if not holder.is_in_process:
+                holder.sync()  # whoever asked uses the share next, by a way of their own
 
 
 handlers.HANDLERS[ShareMessage] = split_and_send

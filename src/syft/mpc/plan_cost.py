@@ -27,24 +27,33 @@ def share_cost(plan: Any, shapes: tuple[tuple[int, ...], ...], protocol: str, ho
     Whole numbers are shared as they are. What a protocol costs depends on shapes and not on values.
     """
     comparison(protocol, holders)
+    made = _workers(holders + 1)
+    try:
+        return _run(plan, shapes, protocol, made[:-1], made[-1])
+    finally:
+        for worker in made:  # sharing has made them known here
+            worker.remove_worker_from_local_worker_registry()
+
+
+def _workers(count: int) -> list[Any]:
     run = ID_PROVIDER.pop()
-    made = [
-        VirtualWorker(session.hook, id=f"cost-{run}-{index}", auto_add=False) for index in range(holders + 1)
-    ]
-    group = Group.of(made[:-1], made[-1])
-    options: dict[str, Any] = dict(crypto_provider=made[-1], protocol=protocol)
-    tensors = [example(t.shape, dtype_of(t)) for t in plan.state.tensors()]
-    program = plan.program
-    twin = Plan.of_program(program, State(tensors, plan.state.names, plan.state.buffers), name=plan.name)
+    return [VirtualWorker(session.hook, id=f"cost-{run}-{index}", auto_add=False) for index in range(count)]
+
+
+def _run(plan: Any, shapes: Any, protocol: str, holders: list[Any], provider: Any) -> ShareCost:
+    group = Group.of(holders, provider)
+    options: dict[str, Any] = dict(crypto_provider=provider, protocol=protocol)
+    program, state = plan.program, plan.state
+    tensors = [example(t.shape, dtype_of(t)) for t in state.tensors()]
+    twin = Plan.of_program(program, State(tensors, state.names, state.buffers), name=plan.name)
     with torch.no_grad():
-        twin.fix_precision_().share_(*made[:-1], **options)
+        twin.fix_precision_().share_(*holders, **options)
         examples = [example(s, i.dtype) for s, i in zip(shapes, program.inputs, strict=True)]
-        given = [_shared(x, made[:-1], options) for x in examples]
+        given = [_shared(x, holders, options) for x in examples]
         group.reset_costs()
         twin._ready().run(given, twin.state.tensors())
-    return ShareCost(
-        protocol, holders, group.online.rounds, sum(group.online.bytes_sent), group.offline.bytes
-    )
+    online = group.online
+    return ShareCost(protocol, len(holders), online.rounds, sum(online.bytes_sent), group.offline.bytes)
 
 
 def _shared(tensor: Any, holders: list[Any], options: dict[str, Any]) -> Any:

@@ -25,6 +25,7 @@ from syft.exceptions import ChainError, ValueNotHereError
 from syft.messaging.message import ForceObjectDeleteMessage, ObjectMessage
 from syft.mpc import ring
 from syft.mpc.group import Group
+from syft.mpc.network.programs import PROGRAMS
 from syft.mpc.protocols import beaver, derived, truncate
 from syft.mpc.protocols.registry import comparison
 from syft.mpc.randomness import Stream, new_seed
@@ -144,7 +145,7 @@ class AdditiveSharingTensor(SharedNode):
 
     def nodes(self, result: Any) -> Any:
         """Shares of tensors as nodes, tuples of them as tuples, None as None."""
-        if isinstance(result, tuple) and result and isinstance(result[0], torch.Tensor):
+        if isinstance(result, tuple) and result and isinstance(result[0], (torch.Tensor, PointerTensor)):
             return self.of(self.group.store(result))
         if isinstance(result, tuple) and all(part is None for part in result):
             return None
@@ -259,6 +260,9 @@ def _negate(party: Any, x: torch.Tensor) -> Any:
     """A program without rounds: the opposite of a secret."""
     return -x
     yield  # pragma: no cover  (makes this a party program)
+
+
+PROGRAMS |= {"sharing.add": _add, "sharing.zeros": _zeros, "sharing.negate": _negate}
 
 
 def share_integers(

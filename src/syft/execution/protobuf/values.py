@@ -73,14 +73,15 @@ def read_id(message: IdPB) -> int | str:
 def write_tensor(tensor: Any) -> TensorPB:
     if type(tensor) is Wrapper:
         raise UnserializableError(
-            "A tensor that is elsewhere, shared or of fixed precision was to become a Protocol Buffer, which holds plain "
-            "tensors. Bring it back first, e.g. with plan.get_() and plan.float_precision_(), or use syft.serde.serialize."
+            "A tensor that is elsewhere, shared or of fixed precision was to become a Protocol Buffer, which holds "
+            "plain tensors. Bring it back first, e.g. with plan.get_() and plan.float_precision_(), or use "
+            "syft.serde.serialize."
         )
     dtype = _DTYPE_NAMES.get(tensor.dtype)
     if dtype is None or tensor.layout is not torch.strided or tensor.device.type == "meta":
         raise UnserializableError(
-            f"A tensor of dtype {tensor.dtype}, layout {tensor.layout} and device {tensor.device} has no Protocol Buffer. "
-            "Convert it to a dense tensor of a plain dtype first."
+            f"A tensor of dtype {tensor.dtype}, layout {tensor.layout} and device {tensor.device} has no Protocol "
+            "Buffer. Convert it to a dense tensor of a plain dtype first."
         )
     memory, _ = dense_memory(tensor.detach().contiguous(), pins=False)
     return TensorPB(
@@ -110,7 +111,8 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 def read_dtype(name: str) -> torch.dtype:
-    return _looked_up(DTYPES, name, "dtype")
+    found: torch.dtype = _looked_up(DTYPES, name, "dtype")
+    return found
 
 
 # -- values ----------------------------------------------------------------------------------------

@@ -197,7 +197,7 @@ class RayEngine:
                 return None
             _LEASES.add(id(self))
             return id(self)
-        options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+        options: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}
         if self._address is not None:
             options["address"] = self._address
         else:
@@ -217,8 +217,8 @@ class RayEngine:
             self._ray.init(**options)
         if self._address is None and not self._ray.util.get_node_ip_address().startswith("127."):
             logger.warning(
-                "Ray was imported before RayEngine was made, and listens on all interfaces of this machine. It asks for a "
-                "token; to have it on the loopback interface only, make the engine first, or set %s=0.",
+                "Ray was imported before RayEngine was made, and listens on all interfaces of this machine. It asks for "
+                "a token; to have it on the loopback interface only, make the engine first, or set %s=0.",
                 *_LOOPBACK,
             )
         _LEASES.add(id(self))

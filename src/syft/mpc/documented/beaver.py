@@ -9,6 +9,7 @@ from syft.mpc.correlations import Tensors, Triple
 from syft.mpc.documented import arguments
 from syft.mpc.group import Group
 from syft.mpc.kernels import Bilinear
+from syft.mpc.network.programs import PROGRAMS
 from syft.mpc.party import Party, Program
 from syft.mpc.sharing import AdditiveSharingTensor
 
@@ -64,6 +65,9 @@ def _take(party: Party, kind: Triple) -> Program[Tensors]:
     """A program without rounds: this holder's part of a fresh triple."""
     return party.take(kind)
     yield  # pragma: no cover - makes this a generator function
+
+
+PROGRAMS["documented.take"] = _take
 
 
 def request_triple(

@@ -20,6 +20,7 @@ from syft.mpc.documented.arguments import Secret, check_same_precision, integers
 from syft.mpc.documented.odd_shares import OddSharingTensor
 from syft.mpc.drivers import Shares
 from syft.mpc.methods import secret_of
+from syft.mpc.network.programs import PROGRAMS
 from syft.mpc.party import Party, Program, with_provider
 from syft.mpc.protocols import securenn as programs
 from syft.mpc.protocols.registry import comparison
@@ -190,6 +191,9 @@ def _flat_maxpool(party: Party, x: torch.Tensor) -> Program[tuple[torch.Tensor, 
 def _flat_maxpool_deriv(party: Party, x: torch.Tensor) -> Program[torch.Tensor]:
     hot = yield from programs.maxpool_deriv(party, x.reshape(-1))
     return hot.view(x.shape)
+
+
+PROGRAMS |= {"documented.maxpool": _flat_maxpool, "documented.maxpool_deriv": _flat_maxpool_deriv}
 
 
 def _some_operand(function: str, value: Any, instead: str) -> Secret:

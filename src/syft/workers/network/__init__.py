@@ -11,6 +11,7 @@ Modules, in the order they import each other:
     replies    what a client raises for a reply that is a failure
     keeper     the thread behind a link
     link       the client's end of a session
+    memory     giving it back to the system
     sessions   the server's end of a session
     server     accepting connections, serving them, ending what has vanished
     client_worker, server_worker   the workers a user makes

@@ -18,6 +18,7 @@ for all, so there it never has more on its way than fits between the two ends.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import deque
@@ -256,7 +257,8 @@ class Link:
                 self._send_frame(connection, sent)
                 return
             except OSError:
-                pass
+                with contextlib.suppress(OSError):
+                    self._take_what_is_here(connection)  # it may have said why
         self._reconnect(connection)  # which sends everything again that is not confirmed
 
     def _send_frame(self, connection: Connection, sent: Sent, more_flags: int = 0) -> None:

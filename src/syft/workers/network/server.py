@@ -25,7 +25,7 @@ from syft.exceptions import (
     SyftError,
 )
 from syft.transport import Connection, FrameLimits, Listener
-from syft.workers.network import frames, handshake
+from syft.workers.network import frames, handshake, memory
 from syft.workers.network.frames import Head, Kind
 from syft.workers.network.sessions import ServerSession
 
@@ -38,6 +38,8 @@ Authenticate = Callable[[handshake.Hello, Connection], str | None]
 
 _CHUNK_BYTES = 32 << 20
 _FRAME_SLACK = 1 << 20
+_DISMISSAL_SECONDS = 5.0
+_MANY_OBJECTS = 1_000
 #: How long `stop` waits for what is running.
 _STOP_SECONDS = 10.0
 
@@ -228,18 +230,22 @@ class Server:
             except ProtocolError as error:
                 # What arrived whole and makes no sense makes none the next time either: the client is told.
                 self._refuse(connection, error)
+                self._hear_out(connection)
                 raise
 
     def _next_frame(self, connection: Connection) -> Any:
         """The next frame; None if three heartbeats pass in which nothing comes, not even a part of one."""
-        progress = -1
-        while True:
+        silent, progress = 0, connection.progress
+        while silent < 6:
             try:
-                return connection.receive(timeout=3 * self.settings.heartbeat)
+                return connection.receive(timeout=self.settings.heartbeat / 2)
             except TimeoutError:
-                if connection.progress in (0, progress):
-                    return None
-                progress = connection.progress
+                silent += 1
+                if connection.progress != progress:
+                    # It comes, slowly: the client, who waits for an answer, has to know.
+                    silent, progress = 0, connection.progress
+                    self._send(connection, Head(Kind.HEARTBEAT), [])
+        return None
 
     def _execute(
         self, connection: Connection, session: ServerSession, head: Head, payload: memoryview
@@ -267,6 +273,13 @@ class Server:
     def _refuse(self, connection: Connection, error: Exception) -> None:
         refusal = handshake.Refusal(type(error).__name__, str(error))
         self._try_send(connection, Head(Kind.REFUSAL), [handshake.encode(refusal)])
+
+    def _hear_out(self, connection: Connection) -> None:
+        """Read what somebody still sends who was refused, or they would not read why."""
+        until = time.monotonic() + _DISMISSAL_SECONDS
+        with contextlib.suppress(OSError):
+            while (left := until - time.monotonic()) > 0:
+                connection.receive(timeout=left)
 
     # -- greetings ---------------------------------------------------------------------------------
 
@@ -410,6 +423,8 @@ class Server:
         if session.ended and not session.holds_something:
             return
         freed = session.end(self._keeps)
+        if freed >= _MANY_OBJECTS:
+            memory.give_back()
         logger.info(
             "%s: the session of %s %s; %d objects were freed", self.worker.id, session.user, why, freed
         )
