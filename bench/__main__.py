@@ -15,6 +15,8 @@ from bench import (  # noqa: F401  (they register themselves)
     chain,
     dp,
     fedavg,
+    fedavg_flower,
+    fedavg_many,
     federated,
     plain_torch,
     plan,

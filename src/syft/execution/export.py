@@ -33,6 +33,9 @@ _AS_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "__setitem__": operator.setitem,
 }
 
+#: A trace of TorchScript keeps what these return as a constant, into which no operation may write.
+_CONSTANTS_OF_TRACES = frozenset({"torch.tensor", "torch.as_tensor", "torch.asarray", "torch.scalar_tensor"})
+
 
 def fx_of(program: Program, state: State, name: str) -> fx.GraphModule:
     """A program as a module with the tensors of the state themselves: training it trains them."""
@@ -129,6 +132,8 @@ class _Exporter:
             node = self.graph.call_function(_AS_FUNCTIONS.get(name, command.function), args, kwargs)
         if command.leaves_memory_uninitialised:  # as a replay does: it may have held somebody else's data
             node = self.graph.call_method("zero_", (node,))
+        if self.flat and name in _CONSTANTS_OF_TRACES:
+            node = self.graph.call_method("clone", (node,))
         return node
 
     def _assign(self, results: Any, node: fx.Node) -> None:

@@ -1,0 +1,218 @@
+"""`NetworkDriver`: the client's side of programs among workers on a network.
+
+It sends one command per party and goes on: the metadata of the results is known from the program's outline. No share,
+mask, opening or seed comes here. Imported by `group`; may import `outline`, `messages`, `programs`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from syft.core.ids import ID_PROVIDER
+from syft.core.session import session
+from syft.core.shapes import contiguous_spec
+from syft.messaging.message import ObjectMessage, Ref
+from syft.mpc.correlations import Correlation
+from syft.mpc.drivers import Cost, Shares
+from syft.mpc.network import messages
+from syft.mpc.network.outline import Made, Outline, Secret, outline_of
+from syft.mpc.network.programs import name_of
+from syft.mpc.party import Program
+from syft.mpc.provider import ProviderCost
+from syft.tensors.pointer import new_pointer
+from syft.tensors.transfer import spec_when_sent
+
+#: Every holder gets the commands of this process in one order, whichever threads and groups they come from: two runs
+#: that met in another order at another holder would wait for each other.
+_ISSUING = threading.RLock()
+
+
+class RemoteProvider:
+    """What `Group` asks of a provider, asked of one on a network."""
+
+    def __init__(self, driver: NetworkDriver) -> None:
+        self._driver = driver
+
+    @property
+    def cost(self) -> ProviderCost:
+        """What the provider has made, sent and spent."""
+        return ProviderCost(*self._driver.ask_costs()[-1][3:])
+
+    def provide(self, *kinds: Correlation, count: int = 1) -> None:
+        """Let the provider deal ahead of time; the holders keep what they get until a program takes it."""
+        self._driver.provide([kind for kind in kinds for _ in range(count)])
+
+
+class NetworkDriver:
+    """Runs programs among proxies of workers, the provider last among `members`."""
+
+    def __init__(self, holders: Sequence[Any], provider: Any) -> None:
+        self.holders = tuple(holders)
+        self.members = (*self.holders, provider)
+        self.provider = RemoteProvider(self)
+        self._group: Any = None
+        self._sessions: tuple[Any, ...] = ()
+        self._run = 0
+        self._ahead: dict[Correlation, deque[tuple[int, int]]] = defaultdict(deque)
+
+    # -- the group -------------------------------------------------------------------------------------
+
+    def _joined(self) -> Any:
+        """The id of the group; the members are brought together first if they are not."""
+        sessions = tuple(member._link.connect().session for member in self.members)
+        if self._group is None or sessions != self._sessions:
+            names = tuple(member.id for member in self.members)
+            patience = min(max(member._link.patience for member in self.members), 600.0)
+            group = ID_PROVIDER.pop()
+            self._ask_all(lambda rank: messages.JoinGroup(group, names, rank, max(patience, 0.1)))
+            self._ask_all(lambda _rank: messages.MeetPeers(group))
+            self._ask_all(lambda _rank: messages.ExchangeSeeds(group))
+            self._group, self._sessions, self._run = group, sessions, 0
+            self._ahead.clear()
+        return self._group
+
+    def _ask_all(self, message: Callable[[int], Any]) -> list[Any]:
+        me = session.require_local_worker()
+        return [me.send_msg(message(rank), member) for rank, member in enumerate(self.members)]
+
+    # -- costs -----------------------------------------------------------------------------------------
+
+    def ask_costs(self, reset: bool = False) -> list[Any]:
+        """What each member has counted; waits until everything so far is done."""
+        with _ISSUING:
+            if self._group is None and not reset:
+                return [(0, 0, 0.0, 0, 0, 0, 0.0)] * len(self.members)
+            group = self._joined()
+            return self._ask_all(lambda _rank: messages.GroupCosts(group, reset))
+
+    @property
+    def cost(self) -> Cost:
+        """Rounds, bytes and seconds of all programs so far, as the parties counted them."""
+        found = self.ask_costs()
+        return Cost(
+            max(one[0] for one in found), [one[1] for one in found], max(one[2] for one in found[:-1])
+        )
+
+    def reset(self) -> None:
+        self.ask_costs(reset=True)
+
+    # -- programs --------------------------------------------------------------------------------------
+
+    def run(self, protocol: Callable[..., Program[Any]], *args: Any, **kwargs: Any) -> Any:
+        """Run a program at every holder; gives `Shares` of pointers, in the structure of its result."""
+        name, fixed = name_of(protocol)
+        kwargs = {**fixed, **kwargs}
+        with _ISSUING:
+            group = self._joined()
+            given = [self._sent(value) for value in args]
+            named = {key: self._sent(value) for key, value in kwargs.items()}
+            outline = outline_of(
+                name,
+                len(self.holders),
+                tuple(_stand_in(value) for value in given),
+                tuple((key, _stand_in(value)) for key, value in named.items()),
+            )
+            self._run += 1
+            ahead = self._provision(group, outline)
+            made: list[Made] = []
+            _flatten(outline.results, made)
+            ids = [[ID_PROVIDER.pop() for _ in made] for _ in self.holders]
+            for rank, member in enumerate(self.members):
+                if rank < len(self.holders) or outline.needs_provider:
+                    returned = tuple(ids[rank]) if rank < len(self.holders) else ()
+                    command = messages.RunProgram(
+                        group,
+                        self._run,
+                        name,
+                        tuple(_part(value, rank) for value in given),
+                        {key: _part(value, rank) for key, value in named.items()},
+                        returned,
+                        ahead,
+                    )
+                    self._send(command, member)
+        pointers = [
+            Shares(
+                new_pointer(holder, ids[rank][position], contiguous_spec(one.shape, one.dtype))
+                for rank, holder in enumerate(self.holders)
+            )
+            for position, one in enumerate(made)
+        ]
+        return _structured(outline.results, iter(pointers), len(self.holders))
+
+    def provide(self, kinds: list[Correlation]) -> None:
+        """Deal these now, for programs to come."""
+        if not kinds:
+            return
+        with _ISSUING:
+            group = self._joined()
+            self._run += 1
+            self._send(messages.DealCorrelations(group, self._run, tuple(kinds)), self.members[-1])
+            for holder in self.holders:
+                self._send(messages.TakeAhead(group, self._run, tuple(kinds)), holder)
+            for position, kind in enumerate(kinds):
+                self._ahead[kind].append((self._run, position))
+
+    def _provision(self, group: Any, outline: Outline) -> tuple[tuple[int, int] | None, ...]:
+        """Let the provider deal what was not dealt ahead of time; says what was."""
+        ahead = [self._ahead[kind].popleft() if self._ahead.get(kind) else None for kind in outline.kinds]
+        missing = tuple(kind for kind, tag in zip(outline.kinds, ahead, strict=True) if tag is None)
+        if missing:
+            self._send(messages.DealCorrelations(group, self._run, missing), self.members[-1])
+        return tuple(ahead) if len(missing) < len(ahead) else ()
+
+    def _send(self, message: Any, member: Any) -> None:
+        session.require_local_worker().send_msg(message, member)
+        member.flush()  # the others wait for it
+
+    def _sent(self, value: Any) -> Any:
+        """An argument with its shares as pointers: those of a node, or made of values by sending them."""
+        pointers = getattr(value, "pointers", None)
+        if pointers is not None:
+            return Shares(pointers)
+        if not isinstance(value, Shares):
+            return value
+        me, sent = session.require_local_worker(), []
+        for holder, part in zip(self.holders, value, strict=True):
+            new_id = ID_PROVIDER.pop()
+            me.send_msg(ObjectMessage(part, new_id), holder)
+            sent.append(new_pointer(holder, new_id, spec_when_sent(part)))
+        return Shares(sent)
+
+
+def _stand_in(value: Any) -> Any:
+    """An argument as the outline takes it: hashable, and without values."""
+    if isinstance(value, Shares):
+        return Secret(tuple(value[0].spec.shape), value[0].spec.dtype)
+    if isinstance(value, torch.Tensor):
+        return Secret(tuple(value.shape), value.dtype)
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _part(value: Any, rank: int) -> Any:
+    """An argument as one member is told it."""
+    if not isinstance(value, Shares):
+        return value
+    if rank < len(value):
+        return Ref(value[rank].id_at_location)
+    return messages.Shape(tuple(value[0].spec.shape), value[0].spec.dtype)
+
+
+def _flatten(results: Any, into: list[Made]) -> None:
+    if isinstance(results, Made):
+        into.append(results)
+    elif isinstance(results, tuple):
+        for part in results:
+            _flatten(part, into)
+
+
+def _structured(results: Any, pointers: Any, holders: int) -> Any:
+    if isinstance(results, Made):
+        return next(pointers)
+    if results is None:
+        return Shares((None,) * holders)
+    return tuple(_structured(part, pointers, holders) for part in results)

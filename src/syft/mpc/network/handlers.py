@@ -1,0 +1,266 @@
+"""What a worker does with the messages of `syft.mpc.network.messages`; adds itself to the table of handlers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from syft.exceptions import ObjectNotFoundError, ProtocolError, RemoteError, SyftError, WorkerNotFoundException
+from syft.messaging.message import Ref
+from syft.mpc.network import execution, messages
+from syft.mpc.network.membership import Membership, channel_of, tickets_of
+from syft.mpc.network.programs import OPENING, program_named
+from syft.workers import executor, handlers
+from syft.workers.caller import user_of
+from syft.workers.network import turn
+from syft.workers.permissions import Allowed
+from syft.workers.restricted import Failure, refuse_overwriting
+
+_LONGEST_PATIENCE = 600.0
+_MOST_MEMBERS = 256
+
+
+# -- a group comes together --------------------------------------------------------------------------------
+
+
+def join(worker: Any, message: messages.JoinGroup) -> None:
+    members, rank = message.members, message.rank
+    if not 3 <= len(members) <= _MOST_MEMBERS or len(set(members)) != len(members):
+        raise ProtocolError(f"A group has two holders or more and a provider, all different, not {len(members)}.")
+    if not 0 <= rank < len(members) or members[rank] != worker.id:
+        raise ProtocolError(f"Worker {worker.id!r} was asked to join as somebody else.")
+    if not 0 < message.patience <= _LONGEST_PATIENCE:
+        raise ProtocolError(f"A patience is above 0 and up to {_LONGEST_PATIENCE:g} s, not {message.patience}.")
+    if message.return_id in worker._stored:
+        raise ProtocolError("The id of a new group is that of an object which is here.")
+    executor.check_compute(worker, ())
+    peers = {number: _peer(worker, name) for number, name in enumerate(members) if number != rank}
+    membership = Membership(members, rank, peers, user_of(message), message.patience)
+    worker.restrict(message.return_id, worker.policy.on_arrival(None, user_of(message)))
+    worker.set_obj(message.return_id, membership)
+    tickets_of(worker).update({channel.expected: channel for channel in membership.channels.values()})
+
+
+def _peer(worker: Any, name: Any) -> Any:
+    """Our own link to another member."""
+    found = worker._known_workers.get(name)
+    if found is None or getattr(found, "is_in_process", True):
+        raise WorkerNotFoundException(
+            f"Worker {worker.id!r} has no connection of its own to worker {name!r}, and parties of a program talk "
+            f"directly. Its owner introduces them: server.add_worker(sy.connect(address)), or `syft worker --peer "
+            f"{name}=ADDRESS`."
+        )
+    return found
+
+
+def meet(worker: Any, message: messages.MeetPeers) -> None:
+    membership = _ours(worker, message.group, message)
+    for channel in membership.channels.values():
+        channel.peer._recv_msg(messages.Ticket(message.group, membership.rank, channel.expected))
+
+
+def take_ticket(worker: Any, message: messages.Ticket) -> None:
+    """From whomever: what we send under it goes over our own link. NOTE [Tickets] in `syft.mpc.network`"""
+    membership = _membership(worker, message.group)
+    channel = membership.channels.get(message.rank)
+    if channel is None or channel.shown is not None:
+        raise ProtocolError(f"Member {message.rank} has given its ticket, or there is no such member.")
+    channel.shown = message.ticket
+
+
+def send_seeds(worker: Any, message: messages.ExchangeSeeds) -> None:
+    membership = _ours(worker, message.group, message)
+    if any(rank in membership.pairwise for rank in range(membership.rank)):
+        raise ProtocolError("The seeds of this group were sent before.")
+    for rank in range(membership.rank):
+        channel = membership.channels[rank]
+        channel.peer._recv_msg(messages.Seeds(channel.ticket, *membership.new_seeds(rank)))
+
+
+def take_seeds(worker: Any, message: messages.Seeds) -> None:
+    channel = channel_of(worker, message.ticket)
+    channel.membership.take_seeds(channel.rank, message.pairwise, message.dealing)
+
+
+def _membership(worker: Any, group: Any) -> Membership:
+    found = worker._stored.get(group)
+    if type(found) is not Membership:
+        raise ObjectNotFoundError(group, worker)
+    return found
+
+
+def _ours(worker: Any, group: Any, message: Any) -> Membership:
+    """The membership of a group, for the user who made it."""
+    membership = _membership(worker, group)
+    if membership.user != user_of(message):
+        raise ObjectNotFoundError(group, worker)  # as if there were none
+    return membership
+
+
+# -- runs ----------------------------------------------------------------------------------------------------
+
+
+def run(worker: Any, message: messages.RunProgram) -> None:
+    """Run a program on shares. NOTE [One run] in `syft.mpc.network`"""
+    membership = _ours(worker, message.group, message)
+    membership.begin(message.run)
+    permitted = True
+
+    def work() -> tuple[list[torch.Tensor], Allowed]:
+        nonlocal permitted
+        program = program_named(message.program)
+        refuse_overwriting(worker, message.return_ids, user_of(message))
+        allowed = _allowed(worker, message)
+        permitted = worker.policy.may_get(user_of(message), allowed)
+        args = [_argument(worker, value, permitted) for value in message.args]
+        kwargs = {name: _argument(worker, value, permitted) for name, value in message.kwargs.items()}
+        given = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
+        with turn.given_away(), torch.no_grad():
+            result = execution.run_program(membership, program, args, kwargs, message.ahead)
+            return [] if membership.is_provider else _kept(result, given), allowed
+
+    try:
+        results, allowed = _told(membership, message.run, work, lambda: permitted)
+    finally:
+        membership.end()
+    if len(results) != len(message.return_ids):
+        raise ProtocolError(
+            f"{message.program} gave {len(results)} tensors, and {len(message.return_ids)} ids were sent for them."
+        )
+    for obj_id, value in zip(message.return_ids, results, strict=True):
+        worker.restrict(obj_id, allowed)
+        worker.set_obj(obj_id, value)
+
+
+def _allowed(worker: Any, message: messages.RunProgram) -> Allowed:
+    """Who may have the results: those who may have all shares that go in."""
+    ids = executor.referenced_ids((message.args, message.kwargs))
+    allowed = executor.allowed_on_all(worker, ids)
+    if message.program in OPENING:
+        for obj_id in ids:
+            worker.policy.check_get(
+                user_of(message), obj_id, worker.allowed_users(obj_id), message.program, "open"
+            )
+    return allowed
+
+
+def _argument(worker: Any, value: Any, permitted: bool) -> Any:
+    if isinstance(value, messages.Shape):
+        return torch.empty(value.shape, dtype=value.dtype, device="meta")
+    if not isinstance(value, Ref):
+        return value
+    found = worker.get_obj(value.id)
+    if type(found) is Failure and permitted:
+        found.tell()
+    if type(found) is not torch.Tensor or found.dtype not in (torch.int64, torch.uint8):
+        raise TypeError(f"The object {value.id!r} is no share: programs run on tensors of integers.")
+    return found
+
+
+def _kept(result: Any, given: list[torch.Tensor]) -> list[torch.Tensor]:
+    """The tensors of a result, in memory of their own."""
+    if result is None:
+        return []
+    if isinstance(result, (tuple, list)):
+        return [tensor for part in result for tensor in _kept(part, given)]
+    storages = {tensor.untyped_storage().data_ptr() for tensor in given}
+    if not result.is_contiguous():
+        return [result.contiguous()]
+    return [result.clone() if result.untyped_storage().data_ptr() in storages else result]
+
+
+def _told(membership: Membership, run: int, work: Callable[[], Any], is_permitted: Callable[[], bool]) -> Any:
+    """What `work` gives; if it fails, the peers hear of it. What may quote data is told to those who may have it."""
+    try:
+        return work()
+    except SyftError as error:
+        _tell(membership, run, f"{type(error).__name__}: {error}")
+        raise
+    except Exception as error:
+        _tell(membership, run, type(error).__name__)
+        if is_permitted():
+            raise
+        name = type(error).__name__
+    raise RemoteError(f"A program on shares failed on the worker with a {name}; the message is withheld.")
+
+
+def _tell(membership: Membership, run: int, reason: str) -> None:
+    with turn.given_away():
+        membership.tell_failure(run, reason)
+
+
+def deal(worker: Any, message: messages.DealCorrelations) -> None:
+    membership = _ours(worker, message.group, message)
+    if not membership.is_provider or message.run <= membership.last_dealt:
+        raise ProtocolError("Correlations for a run are dealt once, by the provider.")
+    membership.last_dealt = message.run
+    executor.check_compute(worker, ())
+
+    def work() -> None:
+        with turn.given_away():
+            execution.deal(membership, message.run, message.kinds)
+
+    _told(membership, message.run, work, lambda: True)
+
+
+def take_ahead(worker: Any, message: messages.TakeAhead) -> None:
+    membership = _ours(worker, message.group, message)
+    membership.begin(message.run)
+
+    def work() -> None:
+        with turn.given_away():
+            execution.take_ahead(membership, message.kinds)
+
+    try:
+        _told(membership, message.run, work, lambda: True)
+    finally:
+        membership.end()
+
+
+def costs(worker: Any, message: messages.GroupCosts) -> tuple[Any, ...]:
+    membership = _ours(worker, message.group, message)
+    deals = membership.deals
+    found = membership.rounds, membership.bytes_sent, membership.seconds
+    dealt = deals.correlations, deals.bytes, deals.messages, deals.seconds
+    if message.reset:
+        membership.reset_costs()
+    return *found, *dealt
+
+
+# -- what peers send ---------------------------------------------------------------------------------------
+
+
+def take_frame(worker: Any, message: messages.Frame | messages.Dealt) -> None:
+    channel = channel_of(worker, message.ticket)
+    if type(message) is messages.Dealt and channel.rank != channel.membership.holders:
+        raise ProtocolError("Correlations come from the provider.")
+    channel.membership.deliver(channel, message)
+
+
+def take_failure(worker: Any, message: messages.RunFailed) -> None:
+    channel = channel_of(worker, message.ticket)
+    channel.membership.note_failure(channel, message.run, message.reason)
+
+
+def are_you_there(worker: Any, message: messages.AreYouThere) -> int:
+    membership = channel_of(worker, message.ticket).membership
+    return max(membership.last_run, membership.last_dealt)
+
+
+handlers.HANDLERS |= {
+    messages.JoinGroup: join,
+    messages.MeetPeers: meet,
+    messages.Ticket: take_ticket,
+    messages.ExchangeSeeds: send_seeds,
+    messages.Seeds: take_seeds,
+    messages.RunProgram: run,
+    messages.DealCorrelations: deal,
+    messages.TakeAhead: take_ahead,
+    messages.GroupCosts: costs,
+    messages.Frame: take_frame,
+    messages.Dealt: take_frame,
+    messages.RunFailed: take_failure,
+    messages.AreYouThere: are_you_there,
+}

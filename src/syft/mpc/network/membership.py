@@ -1,0 +1,266 @@
+"""`Membership`: one worker's place in a group, with what its peers sent and the seeds it has in common with them.
+
+No program runs here. May import `messages`; knows links only as workers that take messages.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import threading
+import time
+import weakref
+from collections import deque
+from typing import Any
+
+from syft.exceptions import ProtocolError, SyftError
+from syft.mpc.correlations import Correlation, Tensors
+from syft.mpc.network.messages import AreYouThere, Dealt, Frame, PeerFailedError, RunFailed
+from syft.mpc.provider import ProviderCost
+from syft.mpc.randomness import SEED_BYTES, new_seed
+from syft.workers.network import turn
+
+TICKET_BYTES = 16
+#: What may lie here for runs that have not begun: see `Membership.deliver`.
+_AHEAD_BYTES = 256 << 20
+_AHEAD_FRAMES = 4_096
+#: A peer that lives and was not asked to run gets so many times the patience.
+_LENIENCE = 10
+#: Where a worker keeps its tickets, among what upper rooms attach to it.
+_ATTACHED = "tickets of secret sharing"
+
+
+class Channel:
+    """The way to one peer and back: our link to it, the ticket it gave us, the ticket we gave it."""
+
+    __slots__ = ("__weakref__", "_membership", "expected", "peer", "rank", "shown")
+
+    def __init__(self, membership: Membership, rank: int, peer: Any) -> None:
+        self._membership = weakref.ref(membership)
+        self.rank, self.peer = rank, peer
+        self.expected = secrets.token_bytes(TICKET_BYTES)
+        self.shown: bytes | None = None
+
+    @property
+    def membership(self) -> Membership:
+        found = self._membership()
+        if found is None:
+            raise ProtocolError("The group of this ticket has ended.")
+        return found
+
+    @property
+    def ticket(self) -> bytes:
+        if self.shown is None:
+            raise ProtocolError(f"Worker {self.peer.id!r} has not given its ticket: the group is not complete.")
+        return self.shown
+
+    def send(self, message: Any) -> None:
+        """Over our own link, at once. !! NetworkError"""
+        self.peer._recv_msg(message)
+        self.peer.flush()
+
+
+def tickets_of(worker: Any) -> weakref.WeakValueDictionary[bytes, Channel]:
+    """Every ticket that a worker has given out."""
+    found: weakref.WeakValueDictionary[bytes, Channel] = worker._attached.setdefault(
+        _ATTACHED, weakref.WeakValueDictionary()
+    )
+    return found
+
+
+def channel_of(worker: Any, ticket: bytes) -> Channel:
+    """The peer that shows a ticket. !! ProtocolError if nobody was given it"""
+    found = tickets_of(worker).get(ticket)
+    if found is None:
+        raise ProtocolError(
+            f"Worker {worker.id!r} has given no such ticket: the group was ended, or the sender is not its member."
+        )
+    return found
+
+
+def seed_of_run(seed: bytes, run: int) -> bytes:
+    """What two members have in common for one run. NOTE [One run] in `syft.mpc.network`
+
+    A keyed BLAKE2b (RFC 7693, section 2.9) as a pseudo-random function of the number.
+    """
+    return hashlib.blake2b(run.to_bytes(8, "big"), key=seed, digest_size=SEED_BYTES).digest()
+
+
+class Membership:
+    """See the top of this file. It is kept in the worker's store; no attribute of it can be asked for."""
+
+    __slots__ = (
+        "__weakref__",
+        "_changed",
+        "_failures",
+        "_waiting",
+        "_waiting_bytes",
+        "ahead",
+        "bytes_sent",
+        "channels",
+        "dealing",
+        "deals",
+        "finished",
+        "last_dealt",
+        "last_run",
+        "members",
+        "pairwise",
+        "patience",
+        "rank",
+        "rounds",
+        "seconds",
+        "user",
+    )
+
+    def __init__(
+        self, members: tuple[Any, ...], rank: int, peers: dict[int, Any], user: Any, patience: float
+    ) -> None:
+        self.members, self.rank, self.user, self.patience = members, rank, user, patience
+        self.channels = {number: Channel(self, number, peer) for number, peer in peers.items()}
+        #: Seeds by rank; those of `dealing` are between the provider and each holder.
+        self.pairwise: dict[int, bytes] = {}
+        self.dealing: dict[int, bytes] = {}
+        self.ahead: dict[tuple[int, int], tuple[Correlation, Tensors]] = {}
+        self.last_run = self.last_dealt = self.finished = 0
+        self._changed = threading.Condition()
+        self._waiting: dict[tuple[int, int, type], deque[Any]] = {}
+        self._waiting_bytes = 0
+        self._failures: dict[int, str] = {}
+        self.deals = ProviderCost()
+        self.reset_costs()
+
+    @property
+    def holders(self) -> int:
+        return len(self.members) - 1
+
+    @property
+    def is_provider(self) -> bool:
+        return self.rank == self.holders
+
+    def reset_costs(self) -> None:
+        self.rounds = self.bytes_sent = 0
+        self.seconds = 0.0
+        self.deals = ProviderCost()
+
+    # -- seeds -----------------------------------------------------------------------------------------
+
+    def new_seeds(self, rank: int) -> tuple[bytes, bytes | None]:
+        """Seeds in common with a member before us: for the pairwise stream, and for dealing if we deal."""
+        self.pairwise[rank] = new_seed()
+        if self.is_provider:
+            self.dealing[rank] = new_seed()
+            self.deals.bytes += SEED_BYTES
+            self.deals.messages += 1
+        return self.pairwise[rank], self.dealing.get(rank)
+
+    def take_seeds(self, rank: int, pairwise: bytes, dealing: bytes | None) -> None:
+        """Seeds from a member after us. Once: a second seed would put a stream back to its beginning."""
+        is_provider = rank == self.holders
+        seeds = (pairwise, dealing) if is_provider else (pairwise,)
+        if rank in self.pairwise or rank < self.rank or any(len(s or b"") != SEED_BYTES for s in seeds):
+            raise ProtocolError(f"Member {rank} sent seeds that are not due, or no seeds.")
+        self.pairwise[rank] = pairwise
+        if dealing is not None and is_provider:
+            self.dealing[self.rank] = dealing
+
+    # -- runs ------------------------------------------------------------------------------------------
+
+    def begin(self, run: int) -> None:
+        """Take the next number. !! ProtocolError for one that was taken, or while another runs"""
+        with self._changed:
+            if run <= self.last_run or self.finished != self.last_run:
+                raise ProtocolError(
+                    f"Run {run} was asked for after run {self.last_run}: numbers go up, one run at a time."
+                )
+            self.last_run = run
+            self._changed.notify_all()
+
+    def end(self) -> None:
+        """Forget what came for the run and was not used."""
+        with self._changed:
+            self.finished = self.last_run
+            for key in [key for key in self._waiting if key[1] <= self.finished]:
+                self._waiting_bytes -= sum(map(_size, self._waiting.pop(key)))
+            self._failures = {run: why for run, why in self._failures.items() if run > self.finished}
+            self._changed.notify_all()
+
+    def tell_failure(self, run: int, reason: str) -> None:
+        """Tell the peers not to wait for us."""
+        for channel in self.channels.values():
+            try:
+                channel.send(RunFailed(channel.ticket, run, reason[:1000]))
+            except (OSError, SyftError):
+                pass  # it finds out by itself
+
+    # -- what peers send -------------------------------------------------------------------------------
+
+    def deliver(self, channel: Channel, message: Frame | Dealt) -> None:
+        """Put a message where the run finds it.
+
+        A provider may deal far ahead of us. What is for later runs waits outside, in its connection, when there is
+        much of it. What the run at hand needs is never kept waiting behind it: a provider sends in the order of runs.
+        """
+        if type(message) is Dealt and not self._has_room(message.run):
+            # NB: the turn is given away first, and taken back when the lock is free again.
+            with turn.given_away(), self._changed:
+                self._changed.wait_for(lambda: self._has_room(message.run), _LENIENCE * self.patience)
+        with self._changed:
+            if message.run <= self.finished:
+                return
+            queue = self._waiting.setdefault((channel.rank, message.run, type(message)), deque())
+            if len(queue) >= _AHEAD_FRAMES or not self._has_room(message.run):
+                self._failures[message.run] = f"{channel.peer.id!r} sent more than can be kept for run {message.run}"
+            else:
+                queue.append(message)
+                self._waiting_bytes += _size(message)
+            self._changed.notify_all()
+
+    def _has_room(self, run: int) -> bool:
+        return run <= self.last_run or self._waiting_bytes < _AHEAD_BYTES
+
+    def note_failure(self, channel: Channel, run: int, reason: str) -> None:
+        """A peer cannot finish a run."""
+        with self._changed:
+            if run > self.finished and len(self._failures) < _AHEAD_FRAMES:
+                self._failures[run] = f"worker {channel.peer.id!r} failed: {reason}"
+                self._changed.notify_all()
+
+    def receive(self, rank: int, kind: type) -> Any:
+        """The next frame, or correction, from a peer for the run at hand. !! PeerFailedError"""
+        run, began = self.last_run, time.monotonic()
+        key = rank, run, kind
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting.get(key) or run in self._failures, self.patience)
+                queue = self._waiting.get(key)
+                if queue:
+                    message = queue.popleft()
+                    self._waiting_bytes -= _size(message)
+                    self._changed.notify_all()
+                    return message
+                if run in self._failures:
+                    raise PeerFailedError(
+                        f"Worker {self.members[self.rank]!r} could not finish run {run} of a program on shares: "
+                        f"{self._failures[run]}."
+                    )
+            self._doubt(self.channels[rank], run, time.monotonic() - began)
+
+    def _doubt(self, channel: Channel, run: int, waited: float) -> None:
+        """Nothing came in time: is the peer there, and was it asked?"""
+        name = channel.peer.id
+        try:
+            last = channel.peer._recv_msg(AreYouThere(channel.ticket))
+        except (OSError, SyftError) as error:
+            raise PeerFailedError(
+                f"Worker {self.members[self.rank]!r} waited {waited:.1f} s for worker {name!r} in run {run} of a "
+                f"program on shares, and cannot reach it: {error} Start it, and share the values again."
+            ) from error
+        if not (type(last) is int and last >= run) and waited > _LENIENCE * self.patience:
+            raise PeerFailedError(
+                f"Worker {self.members[self.rank]!r} waited {waited:.1f} s for worker {name!r}, which is there and was "
+                f"not asked to take part in run {run}. The client may have gone in between; share the values again."
+            )
+
+
+def _size(message: Frame | Dealt) -> int:
+    return sum(tensor.nbytes for tensor in message.tensors)

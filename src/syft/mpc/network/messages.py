@@ -1,0 +1,200 @@
+"""What clients, holders and providers say to each other about programs on shares; one record each.
+
+    client -> member    JoinGroup, MeetPeers, ExchangeSeeds     once per group, waited for
+                        RunProgram, DealCorrelations            one command per party, not waited for
+                        GroupCosts                              waited for
+    member -> member    Ticket, Seeds, Frame, Dealt, RunFailed, AreYouThere
+
+A share among the arguments of a program is a `Ref`; the provider is told its shape (`Shape`) instead.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from syft import serde
+from syft.exceptions import NetworkError
+from syft.messaging.message import Id, Message
+from syft.mpc import correlations
+from syft.mpc.correlations import Correlation
+from syft.mpc.drivers import RoundMismatchError
+from syft.mpc.kernels import Bilinear
+from syft.mpc.protocols.fss import Key
+from syft.mpc.protocols.select import Pooling
+from syft.mpc.provider import CorrelationReusedError
+
+
+class PeerFailedError(NetworkError):
+    """Another party of a program failed, or cannot be reached: the program cannot be finished."""
+
+
+class Command(Message, frozen=True):
+    """Base of what is sent and not waited for."""
+
+    def is_asked(self) -> bool:
+        return False
+
+
+# -- from the client -------------------------------------------------------------------------------------
+
+
+class JoinGroup(Message, frozen=True):
+    """Be the member `rank` of these, the provider last. `patience`: seconds to wait for a peer before doubting."""
+
+    return_id: Id
+    members: tuple[Id, ...]
+    rank: int
+    patience: float
+
+
+class MeetPeers(Message, frozen=True):
+    """Give every other member its ticket; they have all joined."""
+
+    group: Id
+
+
+class ExchangeSeeds(Message, frozen=True):
+    """Send the members before you the seeds you have in common; all tickets are given."""
+
+    group: Id
+
+
+class RunProgram(Command, frozen=True):
+    """Run a program on what you hold; its results are kept under `return_ids`, in their order.
+
+    `ahead` names what was taken ahead of time, (run, position), for the correlations that the program takes, in their
+    order; None where it takes a new one. Empty: all are new.
+    """
+
+    group: Id
+    run: int
+    program: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    return_ids: tuple[Id, ...]
+    ahead: tuple[tuple[int, int] | None, ...] = ()
+
+
+class DealCorrelations(Command, frozen=True):
+    """Provider: make these for a run, in this order, and send the holders what they need."""
+
+    group: Id
+    run: int
+    kinds: tuple[Any, ...]
+
+
+class TakeAhead(Command, frozen=True):
+    """Holder: take these now, and keep them for programs that name them (`RunProgram.ahead`)."""
+
+    group: Id
+    run: int
+    kinds: tuple[Any, ...]
+
+
+class GroupCosts(Message, frozen=True):
+    """What have you spent on this group? `reset` sets the counters back."""
+
+    group: Id
+    reset: bool = False
+
+
+class Shape(Message, frozen=True):
+    """Stands for a share where there is none: at the provider."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+
+# -- between members -------------------------------------------------------------------------------------
+
+
+class Ticket(Message, frozen=True):
+    """What you send me as member `rank` of a group bears this. See NOTE [Tickets] in `syft.mpc.network`."""
+
+    group: Id
+    rank: int
+    ticket: bytes
+
+
+class Seeds(Message, frozen=True):
+    """The seed of our pairwise stream, and of the stream of correlations if I am the provider."""
+
+    ticket: bytes
+    pairwise: bytes
+    dealing: bytes | None = None
+
+
+class Frame(Command, frozen=True):
+    """My part of a round."""
+
+    ticket: bytes
+    run: int
+    tensors: tuple[torch.Tensor, ...]
+
+
+class Dealt(Command, frozen=True):
+    """What you need of a correlation besides your stream."""
+
+    ticket: bytes
+    run: int
+    kind: Any
+    tensors: tuple[torch.Tensor, ...]
+
+
+class RunFailed(Command, frozen=True):
+    """I cannot finish a run: do not wait for me."""
+
+    ticket: bytes
+    run: int
+    reason: str
+
+
+class AreYouThere(Message, frozen=True):
+    """The reply is the last run that you began."""
+
+    ticket: bytes
+
+
+#: The kinds of correlations that may be asked for. Kept masks are not among them: a client must not name handles.
+KINDS: tuple[type[Correlation], ...] = (
+    correlations.Triple,
+    correlations.Square,
+    correlations.And,
+    correlations.Truncation,
+    correlations.OneHot,
+    correlations.Bits,
+    correlations.Prefix,
+    correlations.MaskedWord,
+    correlations.Comparison,
+    Key,
+)
+
+for _record in (
+    *(JoinGroup, MeetPeers, ExchangeSeeds, RunProgram, DealCorrelations, TakeAhead, GroupCosts, Shape),
+    *(Ticket, Seeds, RunFailed, AreYouThere),
+    *(Bilinear, Pooling, *KINDS),
+):
+    serde.register_record(_record, f"mpc.{_record.__name__}")
+
+# Masked values and corrections are random: compressing them is in vain.
+serde.register(
+    Frame,
+    "mpc.Frame",
+    lambda _me, f: (f.ticket, f.run, f.tensors),
+    lambda _me, parts: Frame(*parts),
+    fields=tuple[bytes, int, tuple[torch.Tensor, ...]],
+    incompressible=True,
+)
+serde.register(
+    Dealt,
+    "mpc.Dealt",
+    lambda _me, d: (d.ticket, d.run, d.kind, d.tensors),
+    lambda _me, parts: Dealt(*parts),
+    fields=tuple[bytes, int, Any, tuple[torch.Tensor, ...]],
+    incompressible=True,
+)
+
+for _error in (PeerFailedError, RoundMismatchError, CorrelationReusedError):
+    serde.register_exception(_error)
