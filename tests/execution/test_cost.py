@@ -88,7 +88,9 @@ def test_no_data_is_touched(mlp: Any) -> None:
 def test_the_table_is_for_people(mlp: Any) -> None:
     text = str(mlp.cost((1000, 12), protocol="tree"))
     assert text.splitlines()[0] == "Mlp for (1000, 12)"
-    assert "flops, forward  240,000" in text and "48 kB" in text and "rounds" in text and "(2 holders)" in text
+    assert (
+        "flops, forward  240,000" in text and "48 kB" in text and "rounds" in text and "(2 holders)" in text
+    )
 
 
 def test_wrong_shapes_are_refused(mlp: Any) -> None:
@@ -116,7 +118,9 @@ def test_a_result_whose_shape_depends_on_data_has_no_cost() -> None:
 # -- on shares ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("protocol", "holders"), [("tree", 2), ("tree", 3), ("tree2", 2), ("fss", 2), ("snn", 2)])
+@pytest.mark.parametrize(
+    ("protocol", "holders"), [("tree", 2), ("tree", 3), ("tree2", 2), ("fss", 2), ("snn", 2)]
+)
 def test_the_cost_on_shares_is_what_a_run_on_shares_costs(
     mlp: Any, protocol: str, holders: int, make_worker: Any
 ) -> None:
@@ -170,6 +174,15 @@ def test_protocols_that_there_are_not_are_refused(mlp: Any, monkeypatch: pytest.
     monkeypatch.delitem(SHARE_METERS, "additive")
     with pytest.raises(PlanError, match="nobody here can share"):
         mlp.cost((5, 12), protocol="tree")
+
+
+def test_the_cost_of_a_training_plan_is_that_of_its_forward_pass(mlp: Any) -> None:
+    model = models.Mlp()
+    optimizer = torch.optim.Adam(model.parameters())
+    plan = sy.Plan.training(model, nn.functional.mse_loss, optimizer, args_shape=[(-1, 12), (-1, 3)])
+    cost = plan.cost((7, 12), (7, 3))
+    assert cost.flops == mlp.cost((7, 12)).flops and cost.outputs == 4
+    assert cost.state > 2 * mlp.cost().state  # Adam keeps two tensors for each
 
 
 def test_a_plan_without_arguments_has_a_cost() -> None:

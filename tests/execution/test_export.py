@@ -55,7 +55,9 @@ def test_an_export_gives_what_the_model_gives_for_any_batch(way: str, name: str,
 
 def test_the_kinds_are_torchs() -> None:
     plan = sy.func2plan(args_shape=[(-1, 12)])(models.Mlp())
-    assert isinstance(plan.to_fx(), fx.GraphModule) and isinstance(plan.to_torchscript(), torch.jit.ScriptModule)
+    assert isinstance(plan.to_fx(), fx.GraphModule) and isinstance(
+        plan.to_torchscript(), torch.jit.ScriptModule
+    )
     assert "linear" in plan.to_fx().code
 
 
@@ -193,7 +195,7 @@ def test_state_that_is_not_here_is_refused(workers: Any) -> None:
     plan = sy.func2plan(args_shape=[(-1, 12)])(models.Mlp())
     plan.fix_precision_().share_(workers.alice, workers.bob, crypto_provider=workers.charlie)
     for way in WAYS.values():
-        with pytest.raises(PlanError, match="'first.weight' of its state"):
+        with pytest.raises(PlanError, match=r"'first\.weight' of its state"):
             way(plan)
     with pytest.raises(PlanError, match="not built"):
         sy.func2plan()(lambda x: x).to_fx()
@@ -218,10 +220,12 @@ def test_a_plan_that_returns_no_tensor_has_no_torchscript() -> None:
         plan.to_torchscript()
 
 
-EVIL = "x\n    raise SystemExit\n#'\"\"\"); raise SystemExit #"
+EVIL = 'x\n    raise SystemExit\n#\'"""); raise SystemExit #'
 
 
-@pytest.mark.parametrize("text", [EVIL, "", "0", "0.1", "a..b", "class", "training", "forward", "a.b", "a b", "_modules"])
+@pytest.mark.parametrize(
+    "text", [EVIL, "", "0", "0.1", "a..b", "class", "training", "forward", "a.b", "a b", "_modules"]
+)
 def test_names_of_strangers_never_become_code(text: str) -> None:
     program = Program(
         (Slot(0),),
@@ -237,6 +241,8 @@ def test_names_of_strangers_never_become_code(text: str) -> None:
     found = module(torch.ones(2))
     assert torch.equal(found[EVIL], torch.full((2,), 112.0)) and found["text"] == EVIL
     assert len(list(module.parameters())) == 3
-    keyed = replace(program, operations=(Operation("add", (Slot(0), 1), {EVIL: 1}, Slot(4)),), outputs=Slot(4))
+    keyed = replace(
+        program, operations=(Operation("add", (Slot(0), 1), {EVIL: 1}, Slot(4)),), outputs=Slot(4)
+    )
     with pytest.raises(InvalidProgramError):
         fx_of(keyed, state, text)

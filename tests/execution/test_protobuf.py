@@ -117,11 +117,14 @@ def test_every_value_of_an_operation_comes_back(value: Any) -> None:
         torch.randn(3, 4), torch.randn(4, 3).t(), torch.randn(2, 0), torch.tensor(7), torch.tensor([True, False]),
         torch.randn(3, dtype=torch.complex64), torch.randn(3).bfloat16(), torch.arange(9)[::2],
         nn.Parameter(torch.randn(2), requires_grad=False), torch.randn(2, requires_grad=True),
-        torch.randn(3, dtype=torch.complex64).conj(), torch.randn(2, 3, 4, 5).contiguous(memory_format=torch.channels_last),
+        torch.randn(3, dtype=torch.complex64).conj(),
+        torch.randn(2, 3, 4, 5).contiguous(memory_format=torch.channels_last),
     ],
 )  # fmt: skip
 def test_tensors_of_a_state_come_back(tensor: Any) -> None:
-    state = sy.State.unbufferize(None, sy.State.bufferize(None, sy.State([tensor, torch.ones(1)], ["w"], [1])))
+    state = sy.State.unbufferize(
+        None, sy.State.bufferize(None, sy.State([tensor, torch.ones(1)], ["w"], [1]))
+    )
     back = state.tensors()[0]
     assert torch.equal(back, tensor) and back.dtype == tensor.dtype
     assert type(back) is type(tensor) and back.requires_grad == tensor.requires_grad
@@ -188,7 +191,9 @@ def test_without_the_package_the_error_names_it(net: Any) -> None:
 # -- strangers ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", "os.system eval torch.load __reduce_ex__ apply_ data_ptr set_ backward".split())
+@pytest.mark.parametrize(
+    "name", "os.system eval torch.load __reduce_ex__ apply_ data_ptr set_ backward".split()
+)
 def test_a_function_that_is_none_of_torchs_is_refused_by_name(net: Any, name: str) -> None:
     message = sy.Plan.bufferize(None, net)
     message.program.operations[1].name = name
@@ -252,7 +257,9 @@ WRONG: dict[str, Any] = {
     "a buffer that is not there": lambda m: m.state.buffers.append(99),
     "a size by a strange operator": lambda m: setattr(m.program.operations[0].args[0].size, "op", "import"),
     "an argument twice": _twice,
-    "a key that is none": lambda m: m.program.operations[0].args[0].mapping.entries.add().key.tuple.SetInParent(),
+    "a key that is none": lambda m: (
+        m.program.operations[0].args[0].mapping.entries.add().key.tuple.SetInParent()
+    ),
     "an optimizer of no kind": lambda m: setattr(m.training, "optimizer", "__class__"),
     "too deep": _deep,
     "sizes too deep": _deep_size,
@@ -343,5 +350,6 @@ def test_the_generated_code_is_that_of_the_proto_file(tmp_path: Path) -> None:
         cwd=ROOT, check=True,
     )  # fmt: skip
     for kind in ("_pb2.py", "_pb2.pyi"):
-        assert (tmp_path / f"{where}{kind}").read_text() == (ROOT / f"src/{where}{kind}").read_text(), "run make proto"
-
+        assert (tmp_path / f"{where}{kind}").read_text() == (ROOT / f"src/{where}{kind}").read_text(), (
+            "run make proto"
+        )

@@ -12,7 +12,7 @@ from torch import nn
 
 import syft as sy
 from syft.exceptions import CannotRequestObjectAttribute, SyftError, WorkerNotFoundException
-from syft.execution.errors import PlanArgumentsError, PlanError, ProtocolError
+from syft.execution.errors import PlanArgumentsError, PlanError, PlanProtocolError
 from syft.execution.protobuf import from_bytes, plan_pb2, to_bytes
 from syft.messaging.message import CallObjectMessage
 from syft.serde import SerdeError
@@ -86,7 +86,11 @@ def test_gradients_flow_back_through_all_workers(parts: Parts, alice: Any, bob: 
 def test_a_tuple_becomes_arguments(alice: Any, bob: Any) -> None:
     split = sy.func2plan(args_shape=[(-1, 2)])(lambda x: (x[:, 0], x[:, 1]))
     add = sy.func2plan(args_shape=[(-1,), (-1,)])(lambda a, b: {"sum": a + b, "both": [a, b]})
-    result = sy.Protocol([("one", split), ("two", add)]).deploy(alice, bob).run(torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
+    result = (
+        sy.Protocol([("one", split), ("two", add)])
+        .deploy(alice, bob)
+        .run(torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
+    )
     assert result["sum"].get().tolist() == [3.0, 7.0] and result["both"][1].get().tolist() == [2.0, 4.0]
 
 
@@ -103,7 +107,13 @@ def test_nothing_stays_behind(parts: Parts, alice: Any, bob: Any) -> None:
 
 
 def test_what_is_no_pair_of_a_worker_and_a_plan_is_refused(parts: Parts, alice: Any) -> None:
-    for wrong in ([parts.embed], [(alice, parts.embed, 1)], [(alice, lambda x: x)], [(3, parts.embed)], [(None, parts.embed)]):
+    for wrong in (
+        [parts.embed],
+        [(alice, parts.embed, 1)],
+        [(alice, lambda x: x)],
+        [(3, parts.embed)],
+        [(None, parts.embed)],
+    ):
         with pytest.raises(TypeError, match="Protocol was given"):
             sy.Protocol(wrong)  # type: ignore[arg-type]
 
@@ -112,21 +122,21 @@ def test_a_protocol_is_deployed_once_and_with_as_many_workers_as_it_has_names(
     parts: Parts, alice: Any, bob: Any
 ) -> None:
     protocol = sy.Protocol([("one", parts.embed), ("two", parts.classify)])
-    with pytest.raises(ProtocolError, match=r"not deployed.*deploy\(one, two\)"):
+    with pytest.raises(PlanProtocolError, match=r"not deployed.*deploy\(one, two\)"):
         protocol.run(parts.x)
     for workers in ((), (alice,), (alice, bob, alice)):
-        with pytest.raises(ProtocolError, match="2 names that need one: 'one', 'two'"):
+        with pytest.raises(PlanProtocolError, match="2 names that need one: 'one', 'two'"):
             protocol.deploy(*workers)
     with pytest.raises(WorkerNotFoundException):
         protocol.deploy(alice, "nobody")
-    with pytest.raises(ProtocolError, match="no plans"):
+    with pytest.raises(PlanProtocolError, match="no plans"):
         sy.Protocol().deploy()
     unbuilt = sy.Protocol([(alice, parts.embed), (bob, sy.func2plan()(lambda x: x))])
-    with pytest.raises(ProtocolError, match="not built"):
+    with pytest.raises(PlanProtocolError, match="not built"):
         unbuilt.deploy()
     assert not alice._objects and not bob._objects  # nothing was sent for any of these
     protocol.deploy(alice, "bob")
-    with pytest.raises(ProtocolError, match="deployed already, at 'alice' -> 'bob'"):
+    with pytest.raises(PlanProtocolError, match="deployed already, at 'alice' -> 'bob'"):
         protocol.deploy(alice, bob)
 
 
@@ -134,10 +144,16 @@ def test_arguments_that_do_not_fit_are_refused_before_anything_is_sent(parts: Pa
     alice, bob = workers.alice, workers.bob
     protocol = sy.Protocol([("one", parts.embed), ("two", parts.classify)]).deploy(alice, bob)
     there, before = parts.x.send(bob), len(alice._objects)  # type: ignore[attr-defined]
-    for wrong in ((), (parts.x, parts.x), (torch.rand(5, 4),), (torch.ones(5, 3, dtype=torch.int64),), ([parts.x],)):
+    for wrong in (
+        (),
+        (parts.x, parts.x),
+        (torch.rand(5, 4),),
+        (torch.ones(5, 3, dtype=torch.int64),),
+        ([parts.x],),
+    ):
         with pytest.raises(PlanArgumentsError, match="first plan"):
             protocol.run(*wrong)
-    with pytest.raises(ProtocolError, match=r"worker 'bob'; the first plan .* at 'alice'.*move"):
+    with pytest.raises(PlanProtocolError, match=r"worker 'bob'; the first plan .* at 'alice'.*move"):
         protocol.run(there)
     shared = parts.x.long().share(alice, bob, crypto_provider=workers.charlie)  # type: ignore[attr-defined]
     with pytest.raises(PlanError):
@@ -175,7 +191,7 @@ def test_a_deployed_protocol_is_found_by_its_tags_and_run_by_somebody_else(
     fetched = found.fetch()
     assert fetched.description == "two halves" and fetched.is_deployed and len(james._objects) == 1
     torch.testing.assert_close(fetched.run(parts.x).get(), parts.wanted)
-    with pytest.raises(ProtocolError, match="deployed already"):
+    with pytest.raises(PlanProtocolError, match="deployed already"):
         fetched.deploy(alice, bob)
     assert found.get().id == fetched.id and not james._objects
 
@@ -185,7 +201,7 @@ def test_one_that_is_not_deployed_goes_with_its_plans(parts: Parts, workers: Any
     pointer = protocol.send(workers.charlie)
     with torch.no_grad():
         parts.first.weight.zero_()  # the one there is a copy
-    with pytest.raises(ProtocolError, match="not deployed"):
+    with pytest.raises(PlanProtocolError, match="not deployed"):
         pointer.run(parts.x)
     fetched = pointer.get()
     assert fetched.tags == {"#p"} and fetched.id == protocol.id and not workers.charlie._objects
@@ -216,7 +232,9 @@ def by_serde(value: Any) -> Any:
 
 def by_protobuf(value: Any) -> Any:
     message = sy.Protocol.bufferize(sy.local_worker, value)
-    return sy.Protocol.unbufferize(sy.local_worker, plan_pb2.ProtocolPB.FromString(message.SerializeToString()))
+    return sy.Protocol.unbufferize(
+        sy.local_worker, plan_pb2.ProtocolPB.FromString(message.SerializeToString())
+    )
 
 
 @pytest.mark.parametrize("way", [by_serde, by_protobuf])
@@ -253,13 +271,11 @@ def test_steps_that_make_no_sense_are_refused(parts: Parts, alice: Any) -> None:
         changed = plan_pb2.ProtocolPB()
         changed.CopyFrom(message)
         wrong(changed)
-        with pytest.raises((SerdeError, ProtocolError)):
+        with pytest.raises((SerdeError, PlanProtocolError)):
             sy.Protocol.unbufferize(None, changed)
 
 
-@hypothesis.settings(
-    max_examples=200, suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture]
-)
+@hypothesis.settings(max_examples=200, suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture])
 @hypothesis.given(data=st.data())
 @pytest.mark.parametrize("way", ["serde", "protobuf"])
 def test_mutated_bytes_are_a_protocol_or_our_error(way: str, parts: Parts, data: Any) -> None:

@@ -83,7 +83,9 @@ def _arithmetic(x: Any) -> Any:
 
 def _sizes(x: Any) -> Any:
     rows, columns = x.shape
-    return x.reshape(-1, rows * columns // 2) * (rows / columns) + (rows - 1) ** 2 % 7 - (-rows), x[: rows - 1]
+    return x.reshape(-1, rows * columns // 2) * (rows / columns) + (rows - 1) ** 2 % 7 - (-rows), x[
+        : rows - 1
+    ]
 
 
 def _grad_modes(x: Any) -> Any:
@@ -154,11 +156,11 @@ def test_every_name_that_a_plan_may_use_is_where_the_code_looks_for_it() -> None
 # -- strangers ---------------------------------------------------------------------------------------
 
 
-class Ran(Exception):  # noqa: N818
+class Ran(Exception):
     """Code of a stranger was run."""
 
 
-EVIL = "x\n    raise Ran\n#'\"\"\"); raise Ran #"
+EVIL = 'x\n    raise Ran\n#\'"""); raise Ran #'
 
 
 def evil(**changes: Any) -> Program:
@@ -173,7 +175,9 @@ def code(program: Program, name: str = "f", label: str = "w") -> str:
     return code_of(program, State([torch.ones(1)], [label]), name)
 
 
-@pytest.mark.parametrize("text", [EVIL, "", "0", "class", "torch", "state", "print", "a b", "é", "\\", "input_0", "f"])
+@pytest.mark.parametrize(
+    "text", [EVIL, "", "0", "class", "torch", "state", "print", "a b", "é", "\\", "input_0", "f"]
+)
 def test_names_of_strangers_are_names_in_the_code(text: str) -> None:
     for made in (code(evil(), name=text), code(evil(), label=text)):
         space: dict[str, Any] = {"Ran": Ran}
@@ -212,7 +216,13 @@ def test_printing_a_plan_shows_a_line_for_every_operation() -> None:
 
 
 def test_identifiers() -> None:
-    assert [identifier(t, "s") for t in ("a.b-c", "0.weight", "", "__x__", "ü")] == ["a_b_c", "s_0_weight", "s", "x", "s"]
+    assert [identifier(t, "s") for t in ("a.b-c", "0.weight", "", "__x__", "ü")] == [
+        "a_b_c",
+        "s_0_weight",
+        "s",
+        "x",
+        "s",
+    ]
 
 
 def test_a_plan_with_many_tensors_of_state_names_them_one_by_one() -> None:

@@ -25,15 +25,10 @@ class Store:
 
     def __init__(self) -> None:
         self.put_things: list[Any] = []
-        self.fetched: list[int] = []
 
     def put(self, thing: Any) -> int:
         self.put_things.append(thing)
         return len(self.put_things) - 1
-
-    def get(self, place: int) -> Any:
-        self.fetched.append(place)
-        return self.put_things[place]
 
     @property
     def byte_counts(self) -> list[int]:

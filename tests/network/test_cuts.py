@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import threading
 import time
 from typing import Any
 
@@ -12,7 +11,7 @@ import torch
 
 from network.proxy import Proxy, random_budgets
 from network.served import Served
-from network.waiting import wait_until
+from network.waiting import Running, wait_until
 from syft.messaging.message import Operation, Ref
 from syft.workers.network.server import ServerSettings
 
@@ -27,28 +26,27 @@ def count_through_cuts(
     is_encrypted = scheme in ("tls", "wss")
     files = {"certificate": str(certificates.certificate), "key": str(certificates.key)}
     ca = str(certificates.authority) if is_encrypted else None
-    with Served(f"{scheme}://127.0.0.1:0", **(files if is_encrypted else {})) as served:
-        with Proxy(served.port, random_budgets(seed), seed=seed) as proxy:
-            client = connect(f"{scheme}://127.0.0.1:{proxy.port}", patience=60.0, ca=ca)
-            counter = torch.zeros(3, dtype=torch.int64).send(client)
-            expected = 0
-            until = time.monotonic() + most_seconds
-            while proxy.cuts < cuts:
-                assert time.monotonic() < until, f"only {proxy.cuts} cuts after {most_seconds} s"
-                for _ in range(rng.randrange(1, 60)):
-                    counter.add_(1)
-                    expected += 1
-                if rng.random() < 0.2:  # a frame that is longer than many connections live
-                    noise = torch.arange(rng.randrange(500, 5_000))
-                    assert torch.equal((noise.send(client) + 1).get(), noise + 1)
-                assert (counter + 0).get().tolist() == [expected] * 3
-            proxy.stop()
+    with (
+        Served(f"{scheme}://127.0.0.1:0", **(files if is_encrypted else {})) as served,
+        Proxy(served.port, random_budgets(seed), seed=seed) as proxy,
+    ):
+        client = connect(f"{scheme}://127.0.0.1:{proxy.port}", patience=60.0, ca=ca)
+        counter = torch.zeros(3, dtype=torch.int64).send(client)
+        expected = 0
+        until = time.monotonic() + most_seconds
+        while proxy.cuts < cuts:
+            assert time.monotonic() < until, f"only {proxy.cuts} cuts after {most_seconds} s"
+            for _ in range(rng.randrange(1, 60)):
+                counter.add_(1)
+                expected += 1
+            if rng.random() < 0.2:  # a frame that is longer than many connections live
+                noise = torch.arange(rng.randrange(500, 5_000))
+                assert torch.equal((noise.send(client) + 1).get(), noise + 1)
+            assert (counter + 0).get().tolist() == [expected] * 3
 
 
 @pytest.mark.parametrize(("scheme", "cuts"), [("tcp", 350), ("ws", 250), ("tls", 200), ("wss", 200)])
-def test_a_count_is_exact_whatever_is_cut(
-    connect: Any, certificates: Any, scheme: str, cuts: int
-) -> None:
+def test_a_count_is_exact_whatever_is_cut(connect: Any, certificates: Any, scheme: str, cuts: int) -> None:
     count_through_cuts(connect, certificates, scheme, cuts, seed=cuts)
 
 
@@ -62,24 +60,15 @@ def test_many_more_cuts(connect: Any, certificates: Any, scheme: str, seed: int)
 def test_threads_on_one_client_count_exactly_through_cuts(connect: Any) -> None:
     with Served() as served, Proxy(served.port, random_budgets(5)) as proxy:
         client = connect(f"tcp://127.0.0.1:{proxy.port}", patience=60.0)
-        faults: list[BaseException] = []
 
         def count(name: int) -> None:
-            try:
-                counter = torch.full((2,), name * 1_000).send(client)
-                for step in range(1, 40):
-                    counter.add_(1)
-                    assert (counter + 0).get().tolist() == [name * 1_000 + step] * 2
-            except BaseException as error:
-                faults.append(error)
+            counter = torch.full((2,), name * 1_000).send(client)
+            for step in range(1, 40):
+                counter.add_(1)
+                assert (counter + 0).get().tolist() == [name * 1_000 + step] * 2
 
-        threads = [threading.Thread(target=count, args=(name,)) for name in range(6)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(timeout=60)
-            assert not thread.is_alive()
-        assert not faults
+        for running in [Running(lambda name=name: count(name)) for name in range(6)]:  # type: ignore[misc]
+            running.result(60)
         assert proxy.cuts > 5
 
 
@@ -102,7 +91,9 @@ def test_a_cut_tells_where_a_command_was_issued_that_failed_before(connect: Any,
         client = connect(f"tcp://127.0.0.1:{proxy.port}")
         a, b = torch.ones(2).send(client), torch.ones(3).send(client)
         client.sync()
-        client._link.post(Operation("aten.add.Tensor", None, (Ref(a.id_at_location), Ref(b.id_at_location)), {}, (77,)))
+        client._link.post(
+            Operation("aten.add.Tensor", None, (Ref(a.id_at_location), Ref(b.id_at_location)), {}, (77,))
+        )
         client.flush()
         wait_until(lambda: server._server.commands_executed >= 4)
         proxy.cut_all()

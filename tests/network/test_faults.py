@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -76,8 +77,7 @@ def test_a_server_that_is_killed_and_restarted_says_so_once_and_has_what_was_ack
                 for _ in range(100):
                     counter.add_(1)
                 client.sync()
-            except WorkerRestartedError as error:
-                assert "send your data again" in str(error)
+            except WorkerRestartedError:
                 told += 1
         restarting.result()
         for _ in range(3):
@@ -97,12 +97,11 @@ def test_a_server_that_stays_away_is_told_of_and_commands_are_kept(connect: Any,
         client.sync()
         proxy._target, target = 1, proxy._target  # nobody listens there
         proxy.cut_all()
-        with pytest.raises(WorkerUnreachableError, match="cannot be reached.*are kept"):
-            for _ in range(200):
-                counter.add_(1)
-                time.sleep(0.002)
+        counter.add_(1)
+        with pytest.raises(WorkerUnreachableError, match=r"cannot be reached.*are kept"):
+            client.sync()
         proxy._target = target
-        assert counter.get().item() > 0
+        assert counter.get().item() == 1
 
 
 def test_whoever_waits_is_told_when_somebody_else_closes(connect: Any, serve: Any) -> None:
@@ -217,13 +216,12 @@ def test_what_makes_no_sense_is_refused_and_noted_and_others_go_on(
         connection, _welcome = plain(server.address)
         before = len(refusals(server))
         connection.send(parts)
-        answers = []
-        with pytest.raises(ConnectionError):
-            while True:
-                answers.append(frames.decode(connection.receive(timeout=10)))
+        with contextlib.suppress(ConnectionError):
+            while frames.decode(connection.receive(timeout=10))[0].kind != Kind.REFUSAL:
+                pass
+        connection.close()
         wait_until(lambda before=before: len(refusals(server)) > before)  # type: ignore[misc]
         assert words in refusals(server)[-1].reason
-        connection.close()
     assert held.get().item() == 1
 
 
@@ -259,12 +257,16 @@ def test_a_message_that_is_too_large_is_an_error_and_not_a_loop(connect: Any, se
     assert torch.ones(2).send(client).get().tolist() == [1, 1]
     # A client that does not know, or does not care, is told by the worker.
     client._link.welcome = type(client._link.welcome)(
-        **{f: getattr(client._link.welcome, f) for f in client._link.welcome.__struct_fields__} | {"max_message": 1 << 40}
+        **{f: getattr(client._link.welcome, f) for f in client._link.welcome.__struct_fields__}
+        | {"max_message": 1 << 40}
     )
-    with pytest.raises(Exception, match="allowed|at most"):
-        for _ in range(3):
-            torch.zeros(40 << 20).send(client)
-            client.sync()
+
+    def send_anyway() -> None:
+        torch.zeros(40 << 20).send(client)
+        client.sync()
+
+    with pytest.raises(ProtocolError, match="are allowed"):
+        send_anyway()
     assert torch.ones(2).send(client).get().tolist() == [1, 1]
 
 
@@ -495,5 +497,5 @@ def test_data_that_is_sent_to_a_slow_server_is_bounded_too(connect: Any, serve: 
         assert sent == before
         assert rss_of() - memory < 5 << 20
     client._link.close()
-    with pytest.raises(Exception):  # noqa: B017  (closed, in one way or another)
+    with pytest.raises(ConnectionError):
         streaming.result(30)

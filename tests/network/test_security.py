@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import os
 import time
 from pathlib import Path
 from typing import Any
@@ -34,7 +33,6 @@ from syft.messaging.message import (
     Operation,
     PointersGoneMessage,
     Ref,
-    SyncMessage,
 )
 from syft.workers.audit import AuditLog, read_audit_log
 from syft.workers.network.server_worker import NetworkServerWorker
@@ -90,7 +88,7 @@ def test_tokens_that_are_wrong_expired_revoked_or_for_others_are_refused_and_not
         connect(guarded, token=authority.issue("ann", 3600, worker="bank"))
     noted(tmp_path, "made for worker")
     stranger = TokenAuthority.create(tmp_path / "stranger").issue("ann", 3600)
-    with pytest.raises(InvalidTokenError, match="somebody else|else"):
+    with pytest.raises(InvalidTokenError, match="signature"):
         connect(guarded, token=stranger)
     authority.revoke(good)
     with pytest.raises(RevokedTokenError, match="taken back"):
@@ -155,7 +153,9 @@ def test_other_users_objects_cannot_be_read_deleted_overwritten_or_computed_with
     tried(ObjectRequestMessage((theirs, None, "")))
     tried(ObjectRequestMessage((theirs, "ann", "I am Ann")))
     tried(ObjectRequestMessage((theirs, "owner", ""), keep=True))
-    tried(Operation("aten.add.Tensor", None, (Ref(theirs), Ref(own)), {}, (99,), wants_specs=True, user="ann"))
+    tried(
+        Operation("aten.add.Tensor", None, (Ref(theirs), Ref(own)), {}, (99,), wants_specs=True, user="ann")
+    )
     tried(Operation("aten.copy_.default", None, (Ref(theirs), Ref(own)), {}, (), wants_specs=True))
     tried(Operation("aten.clone.default", None, (Ref(own),), {}, (theirs,), wants_specs=True))
     tried(AttributeMessage(theirs, "grad", return_id=98))
@@ -170,7 +170,6 @@ def test_other_users_objects_cannot_be_read_deleted_overwritten_or_computed_with
         except (PermissionDeniedError, ObjectNotFoundError, ValueError):
             pass
     # Naming an id without using it does not make it one's own.
-    eve._link.ask(Operation("aten.clone.default", None, (Ref(own),), {}, (97, theirs), wants_specs=True)) if False else None
     for message in (
         Operation("aten.add_.Tensor", None, (Ref(own), Ref(own)), {}, (theirs,)),
         AttributeMessage(own, "requires_grad", return_id=theirs, value=False, is_write=True),
@@ -193,7 +192,7 @@ def test_compute_is_refused_with_a_sentence(connect: Any, guarded: Any, authorit
     eve = connect(guarded, token=authority.issue("eve", 3600))
     secret = torch.tensor([1.0]).send(ann)
     ann.sync()
-    with pytest.raises((ComputeNotPermittedError, ObjectNotFoundError), match="eve|not found"):
+    with pytest.raises((ComputeNotPermittedError, ObjectNotFoundError), match=r"eve|not found"):
         eve._link.ask(
             Operation("aten.neg.default", None, (Ref(secret.id_at_location),), {}, (1,), wants_specs=True)
         )
@@ -308,9 +307,7 @@ def test_a_worker_that_wants_certificates_refuses_those_without(
         connect(server, token=authority.issue("eve", 60), **files)
     with pytest.raises(ConnectionError):
         connect(server, ca=str(made.authority), token=authority.issue("ann", 60), patience=0.1)
-    wait_until(
-        lambda: any("no certificate" in record.reason for record in server.policy.audit_log), 5.0
-    )
+    wait_until(lambda: any("no certificate" in record.reason for record in server.policy.audit_log), 5.0)
     assert any("the token 'eve'" in record.reason for record in server.policy.audit_log)
 
 
@@ -338,6 +335,3 @@ def test_a_public_address_needs_tls_and_proof(
         with pytest.raises(ValueError, match=words):
             NetworkServerWorker(hook, address, id="bob", **options)
     NetworkServerWorker(hook, "tls://0.0.0.0:0", id="bob", tokens=authority.verifier("bob"), **files)
-
-
-_ = os, SyncMessage

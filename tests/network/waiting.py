@@ -25,7 +25,7 @@ class Running:
         def run() -> None:
             try:
                 self._value = call()
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001  (raised by `result`)
                 self._error = error
 
         self._thread = threading.Thread(target=run, daemon=True)

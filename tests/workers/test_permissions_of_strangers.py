@@ -155,6 +155,12 @@ def test_private_data_cannot_be_written_into_by_functions_in_place(me: Any, bob:
     assert torch.equal(private.get(user="ann"), values)
 
 
+@pytest.mark.parametrize("name", ["data_ptr", "const_data_ptr"])
+def test_addresses_in_memory_are_not_told(me: Any, bob: Any, name: str) -> None:
+    with pytest.raises(sy.exceptions.UnknownCommandError):
+        bob.run_command(name, (torch.ones(2).send(bob),))
+
+
 @pytest.mark.parametrize("name", ["resize", "resize_as"])
 def test_memory_beside_a_tensor_is_not_handed_out_by_a_public_name_either(me: Any, bob: Any, name: str) -> None:
     x = torch.ones(2).send(bob)

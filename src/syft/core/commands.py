@@ -63,7 +63,7 @@ INTERNAL_ATEN = frozenset(
 
 #: Public names that leave the tensor world (Python values, callbacks, storages, autograd, files).
 REFUSED_PUBLIC = frozenset(
-    """apply_ map_ map2_ numpy tolist item data_ptr storage untyped_storage storage_type share_memory_
+    """apply_ map_ map2_ numpy tolist item data_ptr const_data_ptr storage untyped_storage storage_type share_memory_
     backward register_hook register_post_accumulate_grad_hook retain_grad requires_grad_ module_load set_
     record_stream to_dense_backward pin_memory resize_ resize_as_ torch.from_file torch.save torch.load
     torch.set_printoptions torch.nn.functional.handle_torch_function""".split()

@@ -3,7 +3,7 @@
 PlanError (ValueError)
 ├── TraceError (RuntimeError)     a function cannot be made into a plan; the sentence names its line
 ├── PlanArgumentsError (TypeError)  a plan was called with other arguments than it was built for
-├── ProtocolError (RuntimeError)  a protocol is not where it has to be, or was given something that is not
+├── PlanProtocolError (RuntimeError)  a protocol is not where it has to be, or was given something that is not
 └── InvalidProgramError           the operations of a plan make no sense, or are too many
 """
 
@@ -24,7 +24,7 @@ class PlanArgumentsError(PlanError, TypeError):
     """A plan was called with other arguments than it was built for."""
 
 
-class ProtocolError(PlanError, RuntimeError):
+class PlanProtocolError(PlanError, RuntimeError):
     """A protocol is not deployed, or was called or deployed with what does not fit it."""
 
 

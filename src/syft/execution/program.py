@@ -169,6 +169,8 @@ class _Check:
             plan_command(operation.name)
             self._check_value(operation.args, place)
             self._check_value(operation.kwargs, place)
+            if not all(type(key) is str and key.isidentifier() for key in operation.kwargs):
+                raise InvalidProgramError(f"{place} ({operation.name}) has a keyword that is no name.")
             for slot in self._result_slots(operation.results, place):
                 if slot.index != self.known:
                     raise InvalidProgramError(

@@ -22,7 +22,7 @@ from syft.core.chain import Wrapper
 from syft.core.ids import ID_PROVIDER
 from syft.core.objects import AbstractObject
 from syft.core.session import session
-from syft.execution.errors import PlanError, ProtocolError
+from syft.execution.errors import PlanError, PlanProtocolError
 from syft.execution.operation import map_structure
 from syft.execution.plan import Plan
 from syft.execution.pointer_plan import PointerPlan
@@ -125,25 +125,25 @@ class Protocol(AbstractObject):
     def deploy(self, *workers: Any) -> Protocol:
         """Send every plan to its worker; returns self. `workers` are given to the open names, in order."""
         if self.is_deployed:
-            raise ProtocolError(
+            raise PlanProtocolError(
                 f"{self._called()} is deployed already, at {self._route()}. Make another one of the same plans to have "
                 "it elsewhere, too."
             )
         if not self._steps:
-            raise ProtocolError(
+            raise PlanProtocolError(
                 f"{self._called()} has no plans. Make it of pairs: sy.Protocol([(worker, plan), ...])."
             )
         names = self.open_names
         me = session.require_local_worker()
         found = [me.get_worker(w, fail_hard=True) for w in workers]
         if len(found) != len(names):
-            raise ProtocolError(
+            raise PlanProtocolError(
                 f"deploy() was called with {len(found)} workers; {self._called()} has {len(names)} names that need one"
                 f"{': ' + ', '.join(map(repr, names)) if names else ''}. Pass one worker for each."
             )
         for step in self._steps:
             if step.plan is None or not step.plan.is_built:
-                raise ProtocolError(
+                raise PlanProtocolError(
                     f"deploy() found a plan that is not built: {step.plan!r}. Build it with plan.build(*examples), or "
                     "give it args_shape. Nothing was sent."
                 )
@@ -168,7 +168,7 @@ class Protocol(AbstractObject):
     def _at_workers(self) -> tuple[PointerPlan, ...]:
         """Pointers to the plans; those of a protocol that came from elsewhere delete nothing."""
         if not self.is_deployed:
-            raise ProtocolError(
+            raise PlanProtocolError(
                 f"run() was called, and {self._called()} is not deployed. Call protocol.deploy"
                 f"({', '.join(self.open_names)}) first: it sends the plans to their workers."
             )
@@ -249,11 +249,11 @@ class Protocol(AbstractObject):
         id, steps, tags, description = parts
         for step in steps:
             if (step.plan is None) == (step.plan_id is None) or (step.is_open and step.plan is None):
-                raise ProtocolError(
+                raise PlanProtocolError(
                     "A step of a protocol has either a plan or the id of one that is at a worker."
                 )
         if len({step.plan is None for step in steps}) > 1:
-            raise ProtocolError("Some steps of a protocol are deployed, and others are not.")
+            raise PlanProtocolError("Some steps of a protocol are deployed, and others are not.")
         made = Protocol(None, id, worker, tags, description)
         made._steps = tuple(steps)
         return made
@@ -302,12 +302,12 @@ def _at_first(leaf: Any, location: Any) -> Any:
     if type(leaf) is not Wrapper:
         return leaf.send(location)  # type: ignore[attr-defined]
     if not isinstance(leaf.child, PointerTensor):
-        raise ProtocolError(
+        raise PlanProtocolError(
             f"run() was called with a {type(leaf.child).__name__}. It takes tensors that are here, which it sends to "
             f"{location.id!r}, and pointers to {location.id!r}."
         )
     if leaf.child.location.id != location.id:
-        raise ProtocolError(
+        raise PlanProtocolError(
             f"run() was called with a tensor on worker {leaf.child.location.id!r}; the first plan of the protocol is at "
             f"{location.id!r}. Move the tensor there with `.move({location.id})`, or pass one that is here."
         )

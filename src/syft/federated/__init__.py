@@ -8,12 +8,17 @@ Modules, in the order they import each other:
     utils              averages and sums of models
     partition          parts for simulations
     local_training     what a client does: one loop
+    plan_module        models and losses as plans, which travel
+    offers             what a worker tells of the data it offers
     train_config       TrainConfig
     federated_client   FederatedClient: training at a worker, in one message
+    network_clients    workers on a network as clients of a Trainer
+    round_handlers     what such a worker does
     strategies, engines, secure_aggregation   what the Trainer can be told to use
     trainer            Trainer: training in rounds
 """
 
+from syft.federated import round_handlers as _round_handlers  # what workers do with messages of rounds
 from syft.federated.callbacks import Callback, EarlyStopping, ProgressBar, TensorBoard
 from syft.federated.dataloader import FederatedDataLoader
 from syft.federated.dataset import BaseDataset, FederatedDataset, HeldDataset, LazyDataset, federate

@@ -16,7 +16,11 @@ from syft.federated.records import FitResult
 
 @runtime_checkable
 class Aggregation(Protocol):
-    """Adds up updates. One that hides the single updates from the server is a secure aggregation."""
+    """Adds up updates. One that hides the single updates from the server is a secure aggregation.
+
+    With an attribute `leaves_updates` that is true, updates stay with the clients: it is given empty ones, and asks the
+    clients for their parts of the sum itself.
+    """
 
     def weighted_sum(self, updates: Mapping[str, Tensor], weights: Mapping[str, float]) -> Tensor:
         """sum_k weights[k] * updates[k], of flat vectors of one length. The updates are not written into."""
@@ -77,8 +81,10 @@ class Updates:
         results: Mapping[str, FitResult],
         aggregation: Aggregation,
         privacy: Privacy | None = None,
+        length: int | None = None,
     ) -> None:
         self.results = results
+        self._length = next((v.numel() for v in vectors.values()), 0) if length is None else length
         self._vectors = vectors
         self._aggregation = aggregation
         self._privacy = privacy
@@ -121,7 +127,7 @@ class Updates:
         return torch.stack(list(self.single().values()))
 
     def _check_sum(self, total: Any) -> None:
-        length = next(iter(self._vectors.values())).numel()
+        length = self._length
         if not isinstance(total, Tensor) or total.shape != (length,):
             found = tuple(total.shape) if isinstance(total, Tensor) else type(total).__name__
             raise ValueError(

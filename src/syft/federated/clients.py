@@ -1,7 +1,7 @@
 """Clients: who trains on which data, and where it is.
 
 One duty: from what a user names (data sets, workers) to objects with `fit` and `evaluate`. Imports `dataset`,
-`federated_client`, `local_training`, `records`, `workers`.
+`federated_client`, `local_training`, `network_clients`, `records`, `workers`.
 """
 
 from __future__ import annotations
@@ -18,9 +18,17 @@ from syft.core.chain import Wrapper
 from syft.federated.dataset import BaseDataset, FederatedDataset
 from syft.federated.federated_client import FederatedClient
 from syft.federated.local_training import Loss, Metric, check_dataset, evaluate_locally, train_locally
+from syft.federated.network_clients import NetworkClient, TravellingWork
 from syft.federated.pointer_dataset import PointerDataset
-from syft.federated.records import EvaluateInstructions, EvaluateResult, FitInstructions, FitResult
+from syft.federated.records import (
+    ClientFailure,
+    EvaluateInstructions,
+    EvaluateResult,
+    FitInstructions,
+    FitResult,
+)
 from syft.workers.executor import run_discreetly
+from syft.workers.network.client_worker import NetworkClientWorker
 from syft.workers.virtual import VirtualWorker
 
 
@@ -28,9 +36,9 @@ from syft.workers.virtual import VirtualWorker
 class Client(Protocol):
     """Anything that trains. Your own may read its data from anywhere."""
 
-    def fit(self, instructions: FitInstructions) -> FitResult: ...
+    def fit(self, instructions: FitInstructions) -> FitResult | ClientFailure: ...
 
-    def evaluate(self, instructions: EvaluateInstructions) -> EvaluateResult: ...
+    def evaluate(self, instructions: EvaluateInstructions) -> EvaluateResult | ClientFailure: ...
 
 
 @dataclass(frozen=True)
@@ -181,11 +189,16 @@ def _offering(workers: Any, key: str, work: Work, user: str | None) -> dict[str,
             "dataset_key out for data sets."
         )
     made: dict[str, Client] = {}
-    for each in workers:
-        worker = _in_process(each)
-        if str(worker.id) in made:
+    travelling: TravellingWork | None = None
+    for worker in workers:
+        if str(getattr(worker, "id", None)) in made:
             raise ValueError(f"Worker {worker.id!r} is named twice. Name each worker once.")
-        made[str(worker.id)] = WorkerClient(worker, _finder(worker, key, user), work)
+        if isinstance(worker, NetworkClientWorker):
+            travelling = travelling or TravellingWork(work)
+            made[str(worker.id)] = NetworkClient(worker, key, travelling, user)
+        else:
+            here = _in_process(worker)
+            made[str(here.id)] = WorkerClient(here, _finder(here, key, user), work)
     return made
 
 
@@ -210,6 +223,6 @@ def _in_process(worker: Any) -> VirtualWorker:
     if isinstance(worker, VirtualWorker):
         return worker
     raise TypeError(
-        f"{worker!r} is not a worker of this process, and the engines 'serial' and 'threads' run clients here. Use a "
-        "VirtualWorker, or give a client object of your own whose fit() and evaluate() ask the worker."
+        f"{worker!r} is not a worker of this process, so its data cannot be trained on through pointers. Name the data "
+        "set that its owner offers: Trainer(model, loss, [workers], dataset_key=...), or use a VirtualWorker."
     )

@@ -10,17 +10,18 @@ model can remember rows: offering a data set consents to that. Noise that bounds
 
 from __future__ import annotations
 
-import inspect
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch.utils.data import TensorDataset
 
+from syft.exceptions import GetNotPermittedError
 from syft.federated.dataset import BaseDataset
 from syft.federated.local_training import batches, make_optimizer
+from syft.federated.plan_module import by_name
 from syft.federated.train_config import TrainConfig
 from syft.messaging.message import EvaluateMessage, FitMessage, TrainConfigMessage
 from syft.workers import executor, handlers
@@ -39,6 +40,8 @@ class FederatedClient:
         self.datasets: dict[str, Any] = {}
         self.train_config: TrainConfig | None = None
         self.allowed: dict[str, frozenset[str]] = {}
+        #: Of how many clients a sum is at least in which an update leaves, where the owner said so.
+        self.least_in_sum: dict[str, int] = {}
         #: The config that each user sent last.
         self.sent: dict[str | None, TrainConfigMessage] = {}
         # The optimizer of a model goes on from fit to fit, and goes with the model.
@@ -48,8 +51,17 @@ class FederatedClient:
         for key, dataset in (datasets or {}).items():
             self.add_dataset(dataset, key)
 
-    def add_dataset(self, dataset: Any, key: str, allowed_users: Iterable[str] | None = None) -> None:
-        """Offer a data set; see NOTE [What offering a data set means]. `allowed_users`: to whom (None: to all)."""
+    def add_dataset(
+        self,
+        dataset: Any,
+        key: str,
+        allowed_users: Iterable[str] | None = None,
+        least_in_sum: int | None = None,
+    ) -> None:
+        """Offer a data set; see NOTE [What offering a data set means]. `allowed_users`: to whom (None: to all).
+
+        least_in_sum   updates leave only in secure sums of so many clients or more; None: as they are
+        """
         if key in self.datasets:
             raise ValueError(
                 f"A data set {key!r} is offered already. Remove it first, or choose another name."
@@ -66,6 +78,10 @@ class FederatedClient:
             )
         if isinstance(allowed_users, str):
             raise TypeError("allowed_users is a str; pass a list or tuple of user names.")
+        if least_in_sum is not None and (not isinstance(least_in_sum, int) or least_in_sum < 2):
+            raise ValueError(
+                f"least_in_sum is a whole number of clients, 2 at least, among whom an update hides; got {least_in_sum!r}."
+            )
         privacy: Allowed = None
         if hasattr(dataset, "split_privacy"):
             dataset, privacy = dataset.split_privacy()
@@ -73,12 +89,15 @@ class FederatedClient:
         self.datasets[key] = dataset
         if chosen is not None:
             self.allowed[key] = chosen
+        if least_in_sum is not None:
+            self.least_in_sum[key] = least_in_sum
 
     def remove_dataset(self, key: str) -> None:
         """Offer a data set no longer."""
         self._dataset(key)
         del self.datasets[key]
         self.allowed.pop(key, None)
+        self.least_in_sum.pop(key, None)
 
     def set_obj(self, obj: TrainConfig) -> None:
         """Train as this config says from now on."""
@@ -92,7 +111,7 @@ class FederatedClient:
         dataset = self._dataset(dataset_key)
         if not len(dataset):
             raise ValueError(f"The data set {dataset_key!r} has no rows, so there is nothing to train on.")
-        model, loss_fn = config.model, _by_name(config.loss_fn)
+        model, loss_fn = config.model, by_name(config.loss_fn)
         generator = None if config.seed is None else torch.Generator().manual_seed(config.seed)
         loss = torch.zeros(())
         with _ready(model, device, training=True):
@@ -131,7 +150,7 @@ class FederatedClient:
         tally = _Tally(nr_bins)
         counts_classes = return_histograms or return_raw_accuracy
         with _ready(config.model, device, training=False), torch.no_grad():
-            loss_fn = _by_name(config.loss_fn)
+            loss_fn = by_name(config.loss_fn)
             for data, target in batches(_plain(dataset), config.batch_size):
                 target = target.to(device)
                 output = config.model(data.to(device))
@@ -210,17 +229,6 @@ def _plain(dataset: Any) -> Any:
     return dataset
 
 
-def _by_name(loss_fn: Callable[..., Any]) -> Callable[[Any, Any], Any]:
-    """The loss as a function of (prediction, target); older programs write (target, pred) and rely on the names."""
-    try:
-        names = inspect.signature(loss_fn).parameters
-    except (TypeError, ValueError):
-        return loss_fn
-    if "pred" in names and "target" in names:
-        return lambda prediction, target: loss_fn(pred=prediction, target=target)
-    return loss_fn
-
-
 @contextmanager
 def _ready(model: Any, device: str, training: bool) -> Iterator[None]:
     """Inside, a model is on the device and in the mode; afterwards as it was. Plans have neither."""
@@ -247,6 +255,7 @@ def keep_config(worker: Any, message: TrainConfigMessage) -> None:
 def fit_here(worker: Any, message: FitMessage) -> torch.Tensor:
     """Train a user's model on an offered data set; the model is then as restricted as the data set, too."""
     client, config, settings = _permitted(worker, message, "train on")
+    check_plain(client, message.dataset_key)
     worker.restrict(
         settings.model_id,
         intersect(worker.allowed_users(settings.model_id), client.allowed.get(message.dataset_key)),
@@ -289,11 +298,40 @@ def _permitted(
         raise ValueError(
             "You have sent no TrainConfig yet. Send one first: TrainConfig(...).send(worker, user=...)."
         )
-    client._dataset(message.dataset_key)
-    worker.policy.check_get(user, message.dataset_key, client.allowed.get(message.dataset_key), action=action)
+    check_offer(worker, user, message.dataset_key, action)
     for obj_id in (settings.model_id, settings.loss_fn_id):
         worker.policy.check_get(user, obj_id, worker.allowed_users(obj_id), action="train with")
     return client, TrainConfig.from_message(settings, worker.get_obj), settings
+
+
+def check_offer(worker: Any, user: str | None, key: str, action: str) -> Any:
+    """The data set that is offered under a name, if it is to this user. !! GetNotPermittedError, ValueError"""
+    client: FederatedClient = worker.extension("federated_client")
+    dataset = client._dataset(key)
+    executor.check_compute(worker, ())
+    worker.policy.check_get(user, key, offered_to(worker, user, key), action=action)
+    return dataset
+
+
+def offered_to(worker: Any, user: str | None, key: str) -> Allowed:
+    """Who may train on a data set, as far as `user` is concerned.
+
+    What is offered to everybody is so on a guarded worker, too: to offer it is to consent.
+    """
+    allowed: Allowed = worker.extension("federated_client").allowed.get(key)
+    if allowed is None and worker.policy.is_guarded and user is not None:
+        return frozenset({user})
+    return allowed
+
+
+def check_plain(client: FederatedClient, key: str) -> None:
+    """!! GetNotPermittedError if what is trained on a data set leaves only in sums."""
+    least = client.least_in_sum.get(key)
+    if least is not None:
+        raise GetNotPermittedError(
+            f"What is trained on the data set {key!r} leaves this worker only in a secure sum of {least} workers or "
+            "more, as its owner said. Train with a Trainer and aggregation=MaskedSum()."
+        )
 
 
 EXTENSIONS["federated_client"] = FederatedClient

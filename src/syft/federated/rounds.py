@@ -117,9 +117,10 @@ def run_round(
 ) -> Stepped:
     """The state after a round. !! NotEnoughClientsError, before anything has changed"""
     vectors: dict[str, Tensor] = {}
+    stay = getattr(aggregation, "leaves_updates", False)  # with the clients, until they are summed
 
     def check(name: str, value: Any) -> FitResult | ClientFailure:
-        checked = check_fit(name, value, round, layout, len(tasks))
+        checked = check_fit(name, value, round, layout, len(tasks), stay)
         if isinstance(checked, ClientFailure):
             return checked
         vectors[name], result = checked
@@ -134,11 +135,15 @@ def run_round(
     # In the order of the tasks, whoever was first: sums of floats depend on their order.
     names = [task.name for task in tasks if task.name in vectors]
     results: dict[str, Any] = {name: found[name] for name in names}
-    updates = Updates({name: vectors[name] for name in names}, results, aggregation, privacy)
+    updates = Updates({name: vectors[name] for name in names}, results, aggregation, privacy, layout.size)
     step = strategy.step(updates, training.optimizer_args)
     if privacy is not None:
         privacy.round_done()
-    lost = [ClientFailure(n, "dropped", "It was lost during the aggregation.") for n in updates.dropped]
+    why: Mapping[str, str] = getattr(getattr(aggregation, "report", None), "why", {})
+    lost = [
+        ClientFailure(n, "dropped", why.get(n, "It was lost during the aggregation."))
+        for n in updates.dropped
+    ]
     accepted = tuple(name for name in names if name not in updates.dropped)
     return Stepped(layout.moved(state, step), accepted, (*failures, *lost), results)
 
@@ -180,9 +185,9 @@ def collect(
 
 
 def check_fit(
-    name: str, value: Any, round: int, layout: Layout, clients: int
+    name: str, value: Any, round: int, layout: Layout, clients: int, stays: bool = False
 ) -> tuple[Tensor, FitResult] | ClientFailure:
-    """A client's update as a vector, or why it cannot be used."""
+    """A client's update as a vector, or why it cannot be used. One that stays with the client is empty here."""
 
     def failed(kind: FailureKind, why: str) -> ClientFailure:
         return ClientFailure(name, kind, why)
@@ -200,8 +205,10 @@ def check_fit(
         )
     if not isinstance(value.update, dict):
         return failed("malformed", f"The update is a {type(value.update).__name__} and not a dict.")
-    if fault := state_fault(value.update, layout.shapes) or _metrics_fault(value.metrics):
+    if fault := state_fault(value.update, {} if stays else layout.shapes) or _metrics_fault(value.metrics):
         return failed("malformed", f"In the update, {fault}.")
+    if stays:
+        return torch.empty(0), value
     for entry in layout.entries:
         found = value.update[entry.name].dtype
         if found.is_complex != entry.dtype.is_complex:

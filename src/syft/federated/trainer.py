@@ -39,6 +39,7 @@ from syft.federated.rounds import (
     mean_metrics,
     run_round,
 )
+from syft.federated.secure_aggregation.over_network import for_clients
 from syft.federated.strategies.base import Strategy, make_strategy
 
 logger = logging.getLogger(__name__)
@@ -62,7 +63,7 @@ class Trainer:
     model             an nn.Module, trained in place: after each round it holds the new weights
     loss              loss(output, target), a mean over the batch
     clients           a FederatedDataset; a dict name -> torch Dataset (or an object with fit and evaluate); or workers,
-                      with `dataset_key`
+                      of this process or on a network, with `dataset_key`
     strategy          a name (`syft.federated.strategies.STRATEGIES`) or an object
     engine            a name (`syft.federated.engines.ENGINES`) or an object. Without one, data sets of this process are
                       trained on one after the other, since torch uses all processors for each; threads are used where
@@ -129,6 +130,15 @@ class Trainer:
         self.aggregation = PlainSum() if aggregation is None else aggregation
         self.privacy = privacy
         self._check_seams()
+        self.aggregation = for_clients(
+            self.aggregation,
+            self.clients,
+            self.engine,
+            deadline,
+            self.layout.size,
+            self.layout.dtype,
+            privacy,
+        )
         self._optimizer_args: OptimizerArgs = {"lr": 0.1} if optimizer_args is None else optimizer_args
         for name, number in (
             ("epochs", epochs),

@@ -234,6 +234,38 @@ class EvaluateMessage(Message, frozen=True):
     user: str | None = None
 
 
+class OffersMessage(Message, frozen=True):
+    """Which data sets does the owner of the receiver offer for training? The reply: what their rows look like, by name."""
+
+    user: str | None = None
+
+
+class RoundMessage(Message, frozen=True):
+    """A client's part of a round: train, or try, a model that the receiver holds on a data set that it offers.
+
+    `instructions` are those of syft.federated.records. `keep` names the update, which then stays there to be summed
+    with those of others (see syft.federated.secure_aggregation.over_network).
+    """
+
+    model: Id
+    loss: Id
+    metrics: dict[str, Any]
+    dataset_key: str
+    instructions: Any
+    keep: bytes | None = None
+    user: str | None = None
+
+
+class SecureStepMessage(Message, frozen=True):
+    """One step of a secure aggregation, about an update that the receiver keeps; the reply goes to the server."""
+
+    kept: bytes
+    step: str
+    content: Any
+    weight: float = 1.0
+    user: str | None = None
+
+
 class ForceObjectDeleteMessage(Message, frozen=True):
     """Remove the object, or all objects of a tuple of ids."""
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from syft.core.session import session
+from syft.exceptions import PermissionDeniedError
 from syft.messaging.message import EvaluateMessage, FitMessage
 
 #: What upper rooms keep for a worker: name -> function that makes it, called once per worker.
@@ -21,6 +22,8 @@ class TrainsHere:
     """Methods of workers."""
 
     _attached: dict[str, Any]
+    id: Any
+    is_in_process: bool
 
     def extension(self, name: str) -> Any:
         """What an upper room keeps for this worker; made when it is first asked for."""
@@ -28,17 +31,33 @@ class TrainsHere:
             self._attached[name] = EXTENSIONS[name]()
         return self._attached[name]
 
-    def add_dataset(self, dataset: Any, key: str, allowed_users: Iterable[str] | None = None) -> None:
+    def add_dataset(
+        self,
+        dataset: Any,
+        key: str,
+        allowed_users: Iterable[str] | None = None,
+        least_in_sum: int | None = None,
+    ) -> None:
         """Offer a data set for training under a name. For the owner of this worker, where it runs.
 
         Whoever may train on it gets models and figures computed from it, and never the rows themselves.
-        `allowed_users` are those who may; without it everybody whom the worker serves.
+        `allowed_users` are those who may; without it everybody whom the worker serves. With `least_in_sum` what was
+        trained leaves a worker on a network only in a secure sum of so many workers or more.
         """
-        self.extension("federated_client").add_dataset(dataset, key, allowed_users)
+        self._check_owner("add_dataset")
+        self.extension("federated_client").add_dataset(dataset, key, allowed_users, least_in_sum)
 
     def remove_dataset(self, key: str) -> None:
         """Offer it no longer; !! ValueError if it was not offered."""
+        self._check_owner("remove_dataset")
         self.extension("federated_client").remove_dataset(key)
+
+    def _check_owner(self, method: str) -> None:
+        if not self.is_in_process:
+            raise PermissionDeniedError(
+                f"{method}() was called on a connection to worker {self.id!r}. What a worker offers is for its owner to "
+                "say, where the worker runs and the data is: call it there, on the worker that serves."
+            )
 
     def fit(self, dataset_key: str, device: str = "cpu", user: str | None = None, **_options: Any) -> Any:
         """Train there as the TrainConfig sent last says; returns the loss of the last batch.

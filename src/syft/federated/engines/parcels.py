@@ -1,7 +1,8 @@
 """What goes to a client in another process, and what comes back: bytes of `syft.serde` wherever it can be.
 
-One duty: from a task to a parcel here, and from a parcel to a task there. It does not know who carries parcels:
-`put` and `get` are the carrier's (see `ray`). Imports `clients`, `engines.base`, `records`, `serde`.
+One duty: from a task to a parcel here, and from a parcel to a task there. It does not know who carries parcels: a
+carrier puts things into a store, and hands those that a parcel names over with it (see `ray`). Imports `clients`,
+`engines.base`, `records`, `serde`.
 
 NOTE [What crosses, and how]
 instructions, results    bytes of `syft.serde`. The state of a round is put into the store once, for all clients
@@ -22,7 +23,7 @@ import os
 import sys
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from weakref import WeakValueDictionary
@@ -39,40 +40,61 @@ from syft.federated.records import ClientFailure
 from syft.serde import deserialize, serialize
 from syft.serde.errors import SerdeError
 
-#: How many models and shared data sets one process keeps.
-KEPT = 4
+#: How many things of a kind one process keeps; what is of no such kind is handed over for every task.
+SHELVES = {"state": 1, "work": 2, "data": 4}
 
 
 @dataclass(frozen=True)
 class Ref:
-    """Something in the carrier's store. The number is for those who keep what they fetched."""
+    """A thing in the carrier's store."""
 
     number: int
-    place: Any
-    is_bytes: bool = True
-
-
-@dataclass(frozen=True)
-class DataParcel:
-    """A data set: tensors as bytes, or an object; and which of its rows, if it is shared with other clients."""
-
-    source: Ref
-    rows: Ref | None = None
+    is_bytes: bool
+    shelf: str
 
 
 @dataclass(frozen=True)
 class Parcel:
-    """One client's task."""
+    """One client's task: what it is made of, and what of that is handed over with it."""
 
     name: str
     instructions: bytes
     """Without the state."""
-    state: Ref
     deadline: float | None
-    work: Ref | None
-    data: DataParcel | None
-    client: Ref | None
+    state: Ref
+    work: Ref | None = None
+    data: Ref | None = None
+    """A data set: tensors as bytes, or an object."""
+    rows: Ref | None = None
+    """Which rows of it, if it is shared with other clients."""
+    client: Ref | None = None
     """A client of the user's own; then there is no work and no data."""
+    sent: tuple[Ref, ...] = ()
+    dropped: tuple[Ref, ...] = ()
+    """What the process need not keep any longer."""
+
+    @property
+    def refs(self) -> list[Ref]:
+        return [r for r in (self.state, self.work, self.data, self.rows, self.client) if r is not None]
+
+
+class Kept:
+    """What one process keeps, as both sides know it: the latest of each kind."""
+
+    def __init__(self) -> None:
+        self._shelves: dict[str, OrderedDict[Ref, None]] = {name: OrderedDict() for name in SHELVES}
+
+    def __contains__(self, ref: Ref) -> bool:
+        return ref.shelf in self._shelves and ref in self._shelves[ref.shelf]
+
+    def add(self, ref: Ref) -> list[Ref]:
+        """What has to make room."""
+        if ref.shelf not in self._shelves:
+            return []
+        shelf = self._shelves[ref.shelf]
+        shelf[ref] = None
+        shelf.move_to_end(ref)
+        return [shelf.popitem(last=False)[0] for _ in range(len(shelf) - SHELVES[ref.shelf])]
 
 
 # -- here ----------------------------------------------------------------------------------------------------
@@ -81,8 +103,9 @@ class Parcel:
 class _Stored:
     """A thing that was put. It is in the store for as long as somebody here has this record."""
 
-    def __init__(self, ref: Ref, held: tuple[Any, ...]) -> None:
-        self.ref, self.held = ref, held  # `held` keeps the ids that name it from being given to others
+    def __init__(self, ref: Ref, place: Any, held: tuple[Any, ...]) -> None:
+        self.ref, self.place = ref, place
+        self.held = held  # so that the ids that name it are not given to others
 
 
 class Packer:
@@ -92,68 +115,75 @@ class Packer:
         self._put = put
         self._count = 0
         self._stored: WeakValueDictionary[tuple[Any, ...], _Stored] = WeakValueDictionary()
-        self._needed: dict[str, list[_Stored]] = {}
+        self._needed: dict[str, dict[str, _Stored]] = {}
         self._state: _Stored | None = None
 
-    def pack(self, task: Task, deadline: float | None) -> Parcel:
-        """A task as it travels. !! whatever the data set's owner or the carrier objects to"""
+    def pack(self, task: Task, deadline: float | None, kept: Kept) -> tuple[Parcel, list[Any]]:
+        """A task as it travels to a process that has `kept`, and the places of what is handed over with it.
+
+        !! whatever the data set's owner or the carrier objects to
+        """
         instructions = task.instructions
         state = instructions.state
         named = tuple((name, *_identity(tensor)) for name, tensor in state.items())
-        # NB: only the latest is kept. A client that is not asked again must not keep an old model in the store.
-        self._state = self._store(("state", *named), tuple(state.values()), lambda: serialize(state))
-        needed: list[_Stored] = []
-        work, data, own = self._parts(task, needed)
-        self._needed[task.name] = needed
+        # NB: only the latest is held. A client that is not asked again must not hold an old model in the store.
+        held = tuple(state.values())
+        self._state = self._store(("state", *named), held, lambda: serialize(state), shelf="state")
+        parts = self._needed[task.name] = self._parts(task.client)
+        there = {"state": self._state, **parts}
         rest = serialize(replace(instructions, state={}))
-        return Parcel(task.name, rest, self._state.ref, deadline, work, data, own)
+        parcel = Parcel(task.name, rest, deadline, **{name: each.ref for name, each in there.items()})
+        missing = [each for each in there.values() if each.ref not in kept]
+        dropped = tuple(old for each in there.values() for old in kept.add(each.ref))
+        sent = tuple(each.ref for each in missing)
+        return replace(parcel, sent=sent, dropped=dropped), [each.place for each in missing]
 
-    def _parts(self, task: Task, needed: list[_Stored]) -> tuple[Ref | None, DataParcel | None, Ref | None]:
-        def keep(stored: _Stored) -> Ref:
-            needed.append(stored)
-            return stored.ref
-
-        client = task.client
+    def _parts(self, client: Any) -> dict[str, _Stored]:
         if type(client) is DatasetClient:
             dataset = client.dataset
         elif type(client) is WorkerClient:
             dataset = _open_data(client)
         else:
-            return None, None, keep(self._object(client))
-        return keep(self._work(client.work)), self._data(dataset, keep), None
+            return {"client": self._object(client)}
+        return {"work": self._work(client.work), **self._data(dataset)}
 
     def _work(self, work: Work) -> _Stored:
-        return self._store(("work", id(work)), (work,), lambda: _on(work, "cpu"), is_bytes=False)
+        return self._store(("work", id(work)), (work,), lambda: _on(work, "cpu"), False, "work")
 
-    def _object(self, thing: Any) -> _Stored:
-        return self._store(("object", id(thing)), (thing,), lambda: thing, is_bytes=False)
+    def _object(self, thing: Any, shelf: str = "") -> _Stored:
+        return self._store(("object", shelf, id(thing)), (thing,), lambda: thing, False, shelf)
 
-    def _data(self, dataset: Any, keep: Callable[[_Stored], Ref]) -> DataParcel:
+    def _data(self, dataset: Any) -> dict[str, _Stored]:
         if type(dataset) is not Subset:
-            return DataParcel(keep(self._source(dataset)))
+            return {"data": self._source(dataset, "")}
         rows = torch.as_tensor(dataset.indices, dtype=torch.int64)
         inner = dataset.dataset
         while type(inner) is Subset:
             rows = torch.as_tensor(inner.indices, dtype=torch.int64)[rows]
             inner = inner.dataset
-        source = keep(self._source(inner))
-        kept_rows = self._store(("rows", id(dataset)), (dataset,), lambda: serialize(rows))
-        return DataParcel(source, keep(kept_rows))
+        numbers = self._store(("rows", id(dataset)), (dataset,), lambda: serialize(rows))
+        return {"data": self._source(inner, "data"), "rows": numbers}
 
-    def _source(self, dataset: Any) -> _Stored:
+    def _source(self, dataset: Any, shelf: str) -> _Stored:
         tensors = _plain_tensors(dataset)
         if tensors is None:
-            return self._object(dataset)
+            return self._object(dataset, shelf)
         named = tuple(part for tensor in tensors for part in _identity(tensor))
-        return self._store(("tensors", *named), tensors, lambda: serialize(tensors))
+        return self._store(("tensors", shelf, *named), tensors, lambda: serialize(tensors), shelf=shelf)
 
     def _store(
-        self, key: tuple[Any, ...], held: tuple[Any, ...], make: Callable[[], Any], is_bytes: bool = True
+        self,
+        key: tuple[Any, ...],
+        held: tuple[Any, ...],
+        make: Callable[[], Any],
+        is_bytes: bool = True,
+        shelf: str = "",
     ) -> _Stored:
         found = self._stored.get(key)
         if found is None:
             self._count += 1
-            found = self._stored[key] = _Stored(Ref(self._count, self._put(make()), is_bytes), held)
+            ref = Ref(self._count, is_bytes, shelf)
+            found = self._stored[key] = _Stored(ref, self._put(make()), held)
         return found
 
 
@@ -226,20 +256,17 @@ class Settings:
 class Simulator:
     """One process that plays many clients, one after the other."""
 
-    def __init__(self, settings: Settings, get: Callable[[Any], Any]) -> None:
+    def __init__(self, settings: Settings) -> None:
         settings.apply()
-        self._device, self._get = settings.device, get
-        self._kept: OrderedDict[int, Any] = OrderedDict()
-        self._state: tuple[int, Any] | None = None
+        self._device = settings.device
+        self._kept: dict[Ref, Any] = {}
 
-    def run(self, parcel: Parcel) -> bytes:
-        """What the client returned, or a ClientFailure, as bytes."""
+    def run(self, parcel: Parcel, things: Sequence[Any]) -> bytes:
+        """What the client returned, or a ClientFailure, as bytes. `things` are those that the parcel says are sent."""
         try:
-            task = self._unpack(parcel)
+            task = self._unpack(parcel, dict(zip(parcel.sent, things, strict=True)))
         except Exception as error:  # noqa: BLE001  (a data set's own code may raise anything while it is made)
-            # What a carrier raises may have a traceback in it. Its first line says enough.
-            first = (str(error).splitlines() or [""])[0]
-            why = f"It could not be unpacked in its process: {type(error).__name__}: {first[:400]}"
+            why = f"It could not be unpacked in its process: {described(error)}"
             return serialize(ClientFailure(parcel.name, "error", why))
         started = time.monotonic()
         value = attempt(task).value
@@ -251,37 +278,24 @@ class Simulator:
             why = f"It returned a {type(value).__name__}, which cannot be sent: {described(error)}"
             return serialize(ClientFailure(parcel.name, "malformed", why))
 
-    def _unpack(self, parcel: Parcel) -> Task:
-        instructions = replace(deserialize(parcel.instructions), state=self._state_of(parcel.state))
+    def _unpack(self, parcel: Parcel, things: dict[Ref, Any]) -> Task:
+        for ref in parcel.dropped:
+            self._kept.pop(ref, None)
+        made = {ref: self._made(ref, thing) for ref, thing in things.items()}
+        self._kept |= {ref: thing for ref, thing in made.items() if ref.shelf}
+        found = {ref: made[ref] if ref in made else self._kept[ref] for ref in parcel.refs}
+        instructions = replace(deserialize(parcel.instructions), state=found[parcel.state])
         if parcel.client is not None:
-            return Task(parcel.name, self._fetch(parcel.client), instructions)
+            return Task(parcel.name, found[parcel.client], instructions)
         if parcel.work is None or parcel.data is None:
             raise ValueError("The parcel has neither a client nor its parts.")
-        work = self._keep(parcel.work, lambda found: _on(found, self._device))
-        return Task(parcel.name, DatasetClient(self._dataset(parcel.data), work), instructions)
+        dataset = found[parcel.data]
+        if parcel.data.is_bytes:
+            dataset = TensorDataset(*dataset)
+        if parcel.rows is not None:
+            dataset = Subset(dataset, found[parcel.rows].tolist())
+        return Task(parcel.name, DatasetClient(dataset, found[parcel.work]), instructions)
 
-    def _dataset(self, data: DataParcel) -> Any:
-        def made(found: Any) -> Any:
-            return TensorDataset(*found) if data.source.is_bytes else found
-
-        if data.rows is None:
-            return made(self._fetch(data.source))
-        return Subset(self._keep(data.source, made), self._fetch(data.rows).tolist())
-
-    def _state_of(self, ref: Ref) -> Any:
-        if self._state is None or self._state[0] != ref.number:
-            self._state = None  # before the next one: two models need not fit
-            self._state = (ref.number, self._fetch(ref))
-        return self._state[1]
-
-    def _keep(self, ref: Ref, make: Callable[[Any], Any]) -> Any:
-        if ref.number not in self._kept:
-            self._kept[ref.number] = make(self._fetch(ref))
-            while len(self._kept) > KEPT:
-                self._kept.popitem(last=False)
-        self._kept.move_to_end(ref.number)
-        return self._kept[ref.number]
-
-    def _fetch(self, ref: Ref) -> Any:
-        found = self._get(ref.place)
-        return deserialize(found) if ref.is_bytes else found
+    def _made(self, ref: Ref, thing: Any) -> Any:
+        thing = deserialize(thing) if ref.is_bytes else thing
+        return _on(thing, self._device) if isinstance(thing, Work) else thing

@@ -35,7 +35,7 @@ from typing import Any
 
 from syft.exceptions import DependencyError, SyftError
 from syft.federated.engines.base import Outcome, Task, described, overdue, register_engine
-from syft.federated.engines.parcels import Packer, Parcel, Settings, Simulator
+from syft.federated.engines.parcels import Kept, Packer, Parcel, Settings, Simulator
 from syft.federated.records import ClientFailure
 from syft.serde import deserialize
 from syft.serde.errors import SerdeError
@@ -124,47 +124,56 @@ class RayEngine:
         pool.check()
         waiting = deque(tasks)
         running: dict[Any, _Running] = {}
+        known: deque[Outcome] = deque()
         try:
-            while waiting or running:
+            while waiting or running or known:
                 while waiting and pool.idle:
-                    task = waiting.popleft()
+                    task, actor = waiting.popleft(), pool.idle.pop()
                     try:
-                        parcel = packer.pack(task, deadline)
+                        parcel, places = packer.pack(task, deadline, actor.kept)
                     except Exception as error:  # noqa: BLE001  (what cannot be sent may object in any way)
-                        yield Outcome(task.name, _unsent(task.name, error))
+                        known.append(Outcome(task.name, _unsent(task.name, error)))
+                        pool.idle.append(actor)
                         continue
-                    actor = pool.idle.pop()
-                    running[actor.run.remote(parcel)] = _Running(task.name, actor, time.monotonic())
+                    call = actor.handle.run.remote(parcel, *places)
+                    running[call] = _Running(task.name, actor, time.monotonic())
+                # NB: told only now, so that actors work while the round looks at what came.
+                while known:
+                    yield known.popleft()
                 if not running and not waiting:
                     break
                 for call in pool.wait(list(running), _next_deadline(running, deadline)):
                     done = running.pop(call)
-                    value, is_alive = self._heard(done.name, call)
-                    pool.take_back(done.actor, is_alive)
-                    yield Outcome(done.name, value)
+                    known.append(Outcome(done.name, self._heard(done, call, pool)))
                 if deadline is not None:
                     for call in self._late(running, deadline):
                         late = running.pop(call)
                         pool.give_up(call, late.actor, GRACE)
-                        yield overdue(late.name, deadline)
+                        known.append(overdue(late.name, deadline))
         finally:
             # The round was broken off. Nobody waits for these.
             for call, left in running.items():
                 pool.give_up(call, left.actor, 0.0)
 
-    def _heard(self, name: str, call: Any) -> tuple[Any, bool]:
-        """What an actor returned for a client, and whether it is still there."""
+    def _heard(self, done: _Running, call: Any, pool: _Pool) -> Any:
+        """What an actor returned for a client; the actor goes back to the pool, or another one in its place."""
+        is_alive = True
         try:
-            return deserialize(self._ray.get(call)), True
+            value = deserialize(self._ray.get(call))
         except SerdeError as error:
-            return ClientFailure(
-                name, "malformed", f"What came back cannot be read: {described(error)}"
-            ), True
+            why = f"What came back cannot be read: {described(error)}"
+            value = ClientFailure(done.name, "malformed", why)
         except self._ray.exceptions.RayTaskError as error:
-            return ClientFailure(name, "error", described(error)), True
+            # It was not even called: something that was handed over could not be made there.
+            value = ClientFailure(
+                done.name, "error", f"It could not be unpacked in its process: {_cause(error)}"
+            )
+            done.actor.kept = Kept()
         except self._ray.exceptions.RayError:
             why = "The process that it ran in ended: it was killed, crashed, or had no memory left."
-            return ClientFailure(name, "died", why), False
+            value, is_alive = ClientFailure(done.name, "died", why), False
+        pool.take_back(done.actor, is_alive)
+        return value
 
     def _late(self, running: dict[Any, _Running], deadline: float) -> list[Any]:
         now = time.monotonic()
@@ -178,7 +187,7 @@ class RayEngine:
         if self._pool is not None and self._packer is not None and self._ray.is_initialized():
             return self._pool, self._packer
         self.close()
-        actors: list[Any] = []
+        actors: list[_Member] = []
         self._end = weakref.finalize(self, _end, self._ray, self._connect(), actors)
         try:
             device = "cuda" if self._shares[1] else "cpu"
@@ -263,19 +272,28 @@ class Actor:
     """What runs in an actor's process."""
 
     def __init__(self, settings: Settings) -> None:
-        self._simulator = Simulator(settings, _import_ray(is_local=False).get)
+        self._simulator = Simulator(settings)
 
     def ready(self) -> None:
         """Answers when the process is up."""
 
-    def run(self, parcel: Parcel) -> bytes:
-        return self._simulator.run(parcel)
+    def run(self, parcel: Parcel, *things: Any) -> bytes:
+        # NB: `things` are arguments of their own, which Ray fetches before it calls. To fetch them here would ask the
+        # driver about each.
+        return self._simulator.run(parcel, things)
+
+
+class _Member:
+    """An actor, and what it keeps."""
+
+    def __init__(self, handle: Any) -> None:
+        self.handle, self.kept = handle, Kept()
 
 
 @dataclass(frozen=True)
 class _Running:
     name: str
-    actor: Any
+    actor: _Member
     began: float
 
 
@@ -283,43 +301,43 @@ class _Pool:
     """Actors: idle, starting, or given up and perhaps still at work. Those that run a task are with `run`."""
 
     def __init__(
-        self, ray: Any, settings: Settings, cpus: float, gpus: float, count: int, actors: list[Any]
+        self, ray: Any, settings: Settings, cpus: float, gpus: float, count: int, actors: list[_Member]
     ) -> None:
         self._ray = ray
         options = {"num_cpus": cpus, "num_gpus": gpus, "max_restarts": 0, "max_task_retries": 0}
         self._make = ray.remote(Actor).options(**options)
         self._settings = settings
         self.actors = actors
-        self.idle: list[Any] = []
-        self._starting: dict[Any, tuple[Any, bool]] = {}
-        self._given_up: dict[Any, tuple[Any, float]] = {}
+        self.idle: list[_Member] = []
+        self._starting: dict[Any, tuple[_Member, bool]] = {}
+        self._given_up: dict[Any, tuple[_Member, float]] = {}
         self._failed_starts = 0
         for _ in range(count):
             self._start()
 
     def _start(self) -> None:
-        actor = self._make.remote(self._settings)
+        actor = _Member(self._make.remote(self._settings))
         self.actors.append(actor)
-        self._starting[actor.ready.remote()] = (actor, True)
+        self._starting[actor.handle.ready.remote()] = (actor, True)
 
     def check(self) -> None:
         """Ask the idle ones whether they are still there, so that no client is lost to one that is not."""
-        self._starting |= {actor.ready.remote(): (actor, False) for actor in self.idle}
+        self._starting |= {actor.handle.ready.remote(): (actor, False) for actor in self.idle}
         self.idle.clear()
 
-    def take_back(self, actor: Any, is_alive: bool) -> None:
+    def take_back(self, actor: _Member, is_alive: bool) -> None:
         if is_alive:
             self.idle.append(actor)
         else:
             self._replace(actor)
 
-    def give_up(self, call: Any, actor: Any, grace: float) -> None:
+    def give_up(self, call: Any, actor: _Member, grace: float) -> None:
         """See NOTE [Given up]."""
         self._given_up[call] = (actor, time.monotonic() + grace)
 
-    def _replace(self, actor: Any) -> None:
+    def _replace(self, actor: _Member) -> None:
         with contextlib.suppress(self._ray.exceptions.RayError):
-            self._ray.kill(actor, no_restart=True)
+            self._ray.kill(actor.handle, no_restart=True)
         self.actors.remove(actor)
         self._start()
 
@@ -339,7 +357,7 @@ class _Pool:
                 self._has_started(call)
             elif call in self._given_up:
                 actor, _ = self._given_up.pop(call)
-                self._starting[actor.ready.remote()] = (actor, False)  # it may have died instead
+                self._starting[actor.handle.ready.remote()] = (actor, False)  # it may have died instead
         now = time.monotonic()
         for call in [call for call, (_, kill_at) in self._given_up.items() if kill_at <= now]:
             self._replace(self._given_up.pop(call)[0])
@@ -378,7 +396,7 @@ def _import_ray(is_local: bool) -> Any:
         raise DependencyError("ray", "'resyft[ray]'") from error
 
 
-def _end(ray: Any, lease: int | None, actors: list[Any]) -> None:
+def _end(ray: Any, lease: int | None, actors: list[_Member]) -> None:
     """Not a method: it also runs when the engine is forgotten, and when the program ends."""
     if lease is not None:
         _LEASES.discard(lease)
@@ -386,7 +404,7 @@ def _end(ray: Any, lease: int | None, actors: list[Any]) -> None:
         return
     for actor in actors:
         with contextlib.suppress(ray.exceptions.RayError):
-            ray.kill(actor, no_restart=True)
+            ray.kill(actor.handle, no_restart=True)
     if lease is not None and not _LEASES:
         ray.shutdown()
 
@@ -423,6 +441,11 @@ def _next_deadline(running: dict[Any, _Running], deadline: float | None) -> floa
 
 def _unsent(name: str, error: Exception) -> ClientFailure:
     return ClientFailure(name, "error", f"It could not be sent to a Ray actor: {described(error)}")
+
+
+def _cause(error: Exception) -> str:
+    """The last line of what Ray tells of an error elsewhere, which is the error itself."""
+    return ([line for line in str(error).splitlines() if line.strip()] or [type(error).__name__])[-1][:400]
 
 
 def _is_whole(value: Any) -> bool:

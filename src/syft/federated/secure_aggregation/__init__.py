@@ -12,6 +12,9 @@ Modules, in the order they import each other:
     client, server  the two state machines of Bonawitz et al. 2017; they do no I/O
     masked_sum      `MaskedSum`: a whole round in one process, as the Trainer's `aggregation`
     shares          `ShareAggregation`: through additive shares at two or more holders
+    kept_updates    updates that stay at a worker on a network, which masks them itself
+    over_network    `NetworkMaskedSum`: what becomes of a MaskedSum with such workers. Not imported here: it stands on
+                    `network_clients`
 """
 
 from syft.federated.secure_aggregation.client import SecureClient

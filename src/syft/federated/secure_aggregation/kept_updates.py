@@ -1,0 +1,174 @@
+"""`KeptUpdates`: updates that stay at the worker that made them, and its part in summing them up.
+
+One duty: the client's side of secure aggregation behind messages. An update is kept under the name that its trainer
+chose, takes part in one round, and is never sent but under masks. No I/O: adds a handler to the table of `workers`.
+Imports `client`, `messages`, `setting`.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from syft.federated.secure_aggregation.client import SecureClient
+from syft.federated.secure_aggregation.errors import ProtocolViolationError, SecureAggregationError
+from syft.federated.secure_aggregation.keys import Identity
+from syft.federated.secure_aggregation.messages import Confirmations, Delivery, Roster, Survivors
+from syft.federated.secure_aggregation.setting import RoundSetting
+from syft.messaging.message import SecureStepMessage
+from syft.workers import handlers
+from syft.workers.caller import user_of
+from syft.workers.training import EXTENSIONS
+
+_log = logging.getLogger(__name__)
+
+#: The name of a worker's `KeptUpdates` among its extensions.
+KEPT = "kept_updates"
+
+_MOST_PER_USER = 4
+_MOST = 64
+_SECONDS = 3600.0
+
+
+@dataclass
+class Kept:
+    """One update, and how far its round is."""
+
+    vector: Tensor | None
+    examples: int
+    least: int
+    since: float
+    client: SecureClient | None = None
+
+
+class KeptUpdates:
+    """What a worker keeps for rounds that are not over, by user and name.
+
+    identity   signs, for its owner's workers that take part in signed rounds only
+    """
+
+    def __init__(self) -> None:
+        self.identity: Identity | None = None
+        self._kept: dict[tuple[str | None, bytes], Kept] = {}
+
+    def keep(self, user: str | None, name: bytes, vector: Tensor, examples: int, least: int) -> None:
+        """Keep an update for a sum of `least` clients or more. Old ones, that nobody came back for, go."""
+        now = time.monotonic()
+        self._kept = {key: kept for key, kept in self._kept.items() if now - kept.since < _SECONDS}
+        mine = [key for key in self._kept if key[0] == user]
+        for key in [*mine[: max(0, len(mine) + 1 - _MOST_PER_USER)], *list(self._kept)[: -_MOST + 1 or None]]:
+            self._kept.pop(key, None)
+        self._kept[user, name] = Kept(vector, examples, least, now)
+
+    def find(self, user: str | None, name: bytes) -> Kept:
+        found = self._kept.get((user, name))
+        if found is None:
+            raise SecureAggregationError(
+                "No update of that name is kept here: its round is over, or this worker was restarted, or trained "
+                "other models since. It is left out of the sum."
+            )
+        return found
+
+    def forget(self, user: str | None, name: bytes) -> None:
+        self._kept.pop((user, name), None)
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+
+# -- the steps ---------------------------------------------------------------------------------------------
+
+
+def _advertise(worker: Any, kept: Kept, setting: RoundSetting, _weight: float) -> Any:
+    if kept.client is not None:
+        raise ProtocolViolationError("This update is in a round already; it is in one sum and no other.")
+    if kept.vector is None or kept.vector.numel() != setting.length:
+        raise ProtocolViolationError(
+            f"A round sums updates of {setting.length} numbers, and the one that is kept here has another length."
+        )
+    identity = worker.extension(KEPT).identity
+    kept.client = SecureClient(str(worker.id), setting, identity=identity, least_threshold=kept.least)
+    return kept.client.advertise_keys()
+
+
+def _share(_worker: Any, kept: Kept, roster: Roster, _weight: float) -> Any:
+    return _of(kept).share_keys(roster)
+
+
+def _mask(worker: Any, kept: Kept, delivery: Delivery, weight: float) -> Any:
+    if kept.vector is None or weight not in (1.0, float(kept.examples)):
+        raise ProtocolViolationError("An update is sent once, with a weight of 1 or of its number of examples.")
+    client = _of(kept)
+    masked = client.masked_input(delivery, kept.vector, weight)
+    kept.vector = None
+    if client.clamped:
+        _log.warning(
+            "Worker %r: %d of %d values of an update were outside the declared range of +-%g and were clamped to it.",
+            worker.id,
+            client.clamped,
+            client.setting.length,
+            client.setting.clip,
+        )
+    return masked
+
+
+def _confirm(_worker: Any, kept: Kept, survivors: Survivors, _weight: float) -> Any:
+    return _of(kept).confirm(survivors)
+
+
+def _unmask(
+    _worker: Any, kept: Kept, told: tuple[Survivors, Confirmations | None], _weight: float
+) -> Any:
+    return _of(kept).unmask(*told)
+
+
+def _of(kept: Kept) -> SecureClient:
+    if kept.client is None:
+        raise ProtocolViolationError("This update is in no round yet: its keys were not asked for.")
+    return kept.client
+
+
+def _is_told(content: Any) -> bool:
+    return (
+        isinstance(content, tuple)
+        and len(content) == 2
+        and isinstance(content[0], Survivors)
+        and isinstance(content[1], Confirmations | None)
+    )
+
+
+_Step = tuple[Callable[[Any], bool], Callable[[Any, Kept, Any, float], Any]]
+
+#: The steps by their names in `masked_sum.STEPS`: what they are told, and what is done.
+_STEPS: dict[str, _Step] = {
+    "keys": (lambda content: isinstance(content, RoundSetting), _advertise),
+    "shares": (lambda content: isinstance(content, Roster), _share),
+    "input": (lambda content: isinstance(content, Delivery), _mask),
+    "confirmation": (lambda content: isinstance(content, Survivors), _confirm),
+    "unmasking": (_is_told, _unmask),
+}
+
+
+def take_step(worker: Any, message: SecureStepMessage) -> Any:
+    """One step of a round, for the user who had the update made."""
+    user = user_of(message)
+    updates: KeptUpdates = worker.extension(KEPT)
+    kept = updates.find(user, message.kept)
+    fits, step = _STEPS.get(message.step, (None, None))
+    if fits is None or step is None or not fits(message.content):
+        raise ProtocolViolationError(
+            f"The step {message.step[:60]!r} was asked for with a {type(message.content).__name__}."
+        )
+    answer = step(worker, kept, message.content, message.weight)
+    if message.step == "unmasking":
+        updates.forget(user, message.kept)
+    return answer
+
+
+EXTENSIONS[KEPT] = KeptUpdates
+handlers.HANDLERS[SecureStepMessage] = take_step

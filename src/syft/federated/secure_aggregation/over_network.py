@@ -1,0 +1,166 @@
+"""`NetworkMaskedSum`: secure aggregation with workers on a network, as the Trainer's `aggregation`.
+
+One duty: to drive `SecureServer` with the answers of workers, all of them at the same time. The updates are at the
+workers, which mask them themselves (`kept_updates`); nothing else of them comes here. A worker that is late, dies, or
+answers what it must not is left out of the sum, at any step. Imports `aggregation`, `engines`, `network_clients`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from syft.federated.aggregation import Aggregation, PlainSum, Privacy
+from syft.federated.engines.base import Engine, Task
+from syft.federated.network_clients import NetworkClient
+from syft.federated.records import ClientFailure
+from syft.federated.secure_aggregation.errors import ProtocolViolationError, SecureAggregationError
+from syft.federated.secure_aggregation.masked_sum import MaskedSum
+from syft.federated.secure_aggregation.server import SecureServer
+from syft.federated.secure_aggregation.shares import ShareAggregation
+
+
+@dataclass(frozen=True)
+class NetworkSumReport:
+    """What is known after a round, beside the sum."""
+
+    survivors: tuple[str, ...]
+    """Whose updates are in the sum."""
+    dropped: tuple[str, ...]
+    """Whose are not."""
+    weight: float
+    """The sum of the survivors' weights."""
+    why: Mapping[str, str] = field(default_factory=dict)
+    """Why those who are missing are."""
+
+
+@dataclass(frozen=True)
+class _StepTask(Task):
+    """One worker's part of one step."""
+
+    step: str = ""
+    content: Any = None
+    weight: float = 1.0
+
+    def run(self) -> Any:
+        return self.client.secure_step(self.step, self.content, self.weight)
+
+
+class NetworkMaskedSum:
+    """Sums updates that stay at their workers. Made by `for_clients`."""
+
+    leaves_updates = True
+
+    def __init__(
+        self,
+        settings: MaskedSum,
+        clients: Mapping[str, NetworkClient],
+        engine: Engine,
+        deadline: float | None,
+        length: int,
+        dtype: torch.dtype,
+    ) -> None:
+        self.settings, self.clients, self.engine, self.deadline = settings, clients, engine, deadline
+        self.length, self.dtype = length, dtype
+        self.report: NetworkSumReport | None = None
+        """Of the last round, if it came to a sum."""
+
+    def weighted_sum(self, updates: Mapping[str, Tensor], weights: Mapping[str, float]) -> Tensor:
+        """The sum of weight * update of the workers of these names, which have the updates."""
+        self.report = None
+        if len(updates) < 2:
+            raise ValueError(
+                f"A sum hides an update among others, and {len(updates)} update(s) were made: 2 clients or more."
+            )
+        setting = self.settings.setting(len(updates), self.length)
+        server = SecureServer(setting, updates)
+        why: dict[str, str] = {}
+        try:
+            self._collect(server, why, "keys", dict.fromkeys(updates, setting))
+            roster = server.roster()
+            self._collect(server, why, "shares", {keys.client: roster for keys in roster.keys})
+            self._collect(server, why, "input", server.deliveries(), weights)
+            survivors = server.survivors()
+            confirmations = None
+            if setting.signed:
+                self._collect(server, why, "confirmation", dict.fromkeys(survivors.clients, survivors))
+                confirmations = server.confirmations()
+            told = survivors, confirmations
+            self._collect(server, why, "unmasking", dict.fromkeys(server.waiting_for(), told))
+            found = server.result()
+        except SecureAggregationError as error:
+            for name, reason in why.items():
+                error.add_note(f"{name}: {reason}")
+            raise
+        dropped = tuple(sorted(set(updates) - set(found.survivors)))
+        self.report = NetworkSumReport(found.survivors, dropped, found.weight, why)
+        return found.total.to(self.dtype)
+
+    def _collect(
+        self,
+        server: SecureServer,
+        why: dict[str, str],
+        step: str,
+        contents: Mapping[str, Any],
+        weights: Mapping[str, float] | None = None,
+    ) -> None:
+        """Ask everybody for a step at the same time, and hand the server what comes."""
+        tasks: list[Task] = [
+            _StepTask(name, self.clients[name], None, step, content, (weights or {}).get(name, 1.0))  # type: ignore[arg-type]
+            for name, content in sorted(contents.items())
+        ]
+        for outcome in self.engine.run(tasks, self.deadline):
+            value = outcome.value
+            if isinstance(value, ClientFailure):
+                why[outcome.name] = f"At the step {step!r}: {value.why}"
+                continue
+            try:
+                if getattr(value, "client", None) != outcome.name:
+                    raise ProtocolViolationError(f"It answered with a {type(value).__name__} that is not its own.")
+                server.receive(value)
+            except ProtocolViolationError as error:
+                why[outcome.name] = f"At the step {step!r}: {error}"
+
+
+def for_clients(
+    aggregation: Aggregation,
+    clients: Mapping[str, Any],
+    engine: Engine,
+    deadline: float | None,
+    length: int,
+    dtype: torch.dtype,
+    privacy: Privacy | None,
+) -> Aggregation:
+    """The aggregation as it is done with these clients: with workers on a network, a masked sum is made at the workers.
+
+    !! ValueError for what would show updates here that were to be hidden
+    """
+    remote = {name: client for name, client in clients.items() if isinstance(client, NetworkClient)}
+    if not remote or type(aggregation) is PlainSum:
+        return aggregation
+    if isinstance(aggregation, ShareAggregation):
+        raise ValueError(
+            "ShareAggregation splits updates that are here, and those of workers on a network would have to come here "
+            "first. Use MaskedSum, which hides them at the workers."
+        )
+    if not isinstance(aggregation, MaskedSum):
+        return aggregation
+    if len(remote) < len(clients):
+        raise ValueError(
+            f"{len(remote)} of {len(clients)} clients are workers on a network, and the others are in this process. In a "
+            "masked sum all of them hide their updates from this process, or none needs to: use one kind."
+        )
+    if privacy is not None or aggregation.noise is not None:
+        raise ValueError(
+            "privacy=... and noise are applied here to updates that are here, and in a masked sum over a network they "
+            "stay at the workers. Leave one of the two out: PlainSum() with privacy, or MaskedSum() without."
+        )
+    if aggregation.dropouts is not None:
+        raise ValueError("dropouts=... is for simulations; workers on a network drop out by themselves.")
+    for client in remote.values():
+        client.keeps_updates = True
+    return NetworkMaskedSum(aggregation, remote, engine, deadline, length, dtype)

@@ -1,0 +1,44 @@
+"""Mutated frames reach the decoder and the session behind it: each is answered or refused, and nothing else happens."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+def fuzz(seed: int, count: int, seconds: float) -> dict[str, Any]:
+    here = Path(__file__)
+    paths = os.pathsep.join((str(here.parents[1]), os.environ.get("PYTHONPATH", "")))
+    done = subprocess.run(
+        [sys.executable, "-P", str(here.with_name("fuzzing.py")), str(seed), str(count)],
+        capture_output=True,
+        timeout=seconds,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": paths},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr.decode()[-3000:]
+    found: dict[str, Any] = json.loads(done.stdout)
+    assert sum(found["fates"].values()) >= count
+    assert found["forbidden"] == []
+    assert found["grown_kb"] < 200 << 10
+    return found
+
+
+def test_mutated_frames_are_answered_or_refused() -> None:
+    fates = fuzz(seed=1, count=12_000, seconds=100)["fates"]
+    # It is no use if everything is refused at the door.
+    for fate in ("refused", "failed", "answered", "greeted"):
+        assert fates[fate] > 50, fates
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("seed", range(10, 15))
+def test_a_million_mutated_frames(seed: int) -> None:
+    fuzz(seed, count=200_000, seconds=3500)

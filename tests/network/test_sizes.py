@@ -1,0 +1,65 @@
+"""Large tensors: they travel in chunks, and cost little more memory than they have."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from network.served import Served
+
+pytestmark = pytest.mark.network
+
+MB = 1 << 20
+CHUNK = 32 * MB
+GENEROUS = '[limits]\nmax_frame = "3 GiB"\nmax_bytes = "6 GiB"\n'
+
+
+class Peak:
+    """The most memory that a process had since this was made."""
+
+    def __init__(self, pid: int | str = "self") -> None:
+        self._folder = Path(f"/proc/{pid}")
+        (self._folder / "clear_refs").write_text("5")  # the highest mark is what there is now
+        self._before = self._read()
+
+    def _read(self) -> int:
+        lines = (self._folder / "status").read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) * 1024
+
+    @property
+    def extra(self) -> int:
+        return self._read() - self._before
+
+
+@pytest.mark.parametrize("scheme", ["tcp", "ws"])
+def test_two_hundred_megabytes_go_there_and_back(connect: Any, scheme: str) -> None:
+    with Served(f"{scheme}://127.0.0.1:0") as served:
+        client = connect(served)
+        large = torch.arange(50_000_000, dtype=torch.float32)
+        pointer = large.send(client)
+        assert torch.equal(pointer.get(), large)
+
+
+@pytest.mark.slow
+def test_a_gigabyte_needs_little_more_than_a_gigabyte(connect: Any) -> None:
+    with Served(policy=GENEROUS) as served:
+        client = connect(served)
+        torch.zeros(20_000_000).send(client).get()  # what the first time needs
+        large = torch.arange(250_000_000, dtype=torch.float32)
+        size = large.numel() * 4
+        here, there = Peak(), Peak(served.process.pid)
+        began = time.monotonic()
+        pointer = large.send(client)
+        client.sync()
+        assert here.extra < 2 * CHUNK + 16 * MB
+        assert there.extra < size + 2 * CHUNK + 16 * MB
+        back = pointer.get()
+        took = time.monotonic() - began
+        assert here.extra < size + 2 * CHUNK + 16 * MB
+        assert there.extra < size + 2 * CHUNK + 16 * MB
+        assert torch.equal(back, large)
+        print(f"1 GB there and back: {took:.2f} s, extra {here.extra / MB:.0f} MB here, {there.extra / MB:.0f} MB there")
