@@ -7,7 +7,7 @@ JOBS ?= 2
 CODE := src tests $(wildcard bench)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types unit slow bench docs proto format clean
+.PHONY: help demo test lint types unit slow ray bench docs proto format clean
 .DELETE_ON_ERROR:
 
 help:  ## this list
@@ -31,6 +31,9 @@ unit: .venv/.dev  ## the tests; ARGS='-k pointer' passes arguments on
 
 slow: .venv/.dev  ## the tests that take too long for every change
 	$(BIN)/python -m pytest -n $(JOBS) -m slow $(ARGS)
+
+ray: .venv/.ray  ## the tests of the Ray engine, which needs 240 MB more than the others
+	$(BIN)/python -m pytest -m 'slow or not slow' tests/federated/test_engine_ray.py $(ARGS)
 
 bench: .venv/.dev  ## measure; results go to bench/results
 	$(BIN)/python -m bench $(ARGS)
@@ -63,6 +66,10 @@ clean:  ## remove what the other targets made
 
 .venv/.dev: .venv/.core
 	$(PIP) --editable '.[dev]'
+	@touch $@
+
+.venv/.ray: .venv/.dev
+	$(PIP) --editable '.[ray]'
 	@touch $@
 
 .venv/.docs: .venv/.core

@@ -18,6 +18,8 @@ from bench import (  # noqa: F401  (they register themselves)
     fedavg_flower,
     fedavg_many,
     federated,
+    mpc_network,
+    network,
     plain_torch,
     plan,
     pointers,

@@ -19,6 +19,7 @@ from syft.core.ids import ID_PROVIDER
 from syft.core.overload import overloaded
 from syft.core.session import session as _session
 from syft.dp import release as _release  # adds releases and budgets to workers
+from syft.dp import release_training as _release_training  # adds private training
 from syft.execution.func2plan import func2plan, method2plan
 from syft.execution.placeholder import PlaceHolder
 from syft.execution.plan import Plan

@@ -106,11 +106,11 @@ class TestWithRay:
         parts["part of noisy"] = Subset(ray_parts.Noisy(whole), range(5, 40))
         assert same(trained(engine, parts), trained("serial", parts))
 
-    def test_two_hundred_clients(self, engine: RayEngine) -> None:
-        parts = many(200)
+    def test_a_hundred_clients(self, engine: RayEngine) -> None:
+        parts = many(100)
         model = net()
         history = Trainer(model, CE, parts, engine=engine, seed=7, batch_size=10).fit(2)
-        assert len(history.rounds[-1].accepted) == 200
+        assert len(history.rounds[-1].accepted) == 100
         assert same(model.state_dict(), trained("serial", parts))
 
     def test_clients_evaluate_too(self, engine: RayEngine) -> None:
@@ -141,7 +141,7 @@ class TestWithRay:
         trainer.fit(1)
         pool = engine._pool
         assert pool is not None
-        ray.kill(pool.idle[-1])
+        ray.kill(pool.idle[-1].handle)
         assert trainer.fit(2).rounds[1].failures == ()
 
     def test_one_that_hangs_is_ended_and_its_place_taken(self, engine: RayEngine) -> None:
@@ -210,12 +210,9 @@ class TestWithRay:
         assert "private to some users" in reports[0].failures[0].why
         federated = TensorDataset(x, y).federate((alice, bob))  # type: ignore[attr-defined]
         for model, each in zip(models, (engine, "serial"), strict=True):
+            model.weight.data.zero_()
             Trainer(model, MSE, federated, engine=each, seed=1).fit(1)
-        one = line(0.0)
-        Trainer(one, MSE, federated, engine="serial", seed=1).fit(1)
-        other = line(0.0)
-        Trainer(other, MSE, federated, engine=engine, seed=1).fit(1)
-        assert same(one.state_dict(), other.state_dict())
+        assert same(models[0].state_dict(), models[1].state_dict())
 
     # -- Ray itself ----------------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,6 +12,9 @@ import typer
 
 from syft.cli.logs import LogFormat, set_up
 from syft.cli.metrics import serve_metrics
+
+#: How long to wait for a peer that is not there yet.
+_PEER_SECONDS = 60.0
 
 
 def serve(
@@ -139,14 +143,22 @@ def serve(
 
 
 def _connect_to_peer(hook: Any, named: str, token: str | None, ca: Path | None) -> Any:
+    from syft.exceptions import WorkerUnreachableError
     from syft.workers.network.client_worker import NetworkClientWorker
 
     peer_id, separator, address = named.partition("=")
     if not separator:
         raise ValueError(f"--peer {named!r}: write ID=ADDRESS, e.g. clinic=wss://clinic.example:8777")
-    return NetworkClientWorker(
-        hook, address, peer_id, token=token, ca=None if ca is None else str(ca), auto_add=False
-    )
+    until = time.monotonic() + _PEER_SECONDS
+    while True:
+        try:
+            return NetworkClientWorker(
+                hook, address, peer_id, token=token, ca=None if ca is None else str(ca), auto_add=False
+            )
+        except WorkerUnreachableError:  # two that are each other's peers cannot both be the second to start
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.2)
 
 
 def _from_stdin() -> list[Any]:

@@ -17,6 +17,7 @@ Modules, in the order they import each other:
     provenance      which tensors on a worker have rows that depend on one record each
     release_mechanisms  the statistics that `worker.release` gives, and what each costs
     release         `worker.release`, `worker.set_budget`, `worker.budget`
+    layer_records   models as data, which travel: layers of a closed list
     release_training  `train_privately`: DP-SGD where the data is, charged to its budgets
 
 Nothing is imported here: `pate` needs neither torch.func nor `dp-accounting`.

@@ -1,7 +1,7 @@
 """`train_privately`: DP-SGD on a data set that is on a worker, with noise added where the data is.
 
-One duty: to charge a training run to the budgets of its data, and then run it there. Imports `dpsgd`, `release`,
-`worker_budgets`.
+One duty: to charge a training run to the budgets of its data, and then run it there. Imports `dpsgd`, `layer_records`,
+`release`, `worker_budgets`; adds a handler to the table of `workers`.
 
 NOTE [Models are data here]
 A model that a user brings would be code that runs beside private data. So it may consist only of layers from
@@ -13,8 +13,8 @@ The accountant of DP-SGD is about one record more or less. A record that is repl
 and a person with k records is 2k such steps: (e, d) becomes (2k e, d (1 + e^e + ... + e^((2k - 1) e))) (Vadhan
 2017, lemma 2.2). The noise is found for the e and d that give what was asked for.
 
-For workers in this process. On a network the model has to travel: as a Plan, which this list would be checked
-against, and with a message of its own.
+To a worker on a network the model goes as a record of its layers, and is put together there from the same list. Who
+pays is then who proved their name.
 """
 
 from __future__ import annotations
@@ -28,37 +28,18 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from syft.core.chain import Wrapper
+from syft.core.session import session
 from syft.dp.dpsgd import make_private
+from syft.dp.layer_records import check_layers, model_of, record_of
 from syft.dp.release import released_rows
 from syft.dp.worker_budgets import Charge
 from syft.exceptions import ReleaseNotPermittedError
+from syft.federated.layout import read_state, write_state
+from syft.messaging.message import PrivateTrainingMessage
 from syft.tensors.pointer import PointerTensor
+from syft.workers import handlers
+from syft.workers.caller import user_of
 from syft.workers.permissions import AuditRecord
-
-#: Layers that work on one example at a time and never raise because of a value.
-LAYERS: frozenset[type[nn.Module]] = frozenset(
-    {
-        nn.Sequential,
-        nn.Identity,
-        nn.Linear,
-        nn.Conv1d,
-        nn.Conv2d,
-        nn.ReLU,
-        nn.LeakyReLU,
-        nn.ELU,
-        nn.GELU,
-        nn.SiLU,
-        nn.Tanh,
-        nn.Sigmoid,
-        nn.Softplus,
-        nn.Flatten,
-        nn.MaxPool2d,
-        nn.AvgPool2d,
-        nn.AdaptiveAvgPool2d,
-        nn.LayerNorm,
-        nn.GroupNorm,
-    }
-)
 
 LOSSES: dict[str, type[nn.Module]] = {
     "cross_entropy": nn.CrossEntropyLoss,
@@ -89,6 +70,59 @@ def train_privately(
     batch_size        on average: every record is in every batch with the same probability
     """
     worker, places = _place_of(inputs, targets)
+    settings: dict[str, Any] = dict(
+        loss=loss,
+        epsilon=epsilon,
+        delta=delta,
+        epochs=epochs,
+        batch_size=batch_size,
+        lr=lr,
+        momentum=momentum,
+        max_grad_norm=max_grad_norm,
+        user=user,
+    )
+    if worker.is_in_process:
+        return _train(worker, places, model, **settings)
+    message = PrivateTrainingMessage(*places, record_of(model), **settings)
+    trained = copy.deepcopy(model)
+    write_state(trained, session.require_local_worker().send_msg(message, worker))
+    return trained
+
+
+def train_here(worker: Any, message: PrivateTrainingMessage) -> dict[str, torch.Tensor]:
+    """Train a model that was described, for somebody on a network; replies its state."""
+    trained = _train(
+        worker,
+        (message.inputs, message.targets),
+        model_of(message.model),
+        message.loss,
+        message.epsilon,
+        message.delta,
+        message.epochs,
+        message.batch_size,
+        message.lr,
+        message.momentum,
+        message.max_grad_norm,
+        user_of(message),
+    )
+    return read_state(trained)
+
+
+def _train(
+    worker: Any,
+    places: tuple[Any, Any],
+    model: nn.Module,
+    loss: str,
+    epsilon: float,
+    delta: float,
+    epochs: int,
+    batch_size: int,
+    lr: float,
+    momentum: float,
+    max_grad_norm: float,
+    user: str | None,
+) -> nn.Module:
+    """The work, at the worker."""
     examples, labels = (worker.get_obj(place) for place in places)
     names: set[str] = set()
     try:
@@ -98,6 +132,10 @@ def train_privately(
             names |= {name for source in rows.sources for name in source.names}
             cuts.append(rows.cuts)
         _check(examples, labels, cuts, model, loss, epsilon, delta)
+        if epochs < 1 or batch_size < 1:
+            raise ValueError(
+                f"train_privately was given epochs={epochs} and batch_size={batch_size}: whole numbers of 1 or more."
+            )
         trained = copy.deepcopy(model).train()
         changes = 2 * desk.book.records_per_person(names)
         per_step = epsilon / changes
@@ -137,10 +175,9 @@ def _place_of(inputs: Any, targets: Any) -> tuple[Any, tuple[Any, Any]]:
         raise ValueError(
             f"The inputs are on worker {first.id!r} and the targets on {second.id!r}: move one of them."
         )
-    if first._attached.get("releases") is None:
+    if first.is_in_process and first._attached.get("releases") is None:
         raise ReleaseNotPermittedError(
-            f"Worker {first.id!r} has no budgets here. Its owner sets them with set_budget; a worker on a network does "
-            "not train yet: it has to be a VirtualWorker."
+            f"Worker {first.id!r} has no budgets. Its owner sets them with set_budget, where the worker runs."
         )
     return first, (nodes[0].id_at_location, nodes[1].id_at_location)
 
@@ -167,25 +204,7 @@ def _check(
         raise ValueError(f"There is no loss {str(loss)[:60]!r}. There are: {', '.join(LOSSES)}.")
     if not examples.is_floating_point():
         raise ValueError("Inputs are floating-point numbers: call `.float()` on the pointer first.")
-    faults = [
-        f"{name or 'the model'} ({type(layer).__name__})"
-        for name, layer in model.named_modules()
-        if not _is_plain(layer)
-    ]
-    if faults:
-        raise ReleaseNotPermittedError(
-            f"train_privately does not run {', '.join(faults)} beside private data. A model is made of these layers, as "
-            f"they come and without hooks: {', '.join(sorted(layer.__name__ for layer in LAYERS))}."
-        )
-
-
-def _is_plain(layer: nn.Module) -> bool:
-    """Whether a layer is of the list and does what its type says."""
-    hooks = (value for name, value in vars(layer).items() if name.endswith("_hooks"))
-    own = all(type(p) is nn.Parameter for p in layer._parameters.values() if p is not None)
-    if isinstance(layer, nn.Flatten) and (layer.start_dim, layer.end_dim) != (1, -1):
-        return False
-    return type(layer) in LAYERS and not any(hooks) and own and "forward" not in vars(layer)
+    check_layers(model)
 
 
 def _as_targets(labels: torch.Tensor, model: nn.Module, examples: torch.Tensor, loss: str) -> torch.Tensor:
@@ -202,3 +221,6 @@ def _as_targets(labels: torch.Tensor, model: nn.Module, examples: torch.Tensor, 
         )
     LOSSES[loss]()(given, torch.zeros_like(wanted[:1]))
     return wanted
+
+
+handlers.HANDLERS[PrivateTrainingMessage] = train_here

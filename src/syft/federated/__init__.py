@@ -18,7 +18,7 @@ Modules, in the order they import each other:
     trainer            Trainer: training in rounds
 """
 
-from syft.federated import round_handlers as _round_handlers  # what workers do with messages of rounds
+from syft.federated import round_handlers as _round_handlers  # noqa: F401  (adds what workers do in rounds)
 from syft.federated.callbacks import Callback, EarlyStopping, ProgressBar, TensorBoard
 from syft.federated.dataloader import FederatedDataLoader
 from syft.federated.dataset import BaseDataset, FederatedDataset, HeldDataset, LazyDataset, federate

@@ -80,7 +80,7 @@ class FederatedClient:
             raise TypeError("allowed_users is a str; pass a list or tuple of user names.")
         if least_in_sum is not None and (not isinstance(least_in_sum, int) or least_in_sum < 2):
             raise ValueError(
-                f"least_in_sum is a whole number of clients, 2 at least, among whom an update hides; got {least_in_sum!r}."
+                f"least_in_sum is a number of clients, 2 or more, among whom an update hides; got {least_in_sum!r}."
             )
         privacy: Allowed = None
         if hasattr(dataset, "split_privacy"):
@@ -270,6 +270,7 @@ def fit_here(worker: Any, message: FitMessage) -> torch.Tensor:
 
 def evaluate_here(worker: Any, message: EvaluateMessage) -> dict[str, Any]:
     client, config, _settings = _permitted(worker, message, "evaluate on")
+    check_plain(client, message.dataset_key)
     figures: dict[str, Any] = executor.run_discreetly(
         lambda: client.evaluate(
             message.dataset_key,
@@ -300,6 +301,7 @@ def _permitted(
         )
     check_offer(worker, user, message.dataset_key, action)
     for obj_id in (settings.model_id, settings.loss_fn_id):
+        worker.get_obj(obj_id)  # what is gone is missed, not forbidden
         worker.policy.check_get(user, obj_id, worker.allowed_users(obj_id), action="train with")
     return client, TrainConfig.from_message(settings, worker.get_obj), settings
 
@@ -329,7 +331,7 @@ def check_plain(client: FederatedClient, key: str) -> None:
     least = client.least_in_sum.get(key)
     if least is not None:
         raise GetNotPermittedError(
-            f"What is trained on the data set {key!r} leaves this worker only in a secure sum of {least} workers or "
+            f"What is computed from the data set {key!r} leaves this worker only in a secure sum of {least} workers or "
             "more, as its owner said. Train with a Trainer and aggregation=MaskedSum()."
         )
 

@@ -7,6 +7,7 @@ plans again. Imports `offers`, `plan_module`, `records`, `workers`.
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 import threading
 import time
@@ -17,7 +18,7 @@ from syft.core.session import session
 from syft.exceptions import ObjectNotFoundError, WorkerRestartedError, WorkerUnreachableError
 from syft.federated.local_training import OverdueError
 from syft.federated.offers import Offer, offer_of
-from syft.federated.plan_module import PlanModule, SentModule, traced_loss, traced_module
+from syft.federated.plan_module import PlanModule, SentModule, digest_of, traced_loss, traced_module
 from syft.federated.records import (
     ClientFailure,
     EvaluateInstructions,
@@ -27,6 +28,7 @@ from syft.federated.records import (
 )
 from syft.federated.train_config import put
 from syft.messaging.message import RoundMessage, SecureStepMessage
+from syft.serde import deserialize, serialize
 from syft.tensors.object_pointer import ObjectPointer
 
 if TYPE_CHECKING:
@@ -43,6 +45,12 @@ class Traced:
     model: PlanModule
     loss: PlanModule
     metrics: dict[str, PlanModule] = field(default_factory=dict)
+
+
+def task_digest(model: PlanModule, loss: PlanModule, instructions: FitInstructions) -> bytes:
+    """Stands for what a client is told to train; the seed and the deadline are its own."""
+    common = replace(instructions, seed=0, deadline=None)
+    return hashlib.sha256(digest_of(model) + digest_of(loss) + serialize(common)).digest()
 
 
 class TravellingWork:
@@ -90,6 +98,7 @@ class NetworkClient:
         #: What the worker has of us in this session, by "model", "loss" and the names of metrics.
         self._sent: dict[str, ObjectPointer] = {}
         self._kept = b""
+        self._task: tuple[Traced, FitInstructions] | None = None
 
     def fit(self, instructions: FitInstructions) -> FitResult | ClientFailure:
         self._kept = secrets.token_bytes(KEEP_BYTES) if self.keeps_updates else b""
@@ -104,6 +113,16 @@ class NetworkClient:
             return self._send(SecureStepMessage(self._kept, step, content, weight, self.user))
         except (WorkerUnreachableError, WorkerRestartedError) as error:
             return ClientFailure(self.name, "died", str(error))
+
+    def context(self) -> bytes:
+        """Stands for what the worker was told to train last, as the worker sees it."""
+        if self._task is None:
+            return b""
+        traced, instructions = self._task
+        model, loss, told = deserialize(
+            serialize((SentModule(traced.model), SentModule(traced.loss), instructions))
+        )
+        return task_digest(model.module, loss.module, told)
 
     def _ask(self, instructions: FitInstructions | EvaluateInstructions) -> Any:
         began = time.monotonic()
@@ -129,7 +148,11 @@ class NetworkClient:
         if self._offer is None:
             self._offer = offer_of(self.worker, self.dataset_key, self.user)
         traced = self._work.traced(self._offer, with_metrics=not is_fit)
-        metrics = {} if is_fit else {name: self._id(f"metric {name}", m) for name, m in traced.metrics.items()}
+        if isinstance(instructions, FitInstructions):
+            self._task = traced, instructions
+        metrics = (
+            {} if is_fit else {name: self._id(f"metric {name}", m) for name, m in traced.metrics.items()}
+        )
         answer = self._send(
             RoundMessage(
                 self._id("model", traced.model),

@@ -17,6 +17,7 @@ be a way to hand the data on, so what a worker keeps is a `SentModule`, which ha
 from __future__ import annotations
 
 import copy
+import hashlib
 import inspect
 import warnings
 from collections.abc import Callable, Sequence
@@ -30,7 +31,7 @@ from syft.execution.errors import InvalidProgramError, PlanError
 from syft.execution.plan import Plan
 from syft.execution.program import Input, Program
 from syft.execution.replay import Replay
-from syft.serde import register
+from syft.serde import register, serialize
 
 #: What a tensor of a PlanModule is.
 CONSTANT, BUFFER, FROZEN, TRAINED = range(4)
@@ -96,7 +97,9 @@ def _check(
 ) -> None:
     """What arrives may be anything. !! InvalidProgramError"""
     if not 1 <= len(replays) <= 2 or len(replays) != len(slots):
-        raise InvalidProgramError(f"A module has {len(replays)} plans and {len(slots)} states; it has 1 or 2.")
+        raise InvalidProgramError(
+            f"A module has {len(replays)} plans and {len(slots)} states; it has 1 or 2."
+        )
     if not len(names) == len(kinds) == len(tensors) or len(set(names)) != len(names):
         raise InvalidProgramError("A module has tensors without a name of their own, or without a kind.")
     for replay, own in zip(replays, slots, strict=True):
@@ -110,7 +113,9 @@ def _check(
             )
         is_real = tensor.is_floating_point() or tensor.is_complex()
         if kind not in range(4) or (kind == TRAINED and not is_real) or len(name) > _MAX_NAME:
-            raise InvalidProgramError(f"A module has {name[:60]!r} of {tensor.dtype} as a tensor of kind {kind}.")
+            raise InvalidProgramError(
+                f"A module has {name[:60]!r} of {tensor.dtype} as a tensor of kind {kind}."
+            )
 
 
 def _settle(root: nn.Module, name: str, kind: int, tensor: Tensor) -> tuple[dict[str, Any], str]:
@@ -157,13 +162,13 @@ def traced_module(model: Any, inputs: Sequence[Input]) -> PlanModule:
     for is_training in (True, False):
         copied.train(is_training)
         plan = Plan(name=type(model).__name__, forward_func=copied)
-        plans.append(
-            _quietly(plan.build_from_shapes, [i.shape for i in inputs], [i.dtype for i in inputs])
-        )
+        plans.append(_quietly(plan.build_from_shapes, [i.shape for i in inputs], [i.dtype for i in inputs]))
     return _of_plans(plans, copied)
 
 
-def traced_loss(loss: Callable[..., Any], model: PlanModule, inputs: Sequence[Input], target: Input) -> PlanModule:
+def traced_loss(
+    loss: Callable[..., Any], model: PlanModule, inputs: Sequence[Input], target: Input
+) -> PlanModule:
     """A function of (output, target) as it can travel, for outputs of `model` and batches of any size."""
     if isinstance(loss, PlanModule):
         return copy.deepcopy(loss)
@@ -266,6 +271,12 @@ class SentModule:
 
     def __repr__(self) -> str:
         return f"<SentModule id:{self.id}>"
+
+
+def digest_of(module: PlanModule) -> bytes:
+    """Stands for all that a module does, and for its tensors."""
+    sent = SentModule(module, id=0)
+    return hashlib.sha256(serialize(_encode(None, sent))).digest()
 
 
 def _encode(_worker: Any, sent: SentModule) -> tuple[Any, ...]:

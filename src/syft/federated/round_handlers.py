@@ -1,7 +1,8 @@
 """A worker's part in rounds of training: what it offers, and the work on it. Adds itself to the table of handlers.
 
 One duty: to check what a stranger asks for, and run the one loop of `local_training` on data that the owner offers.
-No I/O. Imports `federated_client`, `local_training`, `offers`, `plan_module`, `secure_aggregation.kept_updates`.
+No I/O. Imports `federated_client`, `local_training`, `network_clients`, `offers`, `plan_module`,
+`secure_aggregation.kept_updates`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import torch
 from syft.federated.federated_client import check_offer, check_plain, offered_to
 from syft.federated.layout import Layout, named_state, state_fault
 from syft.federated.local_training import OPTIMIZERS, OverdueError, evaluate_locally, train_locally
+from syft.federated.network_clients import task_digest
 from syft.federated.offers import Offer, described
 from syft.federated.plan_module import PlanModule, SentModule
 from syft.federated.records import (
@@ -25,7 +27,7 @@ from syft.federated.records import (
     FitInstructions,
     FitResult,
 )
-from syft.federated.secure_aggregation.kept_updates import KEPT, KeptUpdates
+from syft.federated.secure_aggregation.kept_updates import KEPT, Kept, KeptUpdates
 from syft.messaging.message import OffersMessage, RoundMessage
 from syft.serde import register_exception
 from syft.workers import executor, handlers
@@ -52,8 +54,8 @@ def take_part(worker: Any, message: RoundMessage) -> FitResult | EvaluateResult 
     is_fit = isinstance(instructions, FitInstructions)
     dataset = check_offer(worker, user, message.dataset_key, "train on" if is_fit else "evaluate on")
     offers = worker.extension("federated_client")
-    if is_fit and message.keep is None:
-        check_plain(offers, message.dataset_key)
+    if message.keep is None:
+        check_plain(offers, message.dataset_key)  # figures tell as much: it is their asker who writes the loss
     model = copy.deepcopy(_own(worker, user, message.model))
     loss = _own(worker, user, message.loss)
     shapes = {name: tuple(tensor.shape) for name, tensor in named_state(model).items()}
@@ -61,7 +63,7 @@ def take_part(worker: Any, message: RoundMessage) -> FitResult | EvaluateResult 
         raise ValueError(f"The state does not fit the model that was sent: {fault}.")
     if not is_fit:
         metrics = {name: _own(worker, user, obj_id) for name, obj_id in message.metrics.items()}
-        return _discreetly(  # type: ignore[no-any-return]
+        return _discreetly(
             worker, "the evaluation", lambda: evaluate_locally(model, loss, dataset, metrics, instructions)
         )
     result: FitResult = _discreetly(
@@ -69,13 +71,15 @@ def take_part(worker: Any, message: RoundMessage) -> FitResult | EvaluateResult 
     )
     if message.keep is None:
         return result
+    context = task_digest(_own(worker, user, message.model), loss, instructions)
     vector = _in_order(Layout.of(model), instructions).flatten(result.update)
     if not bool(torch.isfinite(vector).all()):
         return ClientFailure(str(worker.id), "not finite", "Something in the update is NaN or infinite.")
     kept: KeptUpdates = worker.extension(KEPT)
     least = offers.least_in_sum.get(message.dataset_key, 2)
-    kept.keep(user, message.keep, vector, result.num_examples, least)
-    return replace(result, update={})
+    kept.keep(user, message.keep, Kept(vector, result.num_examples, least, context))
+    is_hidden = message.dataset_key in offers.least_in_sum
+    return replace(result, update={}, metrics={} if is_hidden else result.metrics)
 
 
 def _own(worker: Any, user: str | None, obj_id: Any) -> PlanModule:

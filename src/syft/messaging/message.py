@@ -235,7 +235,7 @@ class EvaluateMessage(Message, frozen=True):
 
 
 class OffersMessage(Message, frozen=True):
-    """Which data sets does the owner of the receiver offer for training? The reply: what their rows look like, by name."""
+    """Which data sets does the receiver's owner offer for training? The reply: what their rows look like, by name."""
 
     user: str | None = None
 
@@ -314,6 +314,26 @@ class ReleaseMessage(Message, frozen=True):
     epsilon: float
     delta: float
     options: dict[str, Any]
+    user: str | None = None
+
+
+class PrivateTrainingMessage(Message, frozen=True):
+    """Train a model on private data with noise, paid for from a budget; replies its state (see syft.dp.release_training).
+
+    `model` is a record of layers, of a closed list.
+    """
+
+    inputs: Id
+    targets: Id
+    model: Any
+    loss: str
+    epsilon: float
+    delta: float
+    epochs: int
+    batch_size: int
+    lr: float
+    momentum: float
+    max_grad_norm: float
     user: str | None = None
 
 

@@ -130,13 +130,23 @@ class Packer:
         held = tuple(state.values())
         self._state = self._store(("state", *named), held, lambda: serialize(state), shelf="state")
         parts = self._needed[task.name] = self._parts(task.client)
-        there = {"state": self._state, **parts}
+        there = [self._state, *parts.values()]
         rest = serialize(replace(instructions, state={}))
-        parcel = Parcel(task.name, rest, deadline, **{name: each.ref for name, each in there.items()})
-        missing = [each for each in there.values() if each.ref not in kept]
-        dropped = tuple(old for each in there.values() for old in kept.add(each.ref))
-        sent = tuple(each.ref for each in missing)
-        return replace(parcel, sent=sent, dropped=dropped), [each.place for each in missing]
+        missing = [each for each in there if each.ref not in kept]
+        dropped = tuple(old for each in there for old in kept.add(each.ref))
+        parcel = Parcel(
+            task.name,
+            rest,
+            deadline,
+            self._state.ref,
+            _ref(parts, "work"),
+            _ref(parts, "data"),
+            _ref(parts, "rows"),
+            _ref(parts, "client"),
+            tuple(each.ref for each in missing),
+            dropped,
+        )
+        return parcel, [each.place for each in missing]
 
     def _parts(self, client: Any) -> dict[str, _Stored]:
         if type(client) is DatasetClient:
@@ -185,6 +195,10 @@ class Packer:
             ref = Ref(self._count, is_bytes, shelf)
             found = self._stored[key] = _Stored(ref, self._put(make()), held)
         return found
+
+
+def _ref(parts: dict[str, _Stored], role: str) -> Ref | None:
+    return parts[role].ref if role in parts else None
 
 
 def _identity(tensor: Tensor) -> tuple[int, int]:

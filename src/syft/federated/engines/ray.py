@@ -48,8 +48,13 @@ logger = logging.getLogger(__name__)
 
 #: See NOTE [Ray listens].
 _LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
-#: No statistics for Ray's makers, and no GPU for clients that have no share of one.
-_PRIVATE = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1"}
+#: No statistics for Ray's makers; no GPU for clients that have no share of one; and actors are not the last in the
+#: queue for a processor, as the driver waits for nothing else.
+_QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",
+    "RAY_worker_niceness": "0",
+}
 
 #: Engines that use the Ray which the first of them started. The last one to close ends it.
 _LEASES: set[int] = set()
@@ -221,7 +226,7 @@ class RayEngine:
             if "RAY_AUTH_MODE" not in os.environ and "RAY_AUTH_TOKEN_PATH" not in os.environ:
                 # It stays set: Ray remembers its token for as long as this process runs.
                 os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
-        variables = _PRIVATE if self._address is not None else _LOOPBACK | _PRIVATE
+        variables = _QUIET if self._address is not None else _LOOPBACK | _QUIET
         with _environment(variables), _silenced("ray._private.authentication"):
             self._ray.init(**options)
         if self._address is None and not self._ray.util.get_node_ip_address().startswith("127."):

@@ -3,6 +3,11 @@
 One duty: the client's side of secure aggregation behind messages. An update is kept under the name that its trainer
 chose, takes part in one round, and is never sent but under masks. No I/O: adds a handler to the table of `workers`.
 Imports `client`, `messages`, `setting`.
+
+NOTE [The same for all]
+A server that has one client train the model and all others something that does not move gets that client's update as
+the sum (Pasquini, Francati, Ateniese 2022). So a round's setting, which all keys are bound to, stands for what is
+trained, and a worker takes part only if that is what it was told to train.
 """
 
 from __future__ import annotations
@@ -10,7 +15,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
@@ -37,12 +42,17 @@ _SECONDS = 3600.0
 
 @dataclass
 class Kept:
-    """One update, and how far its round is."""
+    """One update, and how far its round is.
+
+    least     of how many clients a sum is, at least
+    context   stands for what was trained: see NOTE [The same for all]
+    """
 
     vector: Tensor | None
     examples: int
     least: int
-    since: float
+    context: bytes
+    since: float = field(default_factory=time.monotonic)
     client: SecureClient | None = None
 
 
@@ -56,14 +66,16 @@ class KeptUpdates:
         self.identity: Identity | None = None
         self._kept: dict[tuple[str | None, bytes], Kept] = {}
 
-    def keep(self, user: str | None, name: bytes, vector: Tensor, examples: int, least: int) -> None:
-        """Keep an update for a sum of `least` clients or more. Old ones, that nobody came back for, go."""
+    def keep(self, user: str | None, name: bytes, update: Kept) -> None:
+        """Keep an update for a sum. Old ones, that nobody came back for, go."""
         now = time.monotonic()
         self._kept = {key: kept for key, kept in self._kept.items() if now - kept.since < _SECONDS}
         mine = [key for key in self._kept if key[0] == user]
-        for key in [*mine[: max(0, len(mine) + 1 - _MOST_PER_USER)], *list(self._kept)[: -_MOST + 1 or None]]:
-            self._kept.pop(key, None)
-        self._kept[user, name] = Kept(vector, examples, least, now)
+        if len(mine) >= _MOST_PER_USER:
+            del self._kept[mine[0]]
+        elif len(self._kept) >= _MOST:
+            del self._kept[next(iter(self._kept))]
+        self._kept[user, name] = update
 
     def find(self, user: str | None, name: bytes) -> Kept:
         found = self._kept.get((user, name))
@@ -91,6 +103,11 @@ def _advertise(worker: Any, kept: Kept, setting: RoundSetting, _weight: float) -
         raise ProtocolViolationError(
             f"A round sums updates of {setting.length} numbers, and the one that is kept here has another length."
         )
+    if setting.context != kept.context:
+        raise ProtocolViolationError(
+            "A round sums updates of one training, and this one was made by another: of another model, state or setting. "
+            "It is not sent."
+        )
     identity = worker.extension(KEPT).identity
     kept.client = SecureClient(str(worker.id), setting, identity=identity, least_threshold=kept.least)
     return kept.client.advertise_keys()
@@ -102,7 +119,9 @@ def _share(_worker: Any, kept: Kept, roster: Roster, _weight: float) -> Any:
 
 def _mask(worker: Any, kept: Kept, delivery: Delivery, weight: float) -> Any:
     if kept.vector is None or weight not in (1.0, float(kept.examples)):
-        raise ProtocolViolationError("An update is sent once, with a weight of 1 or of its number of examples.")
+        raise ProtocolViolationError(
+            "An update is sent once, with a weight of 1 or of its number of examples."
+        )
     client = _of(kept)
     masked = client.masked_input(delivery, kept.vector, weight)
     kept.vector = None
@@ -121,9 +140,7 @@ def _confirm(_worker: Any, kept: Kept, survivors: Survivors, _weight: float) -> 
     return _of(kept).confirm(survivors)
 
 
-def _unmask(
-    _worker: Any, kept: Kept, told: tuple[Survivors, Confirmations | None], _weight: float
-) -> Any:
+def _unmask(_worker: Any, kept: Kept, told: tuple[Survivors, Confirmations | None], _weight: float) -> Any:
     return _of(kept).unmask(*told)
 
 

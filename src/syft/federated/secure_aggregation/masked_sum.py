@@ -135,7 +135,7 @@ class MaskedSum:
         )
         return found.total.to(dtype)
 
-    def setting(self, clients: int, length: int) -> RoundSetting:
+    def setting(self, clients: int, length: int, context: bytes = b"") -> RoundSetting:
         """The setting of a round of so many clients and so long updates."""
         threshold = (
             math.ceil(self.threshold * clients) if isinstance(self.threshold, float) else self.threshold
@@ -149,6 +149,7 @@ class MaskedSum:
             fraction_bits=self.fraction_bits,
             noise_reach=self.noise_reach,
             signed=self.signed,
+            context=context,
         )
 
 

@@ -76,7 +76,8 @@ class NetworkMaskedSum:
             raise ValueError(
                 f"A sum hides an update among others, and {len(updates)} update(s) were made: 2 clients or more."
             )
-        setting = self.settings.setting(len(updates), self.length)
+        context = self.clients[next(iter(updates))].context()
+        setting = self.settings.setting(len(updates), self.length, context)
         server = SecureServer(setting, updates)
         why: dict[str, str] = {}
         try:
@@ -120,7 +121,9 @@ class NetworkMaskedSum:
                 continue
             try:
                 if getattr(value, "client", None) != outcome.name:
-                    raise ProtocolViolationError(f"It answered with a {type(value).__name__} that is not its own.")
+                    raise ProtocolViolationError(
+                        f"It answered with a {type(value).__name__} that is not its own."
+                    )
                 server.receive(value)
             except ProtocolViolationError as error:
                 why[outcome.name] = f"At the step {step!r}: {error}"

@@ -35,6 +35,8 @@ class RoundSetting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     fraction_bits: int
     noise_reach: int
     signed: bool
+    context: bytes = b""
+    """Stands for what all clients were told to train, where that is to be the same; see `over_network`."""
 
     def __post_init__(self) -> None:
         if len(self.round) != ROUND_BYTES:
@@ -60,6 +62,7 @@ class RoundSetting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         fraction_bits: int | None = None,
         noise_reach: int = 0,
         signed: bool = False,
+        context: bytes = b"",
     ) -> RoundSetting:
         """A fresh round for up to `clients` clients and updates of `length` numbers.
 
@@ -69,6 +72,7 @@ class RoundSetting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         fraction_bits  precision; the finest for which the sum has room if not given
         noise_reach    the most that a client's noise adds to a word, in units of 2^-fraction_bits
         signed         clients sign keys and the list of survivors, against a server that deviates
+        context        bytes that all clients of the round have to be told alike
         """
         if clients < 2:
             raise ValueError(f"A sum hides an update among others: 2 clients or more, got {clients}.")
@@ -84,6 +88,7 @@ class RoundSetting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             fraction_bits=fraction_bits,
             noise_reach=noise_reach,
             signed=signed,
+            context=context,
         )
 
     @property

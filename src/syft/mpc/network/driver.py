@@ -118,23 +118,18 @@ class NetworkDriver:
                 tuple((key, _stand_in(value)) for key, value in named.items()),
             )
             self._run += 1
-            ahead = self._provision(group, outline)
+            ahead, commands = self._provision(group, outline)
             made: list[Made] = []
             _flatten(outline.results, made)
             ids = [[ID_PROVIDER.pop() for _ in made] for _ in self.holders]
             for rank, member in enumerate(self.members):
                 if rank < len(self.holders) or outline.needs_provider:
                     returned = tuple(ids[rank]) if rank < len(self.holders) else ()
-                    command = messages.RunProgram(
-                        group,
-                        self._run,
-                        name,
-                        tuple(_part(value, rank) for value in given),
-                        {key: _part(value, rank) for key, value in named.items()},
-                        returned,
-                        ahead,
-                    )
-                    self._send(command, member)
+                    parts = tuple(_part(value, rank) for value in given)
+                    named_parts = {key: _part(value, rank) for key, value in named.items()}
+                    command = messages.RunProgram(group, self._run, name, parts, named_parts, returned, ahead)
+                    commands.append((command, member))
+            self._send(commands)
         pointers = [
             Shares(
                 new_pointer(holder, ids[rank][position], contiguous_spec(one.shape, one.dtype))
@@ -151,23 +146,34 @@ class NetworkDriver:
         with _ISSUING:
             group = self._joined()
             self._run += 1
-            self._send(messages.DealCorrelations(group, self._run, tuple(kinds)), self.members[-1])
-            for holder in self.holders:
-                self._send(messages.TakeAhead(group, self._run, tuple(kinds)), holder)
+            dealt, taken = (kind(group, self._run, tuple(kinds)) for kind in (messages.DealCorrelations, messages.TakeAhead))
+            self._send([(dealt, self.members[-1]), *((taken, holder) for holder in self.holders)])
             for position, kind in enumerate(kinds):
                 self._ahead[kind].append((self._run, position))
 
-    def _provision(self, group: Any, outline: Outline) -> tuple[tuple[int, int] | None, ...]:
-        """Let the provider deal what was not dealt ahead of time; says what was."""
+    def _provision(self, group: Any, outline: Outline) -> tuple[tuple[Any, ...], list[tuple[Any, Any]]]:
+        """What was dealt ahead of time, and the command to the provider to deal the rest."""
         ahead = [self._ahead[kind].popleft() if self._ahead.get(kind) else None for kind in outline.kinds]
         missing = tuple(kind for kind, tag in zip(outline.kinds, ahead, strict=True) if tag is None)
-        if missing:
-            self._send(messages.DealCorrelations(group, self._run, missing), self.members[-1])
-        return tuple(ahead) if len(missing) < len(ahead) else ()
+        deal = messages.DealCorrelations(group, self._run, missing)
+        named = tuple(ahead) if len(missing) < len(ahead) else ()
+        return named, [(deal, self.members[-1])] if missing else []
 
-    def _send(self, message: Any, member: Any) -> None:
-        session.require_local_worker().send_msg(message, member)
-        member.flush()  # the others wait for it
+    def _send(self, commands: list[tuple[Any, Any]]) -> None:
+        """Send commands to several members, each of which may wait for what the others do with theirs."""
+        me = session.require_local_worker()
+        waited_for = [member for _, member in commands if member.debug]
+        for member in waited_for:
+            member.debug = False  # or the first would be waited for before the others are asked
+        try:
+            for command, member in commands:
+                me.send_msg(command, member)
+                member.flush()
+        finally:
+            for member in waited_for:
+                member.debug = True
+        for member in waited_for:
+            member.sync()
 
     def _sent(self, value: Any) -> Any:
         """An argument with its shares as pointers: those of a node, or made of values by sending them."""

@@ -7,7 +7,14 @@ from typing import Any
 
 import torch
 
-from syft.exceptions import ObjectNotFoundError, ProtocolError, RemoteError, SyftError, WorkerNotFoundException
+from syft.exceptions import (
+    ObjectNotFoundError,
+    ProtocolError,
+    RemoteError,
+    SyftError,
+    WorkerNotFoundException,
+    WorkerRestartedError,
+)
 from syft.messaging.message import Ref
 from syft.mpc.network import execution, messages
 from syft.mpc.network.membership import Membership, channel_of, tickets_of
@@ -15,6 +22,7 @@ from syft.mpc.network.programs import OPENING, program_named
 from syft.workers import executor, handlers
 from syft.workers.caller import user_of
 from syft.workers.network import turn
+from syft.workers.network.server import ANONYMOUS
 from syft.workers.permissions import Allowed
 from syft.workers.restricted import Failure, refuse_overwriting
 
@@ -58,7 +66,11 @@ def _peer(worker: Any, name: Any) -> Any:
 def meet(worker: Any, message: messages.MeetPeers) -> None:
     membership = _ours(worker, message.group, message)
     for channel in membership.channels.values():
-        channel.peer._recv_msg(messages.Ticket(message.group, membership.rank, channel.expected))
+        ticket = messages.Ticket(message.group, membership.rank, channel.expected)
+        try:
+            channel.peer._recv_msg(ticket)
+        except WorkerRestartedError:  # nothing of ours was there; a new session has begun
+            channel.peer._recv_msg(ticket)
 
 
 def take_ticket(worker: Any, message: messages.Ticket) -> None:
@@ -67,6 +79,12 @@ def take_ticket(worker: Any, message: messages.Ticket) -> None:
     channel = membership.channels.get(message.rank)
     if channel is None or channel.shown is not None:
         raise ProtocolError(f"Member {message.rank} has given its ticket, or there is no such member.")
+    if user_of(message) == membership.user and str(membership.user).startswith(ANONYMOUS):
+        # Such names are those of single sessions.
+        raise ProtocolError(
+            f"The connection of worker {channel.peer.id!r} to worker {worker.id!r} is the client's own, which waits while "
+            "they compute. Introduce them by a connection of their own: sy.connect(address, auto_add=False)."
+        )
     channel.shown = message.ticket
 
 

@@ -56,8 +56,7 @@ class Channel:
 
     def send(self, message: Any) -> None:
         """Over our own link, at once. !! NetworkError"""
-        self.peer._recv_msg(message)
-        self.peer.flush()
+        self.peer._link.post(message, at_once=True)
 
 
 def tickets_of(worker: Any) -> weakref.WeakValueDictionary[bytes, Channel]:
@@ -200,16 +199,18 @@ class Membership:
         A provider may deal far ahead of us. What is for later runs waits outside, in its connection, when there is
         much of it. What the run at hand needs is never kept waiting behind it: a provider sends in the order of runs.
         """
+        is_kept = True
         if type(message) is Dealt and not self._has_room(message.run):
             # NB: the turn is given away first, and taken back when the lock is free again.
             with turn.given_away(), self._changed:
-                self._changed.wait_for(lambda: self._has_room(message.run), _LENIENCE * self.patience)
+                patience = _LENIENCE * self.patience
+                is_kept = self._changed.wait_for(lambda: self._has_room(message.run), patience)
         with self._changed:
             if message.run <= self.finished:
                 return
             queue = self._waiting.setdefault((channel.rank, message.run, type(message)), deque())
-            if len(queue) >= _AHEAD_FRAMES or not self._has_room(message.run):
-                self._failures[message.run] = f"{channel.peer.id!r} sent more than can be kept for run {message.run}"
+            if len(queue) >= _AHEAD_FRAMES or not is_kept:
+                self._failures[message.run] = f"worker {channel.peer.id!r} sent more than can be kept"
             else:
                 queue.append(message)
                 self._waiting_bytes += _size(message)
@@ -241,7 +242,7 @@ class Membership:
                 if run in self._failures:
                     raise PeerFailedError(
                         f"Worker {self.members[self.rank]!r} could not finish run {run} of a program on shares: "
-                        f"{self._failures[run]}."
+                        f"{self._failures[run].rstrip('.')}."
                     )
             self._doubt(self.channels[rank], run, time.monotonic() - began)
 

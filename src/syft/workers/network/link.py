@@ -122,17 +122,20 @@ class Link:
                 raise WorkerUnreachableError(f"There is no session with {self.name}.")
             return self.welcome
 
-    def post(self, message: Any) -> None:
-        """Send a command and go on. If it fails, the next call that waits says so."""
+    def post(self, message: Any, at_once: bool = False) -> None:
+        """Send a command and go on. If it fails, the next call that waits says so.
+
+        `at_once`: do not collect more commands first.
+        """
         if self.debug:
             self.ask(message)
         elif turn.is_held():
             with turn.given_away():
-                self._post(message)
+                self._post(message, at_once)
         else:
-            self._post(message)
+            self._post(message, at_once)
 
-    def _post(self, message: Any) -> None:
+    def _post(self, message: Any, at_once: bool) -> None:
         with self._sending:
             self._check_open()
             outbox = self._outbox
@@ -140,7 +143,7 @@ class Link:
             if len(self._deletes) >= _MANY_DELETES:
                 outbox.add_deletes(self._deletes)
             outbox.add(message, site_of_caller())
-            if outbox.is_due():
+            if at_once or outbox.is_due():
                 self._flush()
             elif was_empty:
                 self._keeper.wake()

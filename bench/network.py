@@ -1,0 +1,212 @@
+"""Remote execution between two processes, against torch RPC and the websockets library, all in one run.
+
+The other process serves a worker with the permissions every network worker has, echoes bytes over websockets, and
+takes part in torch RPC.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.distributed.rpc as rpc
+
+from bench.harness import Figure, benchmark, side_by_side
+from bench.pointers import _mlp, _step
+
+ADDS = 1000
+
+
+# -- the other process -----------------------------------------------------------------------------------
+
+
+def _serve(rpc_port: int) -> None:
+    import syft as sy
+    from syft.workers.network.server_worker import NetworkServerWorker
+
+    torch.set_num_threads(1)
+    worker = NetworkServerWorker(
+        sy.TorchHook(torch), ["tcp://127.0.0.1:0", "ws://127.0.0.1:0"], id="bench_network"
+    ).start(block=False)
+    from websockets.sync.server import serve
+
+    with serve(_echo, "127.0.0.1", 0, compression=None, max_size=None) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        print(json.dumps([*worker.addresses, server.socket.getsockname()[1]]), flush=True)
+        if rpc_port:
+            _join(rpc_port, 1)
+        sys.stdin.read()
+    os._exit(0)
+
+
+def _echo(connection: Any) -> None:
+    for message in connection:
+        connection.send(message)
+
+
+def _join(port: int, rank: int) -> None:
+    options = rpc.TensorPipeRpcBackendOptions(init_method=f"tcp://127.0.0.1:{port}", num_worker_threads=4)
+    rpc.init_rpc(f"bench{rank}", rank=rank, world_size=2, rpc_backend_options=options)
+
+
+def zeros_there(count: int) -> Any:
+    """What torch RPC calls in the other process; so are the next two."""
+    return torch.zeros(count)
+
+
+def add_there(held: Any, number: int) -> Any:
+    return held.local_value() + number
+
+
+def give_back(tensor: Any) -> Any:
+    return tensor
+
+
+# -- this process ----------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _other() -> Iterator[tuple[Any, Any, Any, bool]]:
+    """(client over tcp, client over ws, websocket echo, whether torch RPC is there)."""
+    from websockets.sync.client import connect
+
+    import syft as sy
+    from syft.workers.network.client_worker import NetworkClientWorker
+
+    has_rpc = rpc.is_available()
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1] if has_rpc else 0
+    child = subprocess.Popen(
+        [sys.executable, "-m", "bench.network", str(port)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+    try:
+        if child.stdout is None:
+            raise RuntimeError("The other process has no output.")
+        tcp_address, ws_address, echo_port = json.loads(child.stdout.readline())
+        if has_rpc:
+            _join(port, 0)
+        hook = sy.local_worker.hook
+        tcp = NetworkClientWorker(hook, tcp_address, auto_add=False)
+        ws = NetworkClientWorker(hook, ws_address, auto_add=False)
+        with connect(f"ws://127.0.0.1:{echo_port}", compression=None, max_size=None) as echo:
+            yield tcp, ws, echo, has_rpc
+        tcp.close()
+        ws.close()
+    finally:
+        child.kill()
+        child.communicate()
+
+
+def _chain(client: Any) -> Any:
+    held = torch.zeros(10).send(client)  # type: ignore[attr-defined]
+
+    def run() -> None:
+        x = held
+        for _ in range(ADDS):
+            x = x + 1
+        x.get()
+
+    return run
+
+
+def _rpc_chain() -> Any:
+    held = rpc.remote("bench1", zeros_there, args=(10,))
+
+    def run() -> None:
+        x = held
+        for _ in range(ADDS):
+            x = rpc.remote("bench1", add_there, args=(x, 1))
+        x.to_here()
+
+    return run
+
+
+@benchmark
+def network() -> list[Figure]:
+    with _other() as (tcp, ws, echo, has_rpc):
+        figures = [_round_trip(tcp), *_adds(tcp, has_rpc), *_send_and_get(tcp, ws, echo, has_rpc), _sgd_step(tcp)]
+        if not has_rpc:
+            print("torch RPC is not in this build of torch")
+        return figures
+
+
+def _round_trip(client: Any) -> Figure:
+    (ours,) = side_by_side(client.sync)
+    return Figure("round trip, tcp", ours, None, "", "", None)
+
+
+def _adds(client: Any, has_rpc: bool) -> list[Figure]:
+    runs = [_chain(client), *([_rpc_chain()] if has_rpc else [])]
+    ours, *others = side_by_side(*runs, rounds=7)
+    figures = [Figure("1000 chained pointer adds, tcp", ours, None, "", "<= 50 ms", ours <= 0.05)]
+    if others:
+        (other,) = others
+        figures.append(Figure("  the same", ours, other, "torch RPC", ">= 4x faster", other >= 4 * ours))
+    return figures
+
+
+def _send_and_get(tcp: Any, ws: Any, echo: Any, has_rpc: bool) -> list[Figure]:
+    x = torch.randn(1_000_000)
+    data = x.numpy().tobytes()
+
+    def raw() -> None:
+        echo.send(data)
+        echo.recv()
+
+    over_tcp, over_ws, raw_ws, *others = side_by_side(
+        lambda: x.send(tcp).get(),  # type: ignore[attr-defined]
+        lambda: x.send(ws).get(),  # type: ignore[attr-defined]
+        raw,
+        *([lambda: rpc.rpc_sync("bench1", give_back, args=(x,))] if has_rpc else []),
+    )
+    figures = [
+        Figure(
+            "send().get(), 1e6 floats, ws",
+            over_ws,
+            raw_ws,
+            "websockets echo",
+            "<= 1.3x",
+            over_ws <= 1.3 * raw_ws,
+        )
+    ]
+    for other in others:
+        figures.append(
+            Figure(
+                "send().get(), 1e6 floats, tcp", over_tcp, other, "torch RPC", "<= 1.5x", over_tcp <= 1.5 * other
+            )
+        )
+    return figures
+
+
+def _sgd_step(client: Any) -> Figure:
+    local = _mlp()
+    remote = copy.deepcopy(local).send(client)  # type: ignore[operator]
+    data, target = torch.randn(64, 784), torch.randint(10, (64,))
+    there, wanted = data.send(client), target.send(client)  # type: ignore[attr-defined]
+    local_sgd = torch.optim.SGD(local.parameters(), lr=0.1)
+    remote_sgd = torch.optim.SGD(remote.parameters(), lr=0.1)
+
+    def run() -> None:
+        for _ in range(10):
+            _step(remote, remote_sgd, there, wanted)
+        client.sync()
+
+    plain, ours = side_by_side(lambda: _step(local, local_sgd, data, target), run, rounds=9)
+    return Figure("SGD step over tcp, op by op", ours / 10, plain, "local step", "<= 2.2 ms", ours / 10 <= 2.2e-3)
+
+
+if __name__ == "__main__":
+    _serve(int(sys.argv[1]))

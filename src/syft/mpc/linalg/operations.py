@@ -1,0 +1,143 @@
+"""`inv_sym` and `qr`: matrices of secrets, inverted and decomposed without opening anything.
+
+Nobody learns anything but the shape. There are no branches on values: a singular matrix takes as long as any other
+and its inverse means nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from syft.core.chain import Wrapper, new_wrapper
+from syft.mpc.linalg.scaling import (
+    BITS,
+    ONE,
+    HalfExponents,
+    equilibrated,
+    half_digits,
+    number,
+    secret_matrix,
+    to_precision_of,
+    units,
+)
+from syft.mpc.rules import fixed_ring as ring
+from syft.mpc.rules.registry import on_children
+
+aten = torch.ops.aten
+
+#: Newton steps besides those for the size: enough for eigenvalues of an equilibrated matrix down to 2^-13.
+STEPS = 17
+
+
+def inverted(matrix: Any) -> Any:
+    """The inverse of an equilibrated matrix: Newton and Schulz, X <- X (2 - R X), from X = 1 / n.
+
+    The eigenvalues of R are in (0, n), so those of R X start in (0, 1) and the distance to 1 is squared by every step.
+    Relative error about n 2^-BITS over the smallest eigenvalue; entries must be below 2^14.
+    """
+    size = matrix.shape[-1]
+    identity = torch.eye(size, dtype=torch.float64)
+    guess = identity * (2 / size) - matrix * (1 / size**2)
+    for _ in range(STEPS + (size - 1).bit_length()):
+        guess = guess @ (2 * identity - matrix @ guess)
+    return guess
+
+
+def inv_sym(t: Any) -> Any:
+    """The inverse of a symmetric positive definite matrix in fixed precision, usually shared; nothing is opened.
+
+    The relative error is about n 2^-24 over the smallest eigenvalue of the matrix scaled to a unit diagonal (its
+    correlations), plus one unit. Entries of the inverse must be below about 10^4. Only symmetric matrices: what is
+    above the diagonal is believed to be what is below. Of a plain tensor: torch's own inverse.
+    """
+    if type(t) is not Wrapper and isinstance(t, torch.Tensor):
+        return torch.linalg.inv(t)
+    node = secret_matrix(t, "inv_sym")
+    if t.shape[0] != t.shape[1]:
+        raise ValueError(
+            f"inv_sym takes a square matrix; one of shape {tuple(t.shape)} was found. For X with more rows than "
+            "columns, invert X.t() @ X."
+        )
+    halves = HalfExponents.of(on_children(aten.diagonal.default, node.child))
+    gains = halves.gains
+    scaled = equilibrated(node.child, ring.unsqueezed(gains, 1), ring.unsqueezed(gains, 0))
+    # In units, A = R 2^(h_i + h_j), so 1 / A = (scale / 2^2c) X 2^(c - h_i) 2^(c - h_j); the c keep all near one.
+    digits = half_digits(node.scale)
+    sizes = number(halves.power(BITS + digits, -1))
+    back = inverted(scaled) * sizes.unsqueeze(1) * sizes.unsqueeze(0)
+    return to_precision_of(back * (node.scale / 4.0**digits), node)
+
+
+def qr(t: Any, mode: str = "reduced", norm_factor: float | None = None) -> Any:
+    """Q and R with Q R = t, of a matrix in fixed precision, usually shared; nothing is opened.
+
+    Householder reflections, signs as in torch.linalg.qr. `mode` is "reduced", "complete" or "r" (Q is then None).
+    The matrix is first scaled by its secret norm. That takes the sum of its squares, which has to fit the ring: if it is
+    above 1e18 / scale^2 (a million with six digits), name a public `norm_factor` to divide by. Error of Q R about 2^-20
+    per column, relative to the norm of the matrix, plus a unit. Of a plain tensor: torch's own.
+    """
+    if mode not in ("reduced", "complete", "r"):
+        raise ValueError(f"qr was called with mode={mode!r}; it knows 'reduced', 'complete' and 'r'.")
+    if norm_factor is not None and not norm_factor > 0:
+        raise ValueError(f"qr was called with norm_factor={norm_factor}; it has to be a number above 0.")
+    if type(t) is not Wrapper and isinstance(t, torch.Tensor):
+        q, r = torch.linalg.qr(t, mode=mode)
+        return (None if mode == "r" else q), r
+    node = secret_matrix(t, "qr")
+    if norm_factor is not None:
+        node = (t / norm_factor).child
+    halves = HalfExponents.of(ring.summed(ring.times(node.child, node.child), [0, 1]))
+    # With 2^h at least the norm in units, all that follows is below one.
+    matrix = number(ring.truncate(ring.times(node.child, halves.gains), 1 << (30 - BITS)))
+    wants_q = mode != "r"
+    rows, columns = t.shape
+    rank = min(rows, columns)
+    reflections = []
+    for j in range(min(rows - 1, columns)):
+        v, factor = _reflection(matrix[j:, j])
+        reflections.append((v, factor))
+        below = matrix[j:, j:]
+        matrix = _with_corner(matrix, below - torch.outer(v, factor * (v @ below)), j)
+    upper = torch.triu(matrix)
+    kept = upper if mode == "complete" else upper[:rank]
+    entries = ring.truncate(ring.times(units(kept), halves.power(0, 1)), ONE)
+    r = new_wrapper(node.like(entries)) * (norm_factor or 1)
+    if not wants_q:
+        return None, r
+    q: Any = torch.eye(rows, rows if mode == "complete" else rank, dtype=torch.float64)
+    for j, (v, factor) in reversed(list(enumerate(reflections))):
+        q = _with_corner(q, q[j:, j:] - torch.outer(v, factor * (v @ q[j:, j:])), j)
+    if not isinstance(q, Wrapper):  # a single row has nothing to reflect
+        q = number(ring.plus(ring.zeros_like(units(matrix)[:rows, : q.shape[1]]), (q * ONE).long()))
+    return to_precision_of(q, node), r
+
+
+def _reflection(x: Any) -> tuple[Any, Any]:
+    """(v, f): the reflection 1 - f v v^T takes x to a multiple of its first axis, away from its sign.
+
+    v = x + sign(x_0) |x| e_0 and f = 2 / (v^T v); of x = 0, f is 0 and nothing is reflected (Golub and Van Loan, "Matrix
+    Computations", 5.1). Norm and factor are made exact by a Newton step after their approximation.
+    """
+    squares = x @ x
+    inverse = squares.rsqrt()
+    norm = squares * inverse
+    norm = norm + (squares - norm * norm) * inverse * 0.5
+    sign = 1 - 2 * (x[:1] < 0).to(torch.float64)
+    v = torch.cat([x[:1] + sign * norm, x[1:]])
+    half = (v @ v) * 0.5
+    factor = half.reciprocal()
+    return v, factor * (2 - factor * half)
+
+
+def _with_corner(matrix: Any, corner: Any, start: int) -> Any:
+    """The matrix with everything from (start, start) on replaced."""
+    if start == 0:
+        return corner
+    below = torch.cat([matrix[start:, :start], corner], 1)
+    return torch.cat([matrix[:start], below], 0)
+
+
+__all__ = ["inv_sym", "qr"]
+
