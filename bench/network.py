@@ -137,7 +137,12 @@ def _rpc_chain() -> Any:
 @benchmark
 def network() -> list[Figure]:
     with _other() as (tcp, ws, echo, has_rpc):
-        figures = [_round_trip(tcp), *_adds(tcp, has_rpc), *_send_and_get(tcp, ws, echo, has_rpc), _sgd_step(tcp)]
+        figures = [
+            _round_trip(tcp),
+            *_adds(tcp, has_rpc),
+            *_send_and_get(tcp, ws, echo, has_rpc),
+            _sgd_step(tcp),
+        ]
         if not has_rpc:
             print("torch RPC is not in this build of torch")
         return figures
@@ -182,12 +187,10 @@ def _send_and_get(tcp: Any, ws: Any, echo: Any, has_rpc: bool) -> list[Figure]:
             over_ws <= 1.3 * raw_ws,
         )
     ]
-    for other in others:
-        figures.append(
-            Figure(
-                "send().get(), 1e6 floats, tcp", over_tcp, other, "torch RPC", "<= 1.5x", over_tcp <= 1.5 * other
-            )
-        )
+    name, target = "send().get(), 1e6 floats, tcp", "<= 1.5x"
+    figures += [
+        Figure(name, over_tcp, other, "torch RPC", target, over_tcp <= 1.5 * other) for other in others
+    ]
     return figures
 
 
@@ -205,7 +208,9 @@ def _sgd_step(client: Any) -> Figure:
         client.sync()
 
     plain, ours = side_by_side(lambda: _step(local, local_sgd, data, target), run, rounds=9)
-    return Figure("SGD step over tcp, op by op", ours / 10, plain, "local step", "<= 2.2 ms", ours / 10 <= 2.2e-3)
+    return Figure(
+        "SGD step over tcp, op by op", ours / 10, plain, "local step", "<= 2.2 ms", ours / 10 <= 2.2e-3
+    )
 
 
 if __name__ == "__main__":

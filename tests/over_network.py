@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import syft as sy
+from syft.messaging.message import SyncMessage
 from syft.workers.network import handlers, sessions
 from syft.workers.network.client_worker import NetworkClientWorker
 from syft.workers.network.server import Server, ServerSettings
@@ -65,6 +66,9 @@ def _on_server(name: str) -> Any:
                 self.flush()
                 if not self._link._reading.locked():
                     self.sync()
+        if name == "msg_history":  # less the messages of this very method
+            history = self.served.msg_history
+            history[:] = [message for message in history if type(message) is not SyncMessage]
         return getattr(self.served, name)
 
     def write(self: Any, value: Any) -> None:

@@ -37,6 +37,7 @@ from syft.hooking.attributes import TorchAttributes
 from syft.hooking.framework_hook import FrameworkHook
 from syft.hooking.torch_hook import TorchHook
 from syft.mpc import plan_cost as _plan_cost  # tells plans what they cost on shares
+from syft.mpc.paillier import PaillierTensor, keygen
 from syft.mpc.precision import FixedPrecisionTensor
 from syft.mpc.sharing import AdditiveSharingTensor
 from syft.sandbox import create_sandbox
@@ -99,6 +100,7 @@ __all__ = [
     "NumpyTensor",
     "ObjectPointer",
     "ObjectWrapper",
+    "PaillierTensor",
     "PlaceHolder",
     "Plan",
     "PlusIsMinusTensor",
@@ -128,6 +130,7 @@ __all__ = [
     "exceptions",
     "func2plan",
     "hook_args",
+    "keygen",
     "method2plan",
     "overloaded",
     "serde",

@@ -38,7 +38,9 @@ pytestmark = pytest.mark.network
 torch.set_num_threads(1)
 
 PARTS = classes(clients=3)
-SETTINGS: dict[str, Any] = dict(batch_size=16, epochs=2, optimizer="Adam", optimizer_args={"lr": 0.02}, seed=3)
+SETTINGS: dict[str, Any] = dict(
+    batch_size=16, epochs=2, optimizer="Adam", optimizer_args={"lr": 0.02}, seed=3
+)
 
 
 @pytest.fixture
@@ -178,10 +180,9 @@ def test_who_may_not_compute_or_have_anything_does_not_train(hospital: Any, as_u
         client = as_user(name)
         module = SentModule(sy.federated.plan_module.traced_module(nn.Linear(6, 2), _rows()))
         pointer = put(module, client, None)
+        place = pointer.id_at_location
+        client._recv_msg(TrainConfigMessage(place, place, 8, 1, "SGD", {"lr": 0.1}, -1, True))
         with pytest.raises(error):
-            client._recv_msg(
-                TrainConfigMessage(pointer.id_at_location, pointer.id_at_location, 8, 1, "SGD", {}, -1, True)
-            )
             client._recv_msg(FitMessage("rows"))
 
 

@@ -30,7 +30,7 @@ def sent(module: PlanModule) -> PlanModule:
 
 
 class Shared(nn.Module):
-    """Tied weights, a frozen layer, a mask that is no buffer, a buffer that is not kept, and a buffer in a lonely child."""
+    """Tied weights, a frozen layer, a mask that is no buffer, a buffer that is not kept, buffers in a child alone."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Secure aggregation with workers on a network: the right sum, whoever leaves when, and no update in what the trainer gets."""
+"""Secure aggregation over a network: the right sum, whoever leaves when, and no update in what the trainer gets."""
 
 from __future__ import annotations
 

@@ -58,15 +58,21 @@ def accuracy(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     return (output.argmax(1) == target).float().mean()
 
 
-def trainer(workers: Any, key: str = "train", names: Any = NAMES, model: Any = None, **options: Any) -> Trainer:
-    settings: dict[str, Any] = dict(epochs=1, batch_size=1000, seed=4, metrics={"accuracy": accuracy}) | options
+def trainer(
+    workers: Any, key: str = "train", names: Any = NAMES, model: Any = None, **options: Any
+) -> Trainer:
+    settings: dict[str, Any] = (
+        dict(epochs=1, batch_size=1000, seed=4, metrics={"accuracy": accuracy}) | options
+    )
     chosen = [workers[name] for name in names]
     return Trainer(model or net(), nn.CrossEntropyLoss(), chosen, dataset_key=key, **settings)
 
 
 def at_home(names: Any = NAMES, **options: Any) -> Trainer:
     """The same training, in this process."""
-    settings: dict[str, Any] = dict(epochs=1, batch_size=1000, seed=4, metrics={"accuracy": accuracy}) | options
+    settings: dict[str, Any] = (
+        dict(epochs=1, batch_size=1000, seed=4, metrics={"accuracy": accuracy}) | options
+    )
     data = {name: examples(NAMES.index(name), ROWS[name]) for name in names}
     return Trainer(net(), nn.CrossEntropyLoss(), data, **settings)
 
@@ -93,7 +99,9 @@ def test_a_round_takes_the_slowest_workers_time_and_not_the_sum(workers: Any) ->
     assert SLOW <= seconds < 1.2, f"a round took {seconds:.2f} s"
 
 
-def test_plans_are_sent_once_and_a_round_is_one_message(workers: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plans_are_sent_once_and_a_round_is_one_message(
+    workers: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sent: list[Any] = []
     honest = NetworkClientWorker._recv_msg
 
@@ -194,7 +202,9 @@ def test_all_dead_is_an_error_that_says_who(hook: Any, me: Any) -> None:
     client.close()
 
 
-def test_a_worker_killed_between_the_steps_of_a_secure_sum_is_left_out_of_it(workers: Any, served: Any) -> None:
+def test_a_worker_killed_between_the_steps_of_a_secure_sum_is_left_out_of_it(
+    workers: Any, served: Any
+) -> None:
     far = trainer(workers, aggregation=MaskedSum(threshold=3), epochs=1)
 
     class Deadly(NetworkClient):
@@ -222,9 +232,11 @@ def test_wrong_settings_are_explained(workers: Any, alice: Any) -> None:
         trainer(workers, collate_fn=lambda items: items)
     with pytest.raises(ValueError, match="named twice"):
         trainer(workers, names=("h0", "h0"))
-    with pytest.raises(NotEnoughClientsError, match="h0 .error.*shapes cannot be multiplied"):
+    with pytest.raises(NotEnoughClientsError, match=r"h0 \(error\).*shapes cannot be multiplied"):
         trainer(workers, names=("h0",), model=nn.Linear(7, 2)).fit(1)
-    with pytest.raises(NotEnoughClientsError, match="offers you no data set 'tests'; it offers 'mixed', 'slow', 'train'"):
+    with pytest.raises(
+        NotEnoughClientsError, match="offers you no data set 'tests'; it offers 'mixed', 'slow', 'train'"
+    ):
         trainer(workers, "tests", names=("h0",)).fit(1)
     alice.add_dataset(examples(0, 30), "train")
     with pytest.raises(ValueError, match="use one kind"):

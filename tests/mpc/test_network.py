@@ -20,7 +20,8 @@ from syft.exceptions import (
     UnknownCommandError,
     WorkerNotFoundException,
 )
-from syft.messaging.message import Ref
+from syft.identity.tokens import TokenAuthority
+from syft.messaging.message import ObjectRequestMessage, Ref
 from syft.mpc.correlations import Mask, Square, Triple, Truncation
 from syft.mpc.drivers import Lockstep, RoundMismatchError, Shares
 from syft.mpc.kernels import Bilinear
@@ -44,11 +45,14 @@ HOLDERS = ("alice", "bob")
 class Parties:
     """Servers that know each other, and clients of them."""
 
-    def __init__(self, hook: Any, names: tuple[str, ...]) -> None:
-        self.hook, self.names = hook, names
+    def __init__(self, hook: Any, names: tuple[str, ...], authority: TokenAuthority | None = None) -> None:
+        self.hook, self.names, self.authority = hook, names, authority
         self.closing = contextlib.ExitStack()
+        tokens = {name: authority.verifier(name) if authority else None for name in names}
         self.servers = {
-            name: self.closing.enter_context(NetworkServerWorker(hook, "tcp://127.0.0.1:0", id=name))
+            name: self.closing.enter_context(
+                NetworkServerWorker(hook, "tcp://127.0.0.1:0", id=name, tokens=tokens[name])
+            )
             for name in names
         }
 
@@ -56,7 +60,11 @@ class Parties:
         for one in self.servers.values():
             for other in self.servers.values():
                 if other is not one:
-                    one.add_worker(self.connect(other.id, patience=patience))
+                    one.add_worker(self.connect(other.id, patience=patience, **self.shown(one.id)))
+
+    def shown(self, user: str) -> dict[str, str]:
+        """What proves who somebody is."""
+        return {"token": self.authority.issue(user, 600)} if self.authority else {}
 
     def connect(self, name: str, **options: Any) -> NetworkClientWorker:
         client = NetworkClientWorker(self.hook, self.servers[name].address, name, auto_add=False, **options)
@@ -127,7 +135,9 @@ def test_integers_are_exact(client: Any) -> None:
     xs, ys = client.share(x), client.share(y)
     assert torch.equal((xs * ys).get(), x * y)
     assert torch.equal((xs == ys).get().bool(), x == y)
-    assert torch.equal(torch.div(xs, 7, rounding_mode="floor").get()[:3], torch.div(x, 7, rounding_mode="floor")[:3])
+    assert torch.equal(
+        torch.div(xs, 7, rounding_mode="floor").get()[:3], torch.div(x, 7, rounding_mode="floor")[:3]
+    )
     assert torch.equal(xs.refresh().get(), x)
 
 
@@ -245,9 +255,7 @@ def test_results_rounds_and_bytes_are_those_of_lockstep(
 def test_a_run_never_draws_what_another_drew(parties: Parties, client: Any) -> None:
     kind = Square((4,))
     x = client.share(torch.zeros(4, dtype=torch.int64)).child
-    first, second = (
-        x.nodes(x.group.run(PROGRAMS["documented.take"], kind)) for _ in range(2)
-    )
+    first, second = (x.nodes(x.group.run(PROGRAMS["documented.take"], kind)) for _ in range(2))
     for ours, others in zip(first, second, strict=True):
         for mine, other in zip(parties.stored(ours), parties.stored(others), strict=True):
             assert not torch.equal(mine, other)
@@ -331,7 +339,9 @@ def test_workers_that_were_not_introduced_are_named(hook: Any, me: Any) -> None:
         client = made.client()
         x = client.share(torch.tensor([1, 2]))
         assert (x + x).get().tolist() == [2, 4]  # needs nobody else
-        with pytest.raises(WorkerNotFoundException, match=r"'alice' has no connection of its own to worker 'bob'.*--peer"):
+        with pytest.raises(
+            WorkerNotFoundException, match=r"'alice' has no connection of its own to worker 'bob'.*--peer"
+        ):
             client.share(torch.tensor([1, 2])) * 2 * x
 
 
@@ -352,14 +362,28 @@ def test_workers_of_both_kinds_do_not_mix(client: Any, make_worker: Any) -> None
         (client.holders, make_worker("near")),
         ([client.alice, make_worker("near")], client.provider),
     ):
-        with pytest.raises(ValueError, match="on a network and .* in this process"):
+        with pytest.raises(ValueError, match=r"on a network and .* in this process"):
             torch.tensor([1]).share(*holders, crypto_provider=provider)
 
 
 def test_values_are_read_with_get_only(client: Any) -> None:
     x = client.share(torch.tensor([1, 2]))
     with pytest.raises(NotImplementedError, match="not read here"):
-        node_of(x).group.read(node_of(x))
+        x.virtual_get()
+
+
+def test_a_group_is_made_anew_when_its_members_were_cleared(client: Any) -> None:
+    for value in (3, 4):
+        x = client.share(torch.tensor([value]))
+        assert (x * x).get().tolist() == [value**2]
+        client.bob.clear_objects()
+
+
+def test_joining_is_written_down(parties: Parties, client: Any) -> None:
+    x = client.share(torch.tensor([3]))
+    (x * x).get()
+    (record,) = [r for r in parties.servers["alice"].policy.audit_log if r.action == "join"]
+    assert record.granted and record.user == client.alice.user and "alice, bob, carol" in record.reason
 
 
 # -- strangers --------------------------------------------------------------------------------------------------
@@ -404,7 +428,7 @@ def test_shares_and_results_are_restricted_to_who_brought_them(parties: Parties,
     client.alice.sync()
     stranger = parties.connect("alice")
     with pytest.raises(GetNotPermittedError):
-        stranger._recv_msg(sy.messaging.message.ObjectRequestMessage((pointer.id_at_location, None, "")))
+        stranger._recv_msg(ObjectRequestMessage((pointer.id_at_location, None, "")))
     assert parties.servers["alice"].allowed_users(pointer.id_at_location) == {client.alice.user}
     assert y.get().tolist() == [9, 16]
 
@@ -415,7 +439,10 @@ def test_another_users_shares_are_not_computed_on(parties: Parties, client: Any)
     other = parties.client()
     mine = node_of(other.share(torch.tensor([1, 1])))
     stolen = mine.of(
-        [sy.tensors.pointer.new_pointer(o.location, p.id_at_location, p.spec) for o, p in zip(mine.pointers, theirs.pointers, strict=True)]
+        [
+            sy.tensors.pointer.new_pointer(o.location, p.id_at_location, p.spec)
+            for o, p in zip(mine.pointers, theirs.pointers, strict=True)
+        ]
     )
     for pointer in stolen.pointers:
         pointer.garbage_collect_data = False
@@ -429,7 +456,9 @@ def test_only_names_of_the_list_are_run(parties: Parties, client: Any) -> None:
     (x * x).get()
     driver = node_of(x).group.driver
     share = node_of(x).pointers[0].id_at_location
-    for number, (name, error) in enumerate((("os.system", UnknownCommandError), ("beaver.release", UnknownCommandError))):
+    for number, (name, error) in enumerate(
+        (("os.system", UnknownCommandError), ("beaver.release", UnknownCommandError))
+    ):
         client.alice._recv_msg(messages.RunProgram(driver._group, 50 + number, name, (Ref(share),), {}, (1,)))
         with pytest.raises(error):
             client.alice.sync()
@@ -463,6 +492,23 @@ def test_corrections_come_from_the_provider_alone(parties: Parties, client: Any)
         channel.peer.sync()
 
 
+def test_users_with_tokens_share_where_the_data_is(hook: Any, me: Any, tmp_path: Any) -> None:
+    authority = TokenAuthority.create(tmp_path / "keys")
+    made = Parties(hook, (*HOLDERS, "carol"), authority)
+    dan = NetworkServerWorker(hook, "tcp://127.0.0.1:0", id="dan", tokens=authority.verifier("dan"))
+    with made.closing:
+        made.servers["dan"] = made.closing.enter_context(dan)
+        made.introduce()
+        ana, ben = made.client(**made.shown("ana")), made.client(**made.shown("ben"))
+        values = torch.tensor([3, -4]).send(made.connect("dan", **made.shown("ana")))
+        secret = values.share(*ana.holders, crypto_provider=ana.provider).get()
+        assert (secret * secret).get().tolist() == [9, 16]
+        pointer = node_of(secret).pointers[0]
+        assert made.servers["alice"].allowed_users(pointer.id_at_location) == {"ana"}
+        with pytest.raises(GetNotPermittedError):
+            ben.alice._recv_msg(ObjectRequestMessage((pointer.id_at_location, "ana", "")))
+
+
 # -- when something fails ----------------------------------------------------------------------------------------
 
 
@@ -473,7 +519,9 @@ def test_a_failure_is_told_at_both_ends_and_the_next_run_works(parties: Parties,
     refs = [Ref(p.id_at_location) for p in node_of(x).pointers]
     driver._run += 1
     for holder, ref, divisor in ((client.alice, refs[0], 10), (client.bob, refs[1], 0)):
-        holder._recv_msg(messages.RunProgram(driver._group, driver._run, "truncate.truncate", (ref, divisor), {}, (1,)))
+        holder._recv_msg(
+            messages.RunProgram(driver._group, driver._run, "truncate.truncate", (ref, divisor), {}, (1,))
+        )
         holder.flush()
     with pytest.raises(PeerFailedError, match="'bob' failed: ValueError"):
         client.alice.sync()
@@ -489,8 +537,12 @@ def test_programs_that_diverge_are_found_out(parties: Parties, client: Any) -> N
     driver._run += 1
     client.provider._recv_msg(messages.DealCorrelations(driver._group, driver._run, (Square((2,)),)))
     client.provider.flush()
-    for holder, pointer, name in zip(client.holders, node_of(x).pointers, ("beaver.square", "derived.leading_bit"), strict=True):
-        holder._recv_msg(messages.RunProgram(driver._group, driver._run, name, (Ref(pointer.id_at_location),), {}, (1,)))
+    for holder, pointer, name in zip(
+        client.holders, node_of(x).pointers, ("beaver.square", "derived.leading_bit"), strict=True
+    ):
+        holder._recv_msg(
+            messages.RunProgram(driver._group, driver._run, name, (Ref(pointer.id_at_location),), {}, (1,))
+        )
         holder.flush()
     with pytest.raises(RoundMismatchError, match="the provider dealt"):
         client.bob.sync()
@@ -573,7 +625,9 @@ def test_clients_and_threads_do_not_mix(parties: Parties) -> None:
     assert not failures, failures[0]
 
 
-def test_a_provider_that_is_far_ahead_waits(parties: Parties, client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_provider_that_is_far_ahead_waits(
+    parties: Parties, client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(membership_module, "_AHEAD_BYTES", 40_000)
     x = client.share(torch.arange(1000))
     (x * x).get()
@@ -639,4 +693,3 @@ def test_records_travel_as_themselves() -> None:
         messages.RunProgram(1, 2, "beaver.square", (Ref(3), 4, None), {"how": "fss"}, (5,), ((1, 0), None)),
     ):
         assert sy.serde.deserialize(sy.serde.serialize(value)) == value
-

@@ -26,7 +26,9 @@ class Process:
 
     def __init__(self, name: str, folder: Path) -> None:
         self.name, self.address = name, f"unix://{folder}/{name}"
-        peers = [part for peer in NAMES if peer != name for part in ("--peer", f"{peer}=unix://{folder}/{peer}")]
+        peers = [
+            part for peer in NAMES if peer != name for part in ("--peer", f"{peer}=unix://{folder}/{peer}")
+        ]
         options = ["--id", name, "--listen", self.address, "--threads", "1", "--log-level", "error", *peers]
         self.process = subprocess.Popen(
             [sys.executable, "-P", "-m", "syft", "worker", *options],
@@ -91,7 +93,11 @@ def test_a_model_on_secrets_in_three_processes(members: Any) -> None:
         losses.append(loss.detach().get().float_precision().item())
     assert losses[2] < losses[1] < losses[0]
     group = secret_of(secret.child).group
-    assert group.online.rounds > 20 and min(group.online.bytes_sent[:2]) > 1000 and group.offline.correlations > 10
+    assert (
+        group.online.rounds > 20
+        and min(group.online.bytes_sent[:2]) > 1000
+        and group.offline.correlations > 10
+    )
 
 
 def test_large_frames_pass(members: Any) -> None:

@@ -62,4 +62,6 @@ def test_a_gigabyte_needs_little_more_than_a_gigabyte(connect: Any) -> None:
         assert here.extra < size + 2 * CHUNK + 16 * MB
         assert there.extra < size + 2 * CHUNK + 16 * MB
         assert torch.equal(back, large)
-        print(f"1 GB there and back: {took:.2f} s, extra {here.extra / MB:.0f} MB here, {there.extra / MB:.0f} MB there")
+        print(
+            f"1 GB there and back: {took:.2f} s, extra {here.extra / MB:.0f} MB here, {there.extra / MB:.0f} MB there"
+        )

@@ -24,7 +24,7 @@ from syft.dp.release_mechanisms import Request, answer, settle
 from syft.dp.worker_budgets import BudgetBook, BudgetState, Limit, PastRelease
 from syft.exceptions import ObjectNotFoundError, ReleaseNotPermittedError
 from syft.messaging.message import BudgetMessage, ReleaseMessage
-from syft.workers import handlers
+from syft.workers import executor, handlers
 from syft.workers.caller import user_of
 from syft.workers.permissions import AuditRecord
 from syft.workers.releases import OWNER_CALLS
@@ -147,6 +147,7 @@ def release(worker: Any, message: ReleaseMessage) -> Any:
     user = user_of(message)
     obj = worker.get_obj(message.id)
     try:
+        executor.check_compute(worker, [message.id])
         desk, rows = released_rows(worker, obj, message.id, user)
         names = sorted({name for source in rows.sources for name in source.names})
         request = Request(
@@ -163,11 +164,9 @@ def release(worker: Any, message: ReleaseMessage) -> Any:
             raise ReleaseNotPermittedError(_refusal(message.id))
         desk.book.charge(names, user, charge)
     except Exception:
-        worker.policy.audit_log.append(
-            AuditRecord("release", message.id, user, False, str(message.mechanism)[:60])
-        )
+        worker.policy.record(AuditRecord("release", message.id, user, False, str(message.mechanism)[:60]))
         raise
-    worker.policy.audit_log.append(AuditRecord("release", message.id, user, True, message.mechanism))
+    worker.policy.record(AuditRecord("release", message.id, user, True, message.mechanism))
     return answer(values, request)
 
 

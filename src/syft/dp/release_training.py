@@ -155,9 +155,9 @@ def _train(
         )
         desk.book.charge(names, user, Charge("dpsgd", None, float(epsilon), float(delta)))
     except Exception:
-        worker.policy.audit_log.append(AuditRecord("release", places[0], user, False, "dpsgd"))
+        worker.policy.record(AuditRecord("release", places[0], user, False, "dpsgd"))
         raise
-    worker.policy.audit_log.append(AuditRecord("release", places[0], user, True, "dpsgd"))
+    worker.policy.record(AuditRecord("release", places[0], user, True, "dpsgd"))
     for _ in range(epochs):
         for batch, wanted in training.loader:
             training.step(batch, wanted)

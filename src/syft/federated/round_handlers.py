@@ -55,7 +55,9 @@ def take_part(worker: Any, message: RoundMessage) -> FitResult | EvaluateResult 
     dataset = check_offer(worker, user, message.dataset_key, "train on" if is_fit else "evaluate on")
     offers = worker.extension("federated_client")
     if message.keep is None:
-        check_plain(offers, message.dataset_key)  # figures tell as much: it is their asker who writes the loss
+        check_plain(
+            offers, message.dataset_key
+        )  # figures tell as much: it is their asker who writes the loss
     model = copy.deepcopy(_own(worker, user, message.model))
     loss = _own(worker, user, message.loss)
     shapes = {name: tuple(tensor.shape) for name, tensor in named_state(model).items()}

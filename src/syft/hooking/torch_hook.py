@@ -20,6 +20,7 @@ from syft.hooking.attributes import TorchAttributes
 from syft.hooking.framework_hook import FrameworkHook
 from syft.hooking.optimizers import follow_parameters
 from syft.mpc import fixed_methods, methods
+from syft.mpc.paillier import methods as encryption
 from syft.tensors.native import TorchTensor
 from syft.tensors.private import PrivateTensor
 from syft.workers.base import BaseWorker
@@ -252,9 +253,10 @@ class TorchHook(FrameworkHook):
         _add(torch.optim.Optimizer, "follow_parameters", staticmethod(follow_parameters))
 
     def _hook_secrets(self) -> None:
-        """Fixed precision and secret sharing: `fix_precision`, `float_precision`, `share` and their relatives."""
-        for name, member in {**fixed_methods.TENSOR_METHODS, **methods.TENSOR_METHODS}.items():
-            _add(torch.Tensor, name, member)
+        """`fix_precision`, `float_precision`, `share` and their relatives, `encrypt` and `decrypt`."""
+        for added in (fixed_methods.TENSOR_METHODS, methods.TENSOR_METHODS, encryption.TENSOR_METHODS):
+            for name, member in added.items():
+                _add(torch.Tensor, name, member)
         for name, member in {**fixed_methods.MODULE_METHODS, "share": methods.share_module}.items():
             _add(torch.nn.Module, name, member)
         for name, member in fixed_methods.OPTIMIZER_METHODS.items():

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
-
 from syft.core.ids import ID_PROVIDER
 from syft.core.spec import spec_of
 from syft.mpc.correlations import Correlation
@@ -81,7 +79,7 @@ class Group:
             )
         return Shares(p.location._stored[p.id_at_location] for p in pointers)
 
-    def store(self, shares: Sequence[torch.Tensor]) -> list[PointerTensor]:
+    def store(self, shares: Sequence[Any]) -> list[PointerTensor]:
         """Put one result per holder into the holders' stores. (Workers on a network have done so.)"""
         if isinstance(self.driver, NetworkDriver):
             return list(shares)
@@ -112,8 +110,8 @@ def _check_members(holders: Sequence[Any], provider: Any) -> None:
     if far and len(far) <= len(holders):
         near = [str(w.id) for w in (*holders, provider) if not _is_far(w)]
         raise ValueError(
-            f"{', '.join(far)} are on a network and {', '.join(near)} in this process; a secret is held and provided for by "
-            "workers of one kind. Name workers on the network only, crypto_provider=sy.connect(...) included."
+            f"{', '.join(far)} are on a network and {', '.join(near)} in this process; those who hold a secret and who "
+            "provides for them are of one kind. Name workers on the network only, as crypto_provider=... too."
         )
 
 

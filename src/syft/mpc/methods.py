@@ -14,8 +14,8 @@ from syft.exceptions import ChainError, LocalTensorError
 from syft.messaging.message import ShareMessage
 from syft.mpc import ring
 from syft.mpc.group import Group
-from syft.mpc.precision import FixedPrecisionTensor
 from syft.mpc.network import handlers as _network_handlers  # noqa: F401  (adds the handlers)
+from syft.mpc.precision import FixedPrecisionTensor
 from syft.mpc.protocols.registry import comparison
 from syft.mpc.randomness import Stream, new_seed
 from syft.mpc.rules import shared_linear, shared_nonlinear, shared_products
@@ -150,9 +150,11 @@ def split_and_send(worker: Any, message: ShareMessage) -> None:
             worker.set_obj(new_id, part)
         else:
             holder = worker.get_worker(holder_id, fail_hard=True)
-            worker.send_msg(ObjectMessage(part, new_id, allowed), holder)
-            if not holder.is_in_process:
-                holder.sync()  # whoever asked uses the share next, by a way of their own
+            if holder.is_in_process:
+                worker.send_msg(ObjectMessage(part, new_id), holder)
+            else:  # there it would be ours alone; and whoever asked uses it next, by a way of their own
+                worker.send_msg(ObjectMessage(part, new_id, allowed), holder)
+                holder.sync()
 
 
 handlers.HANDLERS[ShareMessage] = split_and_send

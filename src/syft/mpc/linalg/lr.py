@@ -12,7 +12,9 @@ NOTE [Precision]
 `precision_fractional` is that of the shared moments (averages of products of two columns): what is below it is lost, and
 moments must stay below 1e18 / 10^precision_fractional. From there on everything is scaled by secret powers of two and
 has 24 fractional bits, see NOTE [Equilibration]. Statistics err by about 1e-6 times their own scale (standard deviation
-of y over that of the column), more by the inverse of the smallest eigenvalue of the correlations of the columns.
+of y over that of the column), more by the inverse of the smallest eigenvalue of the correlations of the columns. Of
+noise with less than about 1e-5 of the variance of y, standard errors have no digits; where they come out as 0, p is NaN.
+Coefficients, and the products of a coefficient and the mean of its column, must be below about 10^4 and 10^5.
 """
 
 from __future__ import annotations
@@ -58,7 +60,9 @@ class _Fitted:
 
     def _check_fitted(self, asked: str) -> None:
         if self.degrees is None:
-            raise RuntimeError(f"{type(self).__name__}.{asked} was asked for before fit(). Call fit(...) first.")
+            raise RuntimeError(
+                f"{type(self).__name__}.{asked} was asked for before fit(). Call fit(...) first."
+            )
 
 
 class EncryptedLinearRegression(_Fitted):
@@ -120,16 +124,23 @@ class EncryptedLinearRegression(_Fitted):
             made = _opened(torch.cat([torch.stack(opened).flatten(), constants]))
             self.intercept, self.se_intercept = made[-2], made[-1]
             t = self.intercept / self.se_intercept
-            self.p_value_intercept = student.two_sided(t, int(degrees))
+            self.p_value_intercept = student.two_sided(_known(t, self.se_intercept), int(degrees))
             made = made[:-2].view(3, width)
         else:
             made = _opened(torch.stack(opened))
         self.coef, self.se_coef = made[0], made[1]
-        self.p_value_coef = student.two_sided(made[2], int(degrees))
+        self.p_value_coef = student.two_sided(_known(made[2], made[1]), int(degrees))
         return self
 
     def _constant(
-        self, means: Any, coef: Any, gains: Any, halves: HalfExponents, inverse: Any, residual: Any, count: int
+        self,
+        means: Any,
+        coef: Any,
+        gains: Any,
+        halves: HalfExponents,
+        inverse: Any,
+        residual: Any,
+        count: int,
     ) -> Any:
         """The intercept and its standard error: mean(y) - mean(x) b, and s^2 (1 / N + mean(x) S^-1 mean(x) / N)."""
         width, scale = coef.shape[0], means.child.scale
@@ -175,8 +186,8 @@ class DASH(_Fitted):
     """A distributed association scan: y = b_m x_m + C c + noise, once for every column x_m of X.
 
     See NOTE [Who learns what] and NOTE [Precision]. The covariates C are common to all regressions; a constant is a
-    column of ones in C, if it is wanted. The projection on them is made once, on sums, so that the cost per variant is that
-    of one row (after Berger and Cho, "Secure multi-party linear regression at plaintext speed", 2019).
+    column of ones in C, if it is wanted. What they explain is taken off once, on sums, so that a variant costs one column
+    of a small matrix (after Bloom, "Secure multi-party linear regression at plaintext speed", 2019).
 
     After `fit`: `coef`, `se`, `p`, one entry per column of X, as float64 tensors. A variant of which the covariates
     leave less than 2^-12 of its second moment (one that does not vary, say) has a standard error of 0 and p = NaN.
@@ -232,8 +243,7 @@ class DASH(_Fitted):
             )
         )
         self.coef, self.se = made[0], made[1]
-        t = torch.where(self.se == 0, torch.nan, made[2])
-        self.p = student.two_sided(t, int(degrees))
+        self.p = student.two_sided(_known(made[2], self.se), int(degrees))
         return self
 
     def get_coeff(self) -> torch.Tensor:
@@ -275,6 +285,11 @@ def _check_independent(matrix: Any, inverse: Any, what: str) -> None:
 def _ratio(power: Any, gains: Any) -> Any:
     """2^(h_y - h_j), exactly."""
     return number(ring.truncate(ring.times(power, gains), 1 << (30 - BITS)))
+
+
+def _known(t: torch.Tensor, error: torch.Tensor) -> torch.Tensor:
+    """NaN where the standard error is 0: what it is was lost in rounding."""
+    return torch.where(error == 0, torch.nan, t)
 
 
 def _opened(secret: Any) -> torch.Tensor:

@@ -38,9 +38,9 @@ def rows_of(caller: str, **lists: Sequence[Any]) -> list[Rows]:
     names = list(lists)
     for name, pointers in lists.items():
         if not isinstance(pointers, (list, tuple)) or not pointers:
+            seen = "an empty one" if isinstance(pointers, (list, tuple)) else f"a {type(pointers).__name__}"
             raise TypeError(
-                f"{caller} takes {name} as a list of pointers, one per owner of data; a "
-                f"{type(pointers).__name__} of {len(pointers) if isinstance(pointers, (list, tuple)) else 'another kind'} was found."
+                f"{caller} takes {name} as a list of pointers, one per owner of data; {seen} was found."
             )
     counts = {name: len(pointers) for name, pointers in lists.items()}
     if len(set(counts.values())) != 1:

@@ -83,15 +83,15 @@ def qr(t: Any, mode: str = "reduced", norm_factor: float | None = None) -> Any:
     if norm_factor is not None and not norm_factor > 0:
         raise ValueError(f"qr was called with norm_factor={norm_factor}; it has to be a number above 0.")
     if type(t) is not Wrapper and isinstance(t, torch.Tensor):
-        q, r = torch.linalg.qr(t, mode=mode)
-        return (None if mode == "r" else q), r
+        plain_q, plain_r = torch.linalg.qr(t, mode=mode)
+        return (None if mode == "r" else plain_q), plain_r
     node = secret_matrix(t, "qr")
     if norm_factor is not None:
-        node = (t / norm_factor).child
+        divided: Any = t / norm_factor
+        node = divided.child
     halves = HalfExponents.of(ring.summed(ring.times(node.child, node.child), [0, 1]))
     # With 2^h at least the norm in units, all that follows is below one.
     matrix = number(ring.truncate(ring.times(node.child, halves.gains), 1 << (30 - BITS)))
-    wants_q = mode != "r"
     rows, columns = t.shape
     rank = min(rows, columns)
     reflections = []
@@ -104,7 +104,7 @@ def qr(t: Any, mode: str = "reduced", norm_factor: float | None = None) -> Any:
     kept = upper if mode == "complete" else upper[:rank]
     entries = ring.truncate(ring.times(units(kept), halves.power(0, 1)), ONE)
     r = new_wrapper(node.like(entries)) * (norm_factor or 1)
-    if not wants_q:
+    if mode == "r":
         return None, r
     q: Any = torch.eye(rows, rows if mode == "complete" else rank, dtype=torch.float64)
     for j, (v, factor) in reversed(list(enumerate(reflections))):
@@ -140,4 +140,3 @@ def _with_corner(matrix: Any, corner: Any, start: int) -> Any:
 
 
 __all__ = ["inv_sym", "qr"]
-

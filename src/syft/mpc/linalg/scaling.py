@@ -38,7 +38,7 @@ def secret_matrix(tensor: Any, function: str) -> FixedPrecisionTensor:
             f"{function} was called with a {found}. It takes a matrix in fixed precision, shared or not: "
             "x.fix_precision(precision_fractional=6).share(...)."
         )
-    if tensor.dim() != 2:
+    if tensor.dim() != 2 or not tensor.numel():
         raise ValueError(f"{function} takes a matrix; a tensor of shape {tuple(tensor.shape)} was found.")
     return node
 

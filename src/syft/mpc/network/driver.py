@@ -20,6 +20,7 @@ from syft.messaging.message import ObjectMessage, Ref
 from syft.mpc.correlations import Correlation
 from syft.mpc.drivers import Cost, Shares
 from syft.mpc.network import messages
+from syft.mpc.network.membership import LINKS_OF_CLIENTS
 from syft.mpc.network.outline import Made, Outline, Secret, outline_of
 from syft.mpc.network.programs import name_of
 from syft.mpc.party import Program
@@ -64,11 +65,12 @@ class NetworkDriver:
 
     def _joined(self) -> Any:
         """The id of the group; the members are brought together first if they are not."""
-        sessions = tuple(member._link.connect().session for member in self.members)
+        sessions = tuple((member._link.connect().session, member.times_cleared) for member in self.members)
         if self._group is None or sessions != self._sessions:
             names = tuple(member.id for member in self.members)
             patience = min(max(member._link.patience for member in self.members), 600.0)
             group = ID_PROVIDER.pop()
+            LINKS_OF_CLIENTS.update(member._link for member in self.members)
             self._ask_all(lambda rank: messages.JoinGroup(group, names, rank, max(patience, 0.1)))
             self._ask_all(lambda _rank: messages.MeetPeers(group))
             self._ask_all(lambda _rank: messages.ExchangeSeeds(group))
@@ -146,7 +148,10 @@ class NetworkDriver:
         with _ISSUING:
             group = self._joined()
             self._run += 1
-            dealt, taken = (kind(group, self._run, tuple(kinds)) for kind in (messages.DealCorrelations, messages.TakeAhead))
+            dealt, taken = (
+                kind(group, self._run, tuple(kinds))
+                for kind in (messages.DealCorrelations, messages.TakeAhead)
+            )
             self._send([(dealt, self.members[-1]), *((taken, holder) for holder in self.holders)])
             for position, kind in enumerate(kinds):
                 self._ahead[kind].append((self._run, position))

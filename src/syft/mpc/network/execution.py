@@ -78,8 +78,7 @@ def run_program(
     party = Party(membership.rank, membership.holders, source)
     if getattr(program, "provider_online", False):
         party.private = {
-            rank: Stream(seed_of_run(seed, membership.last_run))
-            for rank, seed in membership.pairwise.items()
+            rank: Stream(seed_of_run(seed, membership.last_run)) for rank, seed in membership.pairwise.items()
         }
     running = program(party, *args, **kwargs)
     reply: Any = None

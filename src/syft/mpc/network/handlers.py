@@ -16,18 +16,20 @@ from syft.exceptions import (
     WorkerRestartedError,
 )
 from syft.messaging.message import Ref
+from syft.mpc.kernels import Bilinear
 from syft.mpc.network import execution, messages
-from syft.mpc.network.membership import Membership, channel_of, tickets_of
+from syft.mpc.network.membership import LINKS_OF_CLIENTS, Membership, channel_of, tickets_of
 from syft.mpc.network.programs import OPENING, program_named
+from syft.mpc.protocols.select import Pooling
 from syft.workers import executor, handlers
 from syft.workers.caller import user_of
 from syft.workers.network import turn
-from syft.workers.network.server import ANONYMOUS
-from syft.workers.permissions import Allowed
+from syft.workers.permissions import Allowed, AuditRecord
 from syft.workers.restricted import Failure, refuse_overwriting
 
 _LONGEST_PATIENCE = 600.0
 _MOST_MEMBERS = 256
+_PUBLIC = frozenset({type(None), bool, int, float, str, torch.Tensor, Bilinear, Pooling, *messages.KINDS})
 
 
 # -- a group comes together --------------------------------------------------------------------------------
@@ -36,11 +38,15 @@ _MOST_MEMBERS = 256
 def join(worker: Any, message: messages.JoinGroup) -> None:
     members, rank = message.members, message.rank
     if not 3 <= len(members) <= _MOST_MEMBERS or len(set(members)) != len(members):
-        raise ProtocolError(f"A group has two holders or more and a provider, all different, not {len(members)}.")
+        raise ProtocolError(
+            f"A group has two holders or more and a provider, all different, not {len(members)}."
+        )
     if not 0 <= rank < len(members) or members[rank] != worker.id:
         raise ProtocolError(f"Worker {worker.id!r} was asked to join as somebody else.")
     if not 0 < message.patience <= _LONGEST_PATIENCE:
-        raise ProtocolError(f"A patience is above 0 and up to {_LONGEST_PATIENCE:g} s, not {message.patience}.")
+        raise ProtocolError(
+            f"A patience is above 0 and up to {_LONGEST_PATIENCE:g} s, not {message.patience}."
+        )
     if message.return_id in worker._stored:
         raise ProtocolError("The id of a new group is that of an object which is here.")
     executor.check_compute(worker, ())
@@ -48,6 +54,11 @@ def join(worker: Any, message: messages.JoinGroup) -> None:
     membership = Membership(members, rank, peers, user_of(message), message.patience)
     worker.restrict(message.return_id, worker.policy.on_arrival(None, user_of(message)))
     worker.set_obj(message.return_id, membership)
+    worker.policy.record(
+        AuditRecord(
+            "join", message.return_id, user_of(message), True, f"a group of {', '.join(map(str, members))}"
+        )
+    )
     tickets_of(worker).update({channel.expected: channel for channel in membership.channels.values()})
 
 
@@ -59,6 +70,11 @@ def _peer(worker: Any, name: Any) -> Any:
             f"Worker {worker.id!r} has no connection of its own to worker {name!r}, and parties of a program talk "
             f"directly. Its owner introduces them: server.add_worker(sy.connect(address)), or `syft worker --peer "
             f"{name}=ADDRESS`."
+        )
+    if found._link in LINKS_OF_CLIENTS:
+        raise ProtocolError(
+            f"The connection of worker {worker.id!r} to worker {name!r} is the client's own, which waits while "
+            "they compute. Introduce them by one of their own: server.add_worker(sy.connect(address, auto_add=False))."
         )
     return found
 
@@ -79,12 +95,6 @@ def take_ticket(worker: Any, message: messages.Ticket) -> None:
     channel = membership.channels.get(message.rank)
     if channel is None or channel.shown is not None:
         raise ProtocolError(f"Member {message.rank} has given its ticket, or there is no such member.")
-    if user_of(message) == membership.user and str(membership.user).startswith(ANONYMOUS):
-        # Such names are those of single sessions.
-        raise ProtocolError(
-            f"The connection of worker {channel.peer.id!r} to worker {worker.id!r} is the client's own, which waits while "
-            "they compute. Introduce them by a connection of their own: sy.connect(address, auto_add=False)."
-        )
     channel.shown = message.ticket
 
 
@@ -168,13 +178,24 @@ def _argument(worker: Any, value: Any, permitted: bool) -> Any:
     if isinstance(value, messages.Shape):
         return torch.empty(value.shape, dtype=value.dtype, device="meta")
     if not isinstance(value, Ref):
-        return value
+        return _public(value)
     found = worker.get_obj(value.id)
     if type(found) is Failure and permitted:
         found.tell()
     if type(found) is not torch.Tensor or found.dtype not in (torch.int64, torch.uint8):
         raise TypeError(f"The object {value.id!r} is no share: programs run on tensors of integers.")
     return found
+
+
+def _public(value: Any) -> Any:
+    """A public argument; !! TypeError if it is none of the kinds that programs take."""
+    if type(value) in (tuple, list):
+        return type(value)(_public(part) for part in value)
+    if type(value) not in _PUBLIC:
+        raise TypeError(
+            f"A program takes shares, numbers, names and plain tensors, not a {type(value).__name__}."
+        )
+    return value
 
 
 def _kept(result: Any, given: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -254,6 +275,8 @@ def take_frame(worker: Any, message: messages.Frame | messages.Dealt) -> None:
     channel = channel_of(worker, message.ticket)
     if type(message) is messages.Dealt and channel.rank != channel.membership.holders:
         raise ProtocolError("Correlations come from the provider.")
+    if any(type(tensor) is not torch.Tensor for tensor in message.tensors):
+        raise ProtocolError("A frame between parties carries plain tensors.")
     channel.membership.deliver(channel, message)
 
 

@@ -26,6 +26,9 @@ _AHEAD_BYTES = 256 << 20
 _AHEAD_FRAMES = 4_096
 #: A peer that lives and was not asked to run gets so many times the patience.
 _LENIENCE = 10
+#: Those over which this process, as a client, has programs run. If a worker of this process used one of them, its frames
+#: would wait behind the very command that waits for them.
+LINKS_OF_CLIENTS: weakref.WeakSet[Any] = weakref.WeakSet()
 #: Where a worker keeps its tickets, among what upper rooms attach to it.
 _ATTACHED = "tickets of secret sharing"
 
@@ -51,7 +54,9 @@ class Channel:
     @property
     def ticket(self) -> bytes:
         if self.shown is None:
-            raise ProtocolError(f"Worker {self.peer.id!r} has not given its ticket: the group is not complete.")
+            raise ProtocolError(
+                f"Worker {self.peer.id!r} has not given its ticket: the group is not complete."
+            )
         return self.shown
 
     def send(self, message: Any) -> None:

@@ -124,7 +124,11 @@ def _on_zeros(
     provider = _NotingProvider(holders)
 
     def shares(value: Any) -> Any:
-        return Shares(_filled(value, torch.zeros) for _ in range(holders)) if isinstance(value, Secret) else value
+        return (
+            Shares(_filled(value, torch.zeros) for _ in range(holders))
+            if isinstance(value, Secret)
+            else value
+        )
 
     with torch.no_grad():
         results = Lockstep(holders, provider).run(

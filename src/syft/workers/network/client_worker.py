@@ -41,6 +41,8 @@ class NetworkClientWorker(BaseWorker):
     """
 
     is_in_process = False
+    #: For those who keep something there beside objects (groups that compute on secrets).
+    times_cleared = 0
     #: Who may have what is the worker's knowledge. (Others look for this method, and find that it is not known.)
     allowed_users = None  # type: ignore[assignment]
 
@@ -188,6 +190,7 @@ class NetworkClientWorker(BaseWorker):
 
     def clear_objects_remote(self) -> None:
         """Remove everything there that we brought or computed."""
+        self.times_cleared += 1
         self._link.ask(ClearObjectsMessage())
 
     def status(self) -> dict[str, Any]:
