@@ -181,10 +181,11 @@ def test_regression_agrees_with_the_closed_form(parties: Parties, scale: float, 
     model = EncryptedLinearRegression(parties.provider, parties.other)
     assert model.fit(parties.split(x, 40), parties.split(y, 40)) is model
     coef, error, p = least_squares(with_ones(x), y)
-    assert np.allclose(model.coef, coef[1:], rtol=1e-4, atol=1e-5)
+    # NB: the moments have six digits, so those of columns with a variance of 0.04 have five.
+    assert np.abs(model.coef.numpy() - coef[1:]).max() < 1e-3 * error[1:].min()
     assert np.allclose(model.se_coef, error[1:], rtol=1e-3, atol=1e-6)
-    assert np.allclose(model.p_value_coef, p[1:], rtol=1e-2, atol=1e-4)
-    assert np.allclose(model.intercept, coef[0], rtol=1e-3, atol=1e-4)
+    assert np.allclose(model.p_value_coef, p[1:], rtol=1e-2, atol=1e-3)
+    assert abs(float(model.intercept) - coef[0]) < 1e-3 * error[0]
     assert np.allclose(model.se_intercept, error[0], rtol=1e-3)
     assert np.allclose(model.p_value_intercept, p[0], rtol=1e-2, atol=1e-4)
     assert parties.objects() == [0, 0, 0, 0]

@@ -37,7 +37,7 @@ from syft.exceptions import ReleaseNotPermittedError
 from syft.federated.layout import read_state, write_state
 from syft.messaging.message import PrivateTrainingMessage
 from syft.tensors.pointer import PointerTensor
-from syft.workers import handlers
+from syft.workers import executor, handlers
 from syft.workers.caller import user_of
 from syft.workers.permissions import AuditRecord
 
@@ -126,6 +126,7 @@ def _train(
     examples, labels = (worker.get_obj(place) for place in places)
     names: set[str] = set()
     try:
+        executor.check_compute(worker, places)
         cuts = []
         for obj, place in zip((examples, labels), places, strict=True):
             desk, rows = released_rows(worker, obj, place, user)

@@ -9,12 +9,13 @@ whether the columns were too dependent to tell them apart; a program that goes o
 numbers of rows and columns are public. Statistics are functions of the data: with few rows they say much about them.
 
 NOTE [Precision]
-`precision_fractional` is that of the shared moments (averages of products of two columns): what is below it is lost, and
-moments must stay below 1e18 / 10^precision_fractional. From there on everything is scaled by secret powers of two and
-has 24 fractional bits, see NOTE [Equilibration]. Statistics err by about 1e-6 times their own scale (standard deviation
-of y over that of the column), more by the inverse of the smallest eigenvalue of the correlations of the columns. Of
-noise with less than about 1e-5 of the variance of y, standard errors have no digits; where they come out as 0, p is NaN.
-Coefficients, and the products of a coefficient and the mean of its column, must be below about 10^4 and 10^5.
+`precision_fractional` is that of the shared moments (averages of products of two columns): half a unit is lost per owner,
+so a column of variance 0.01 has four digits out of six, and moments must stay below 1e18 / 10^precision_fractional. From
+there on everything is scaled by secret powers of two and has 24 fractional bits, see NOTE [Equilibration] in
+syft.mpc.linalg.scaling. Statistics err by about 1e-6 times their own scale (standard deviation of y over that of the
+column), more by the inverse of the smallest eigenvalue of the correlations of the columns. Of noise with less than about
+1e-5 of the variance of y, standard errors have no digits; where they come out as 0, p is NaN. Coefficients must be below
+about 10^4, the product of a coefficient and the mean of its column below 10^5.
 """
 
 from __future__ import annotations

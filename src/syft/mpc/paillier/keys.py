@@ -37,7 +37,7 @@ class PaillierPublicKey:
     n: int
 
     def __post_init__(self) -> None:
-        if type(self.n) is not int or not MIN_BITS <= self.n.bit_length() <= MAX_BITS or self.n % 2 == 0:
+        if type(self.n) is not int or not 1 << (MIN_BITS - 1) <= self.n < 1 << MAX_BITS or self.n % 2 == 0:
             raise ValueError(
                 f"A Paillier public key is an odd number of {MIN_BITS} to {MAX_BITS} bits, the product of two primes. "
                 "Make one with syft.keygen()."
