@@ -217,6 +217,13 @@ def read_or_write_attribute(worker: Any, message: AttributeMessage) -> Any:
 def _write_attribute(worker: Any, message: AttributeMessage, obj: Any) -> None:
     worker.policy.check_send(user_of(message), message.id, worker.changeable_by(message.id))
     values = _public_attributes(obj, message.name, may_be_new=True)
+    target = getattr(obj, "obj", obj)
+    if type(target).__module__.startswith("syft.") or hasattr(type(target), message.name):
+        # What this library's own objects do must not be changed from outside, nor a method be hidden.
+        raise CannotRequestObjectAttribute(
+            f"The attribute {message.name!r} of a {type(target).__name__} cannot be set remotely. Put a value of your own "
+            "there instead of the object."
+        )
     written = worker.allowed_users(message.id)
     if isinstance(message.value, Ref):
         executor.check_compute(worker, (message.value.id,))

@@ -89,9 +89,9 @@ def qr(t: Any, mode: str = "reduced", norm_factor: float | None = None) -> Any:
     if norm_factor is not None:
         divided: Any = t / norm_factor
         node = divided.child
-    halves = HalfExponents.of(ring.summed(ring.times(node.child, node.child), [0, 1]))
+    halves = HalfExponents.of_norm(node.child)
     # With 2^h at least the norm in units, all that follows is below one.
-    matrix = number(ring.truncate(ring.times(node.child, halves.gains), 1 << (30 - BITS)))
+    matrix = halves.normed(node.child)
     rows, columns = t.shape
     rank = min(rows, columns)
     reflections = []
@@ -118,8 +118,10 @@ def _reflection(x: Any) -> tuple[Any, Any]:
     """(v, f): the reflection 1 - f v v^T takes x to a multiple of its first axis, away from its sign.
 
     v = x + sign(x_0) |x| e_0 and f = 2 / (v^T v); of x = 0, f is 0 and nothing is reflected (Golub and Van Loan, "Matrix
-    Computations", 5.1). Norm and factor are made exact by a Newton step after their approximation.
+    Computations", 5.1). A multiple of x gives the same reflection, so x is first brought to a norm in [1/2, 1). Norm and
+    factor are made exact by a Newton step after their approximation.
     """
+    x = HalfExponents.of_norm(units(x)).normed(units(x))
     squares = x @ x
     inverse = squares.rsqrt()
     norm = squares * inverse

@@ -66,6 +66,15 @@ class HalfExponents:
         """Of integers > 0; what is not has the gain 0."""
         return cls(ring.leading_bit(moments, _LEADING))
 
+    @classmethod
+    def of_norm(cls, child: Any) -> HalfExponents:
+        """One h, with 2^(h - 1) <= |x| < 2^h for the norm of all of the integers; its square must be below 2^60."""
+        return cls.of(ring.summed(ring.times(child, child), list(range(len(child.shape)))))
+
+    def normed(self, child: Any) -> Any:
+        """child / 2^h, as a chain: with `of_norm`, of a norm in [1/2, 1)."""
+        return number(ring.truncate(ring.times(child, self.gains), 1 << (_TOP - BITS)))
+
     def power(self, offset: int, sign: int) -> Any:
         """Integers 2^(offset + sign * h); 0 where that is less than one."""
         exponents = [offset + sign * (i // 2 + 1) for i in range(_LEADING)]
