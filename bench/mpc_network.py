@@ -97,7 +97,12 @@ def trio(scheme: str) -> Iterator[Trio]:
 
 
 def _figure(
-    parties: Trio, group: Any, name: str, run: Callable[[], Any], target_ms: float, is_ahead: bool = False
+    parties: Trio,
+    group: Any,
+    name: str,
+    run: Callable[[], Any],
+    target_ms: float | None,
+    is_ahead: bool = False,
 ) -> Figure:
     from syft.mpc.network import outline
 
@@ -134,10 +139,12 @@ def _figure(
         f"{offline.bytes / _REPEATS / 1e6:.3g} MB"
     )
     ours = statistics.median(times)
+    if target_ms is None:
+        return Figure(name, ours, None, "", "", None)
     return Figure(name, ours, None, "", f"<= {target_ms:g} ms", ours <= target_ms * 1e-3)
 
 
-def _cases(parties: Trio) -> Iterator[tuple[str, Callable[[], Any], float]]:
+def _cases(parties: Trio) -> Iterator[tuple[str, Callable[[], Any], float | None]]:
     large, other = parties.share(torch.randn(1_000_000)), parties.share(torch.randn(1_000_000))
     yield "x < 0, 1e6", lambda: large < 0, 180
     yield "relu, 1e6", lambda: torch.relu(large), 200
@@ -162,7 +169,7 @@ def _cases(parties: Trio) -> Iterator[tuple[str, Callable[[], Any], float]]:
 
     yield "MLP 784-128-128-10, batch 128", infer, 30
     one = parties.share(torch.randn(1))
-    yield "relu, 1 element", lambda: torch.relu(one), 3
+    yield "relu, 1 element", lambda: torch.relu(one), None
 
 
 def _measured(scheme: str, is_ahead: bool = False) -> list[Figure]:

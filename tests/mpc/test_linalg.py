@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,9 +13,12 @@ from scipy import stats
 
 from syft.exceptions import ChainError, TensorsNotCollocatedException
 from syft.frameworks.torch.linalg import DASH, EncryptedLinearRegression, inv_sym, qr
+from syft.identity.tokens import TokenAuthority
 from syft.mpc.linalg.student import two_sided
 from syft.mpc.sharing import AdditiveSharingTensor
 from syft.tensors.pointer import PointerTensor
+from syft.workers.network.client_worker import NetworkClientWorker
+from syft.workers.network.server_worker import NetworkServerWorker
 
 DIGITS = 6
 
@@ -352,3 +357,36 @@ def test_tails_are_those_of_student(degrees: int) -> None:
     t = torch.tensor([0.0, 1e-4, 0.3, -1.0, 2.5, 8.0, float("inf"), float("nan")], dtype=torch.float64)
     true = 2 * stats.t.sf(t.abs().numpy(), degrees)
     assert np.allclose(two_sided(t, degrees), true, rtol=1e-8, equal_nan=True)
+
+
+@pytest.mark.network
+def test_a_regression_among_workers_on_a_network(hook: Any, me: Any, tmp_path: Path) -> None:
+    # NB: with tokens, because shares that owners send each other belong to a user whom all of them know.
+    authority = TokenAuthority.create(tmp_path / "keys")
+    names = ("alice", "bob", "other", "provider")
+    with contextlib.ExitStack() as closing:
+        servers = {
+            name: closing.enter_context(
+                NetworkServerWorker(hook, "tcp://127.0.0.1:0", id=name, tokens=authority.verifier(name))
+            )
+            for name in names
+        }
+
+        def connect(name: str, user: str) -> Any:
+            link = NetworkClientWorker(
+                hook, servers[name].address, name, auto_add=False, token=authority.issue(user, 600)
+            )
+            return closing.enter_context(link)
+
+        for one in names:
+            for another in names:
+                if one != another:
+                    servers[one].add_worker(connect(another, one))
+        alice, bob, other, provider = (connect(name, "ann") for name in names)
+        torch.manual_seed(0)
+        x, y = data(60)
+        model = EncryptedLinearRegression(provider, other)
+        model.fit([x[:20].send(alice), x[20:].send(bob)], [y[:20].send(alice), y[20:].send(bob)])
+        coef, error, _ = least_squares(with_ones(x), y)
+        assert np.allclose(model.coef, coef[1:], atol=1e-4)
+        assert np.allclose(model.se_coef, error[1:], rtol=1e-3)

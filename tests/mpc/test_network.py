@@ -199,6 +199,18 @@ def test_documented_triples_come_from_the_provider(client: Any) -> None:
     assert torch.equal(a.get() @ b.get(), c.get())
 
 
+def test_the_documented_private_compare_takes_what_the_holders_have(client: Any) -> None:
+    from syft.mpc.documented.securenn import decompose, private_compare
+
+    x, r = torch.tensor([5, 9, 7]), torch.tensor([7, 7, 7])
+    beta = torch.tensor([0, 1, 0])
+    for given in (r, r.send(*client.holders)):
+        bits = client.share(decompose(x))
+        assert private_compare(bits, given, beta).get().tolist() == [0, 0, 0]
+    with pytest.raises(ValueError, match="one value per number"):
+        private_compare(client.share(decompose(x)), r[:2].send(*client.holders), beta)
+
+
 def test_the_holders_open_a_secret_among_themselves(client: Any) -> None:
     opened = client.share(torch.tensor([5, -6])).reconstruct()
     assert [value.tolist() for value in opened.child.get()] == [[5, -6], [5, -6]]
@@ -323,7 +335,7 @@ def test_what_was_dealt_ahead_is_used_first_and_once(parties: Parties, client: A
     group = node_of(x).group
     group.reset_costs()
     group.provide(Square((2,)), Truncation((2,), 10), count=2)
-    assert group.offline.correlations == 4
+    assert group.offline.correlations == 4 and group.driver.provider.ready(Square((2,))) == 2
     squares = [x * x, x * x, x * x]
     assert all(s.get().tolist() == [9, 16] for s in squares)
     assert group.offline.correlations == 5

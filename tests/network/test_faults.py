@@ -347,7 +347,7 @@ def test_a_worker_that_is_busy_with_others_is_waited_for(connect: Any, serve: An
         assert not waiting.is_done
     waiting.result(10)
     assert client._link.welcome.session == session
-    assert client._link._vain <= 1
+    assert client._link._attempts.vain <= 1
 
 
 def test_a_client_comes_back_while_its_own_command_still_runs(connect: Any, serve: Any) -> None:

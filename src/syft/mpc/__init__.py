@@ -10,4 +10,5 @@ Modules, in the order they import each other:
     provider        the dealer: each correlation once, to each holder its part
     drivers         what runs party programs and counts their cost: `Lockstep`
     protocols       beaver, truncate, compare, convert, select, divide, securenn, fss, registry
+    network         the same programs among workers on a network
 """

@@ -102,7 +102,7 @@ def private_compare(x_bit_sh: Any, r: Any, beta: Any) -> Any:
     return bits.bits(node.run(programs.private_compare_shared, *held))
 
 
-def _held_by_both(name: str, value: Any, node: AdditiveSharingTensor) -> Shares:
+def _held_by_both(name: str, value: Any, node: AdditiveSharingTensor) -> Any:
     """A value that every holder has and the provider has not, spread to the shape of x."""
     head = value.child if type(value) is Wrapper else value
     if isinstance(head, MultiPointerTensor):
@@ -111,7 +111,10 @@ def _held_by_both(name: str, value: Any, node: AdditiveSharingTensor) -> Shares:
                 f"private_compare needs {name} at the holders {', '.join(map(str, node.child))}, and it is at "
                 f"{', '.join(map(str, head.child))}. Send it to both: {name}.send(alice, bob)."
             )
-        values = node.group.read(SimpleNamespace(pointers=[head.child[who] for who in node.child]))
+        held = SimpleNamespace(pointers=[head.child[who] for who in node.child])
+        if not all(pointer.location.is_in_process for pointer in held.pointers):
+            return _held_far_away(name, held, tuple(node.shape[:-1]))
+        values = node.group.read(held)
     elif type(value) is Wrapper or not isinstance(value, (int, torch.Tensor)):
         raise ChainError(
             f"private_compare takes {name} as a plain tensor or as pointers to it at both holders, got a "
@@ -127,6 +130,17 @@ def _held_by_both(name: str, value: Any, node: AdditiveSharingTensor) -> Shares:
             f"private_compare got {name} of the shape {tuple(values[0].shape)} for numbers of the shape "
             f"{tuple(shape)}. Give one value per number."
         ) from None
+
+
+def _held_far_away(name: str, held: Any, shape: tuple[int, ...]) -> Any:
+    """The same for holders on a network: nothing of it is read here, so it has to be what the program takes."""
+    spec = held.pointers[0].spec
+    if tuple(spec.shape) != shape or spec.dtype != torch.int64:
+        raise ValueError(
+            f"private_compare got {name} of the shape {tuple(spec.shape)} and {spec.dtype} at workers on a network, for "
+            f"numbers of the shape {shape}. Send it as int64, one value per number."
+        )
+    return held
 
 
 # -- signs -----------------------------------------------------------------------------------------------

@@ -44,6 +44,10 @@ class RemoteProvider:
         """What the provider has made, sent and spent."""
         return ProviderCost(*self._driver.ask_costs()[-1][3:])
 
+    def ready(self, kind: Correlation) -> int:
+        """Correlations of this kind that were dealt ahead of time and not used."""
+        return len(self._driver._ahead.get(kind, ()))
+
     def provide(self, *kinds: Correlation, count: int = 1) -> None:
         """Let the provider deal ahead of time; the holders keep what they get until a program takes it."""
         self._driver.provide([kind for kind in kinds for _ in range(count)])

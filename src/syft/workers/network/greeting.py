@@ -13,6 +13,7 @@ from syft.workers.network import frames, handshake
 from syft.workers.network.frames import Head, Kind
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
+_MANY_IN_VAIN = 8
 
 
 def greet(connection: Connection, hello: handshake.Hello, timeout: float) -> handshake.Welcome:
@@ -47,6 +48,31 @@ def is_final(error: BaseException | None) -> bool:
             return True
         error = error.__cause__
     return False
+
+
+class Attempts:
+    """Counts connections that broke, one after the other, before anything got through."""
+
+    def __init__(self) -> None:
+        self.vain, self._since = 0, 0.0
+
+    def begin(self, name: str, patience: float) -> None:
+        """Note one more. !! WorkerUnreachableError when there were many, for longer than `patience`"""
+        if not self.vain:
+            self._since = time.monotonic()
+        elif self.vain > _MANY_IN_VAIN:
+            if time.monotonic() - self._since > patience:
+                vain, self.vain = self.vain, 0
+                raise WorkerUnreachableError(
+                    f"{name} was reached {vain} times in {patience:g} s, and each time the connection ended before "
+                    "anything got through. Is there something between that cuts connections?"
+                )
+            time.sleep(0.05)
+        self.vain += 1
+
+    def succeed(self) -> None:
+        """Something got through."""
+        self.vain = 0
 
 
 def reach(

@@ -43,8 +43,6 @@ _CHUNK_BYTES = 32 << 20
 _UNREAD_BYTES = 32 << 10
 _MANY_DELETES = 48
 _FAREWELL_SECONDS = 5.0
-#: Connections that broke, one after the other, before anything got through: from then on patience counts.
-_VAIN_CONNECTIONS = 8
 _PERMITTED = frozenset(
     map(int, (Kind.REPLY, Kind.CONFIRMATION, Kind.HEARTBEAT, Kind.CHUNK, Kind.GOODBYE, Kind.REFUSAL))
 )
@@ -86,8 +84,7 @@ class Link:
         self._last_spoken = 0.0
         #: How often nothing came in the time of a heartbeat, and what part of a frame was there.
         self._silences = self._progress = self._quiet_looks = 0
-        #: Connections in vain, and since when.
-        self._vain, self._vain_since = 0, 0.0
+        self._attempts = greeting.Attempts()
         self._gave_up_at = 0.0
         #: The worker does not want to go on with the session.
         self._refusal: SyftError | None = None
@@ -353,7 +350,7 @@ class Link:
                     self._replies[key] = head, whole
                 is_news = True
         if self._outbox.confirm(head.confirmed, head.failed) or is_news:
-            self._vain = 0
+            self._attempts.succeed()
 
     # -- connections -------------------------------------------------------------------------------
 
@@ -390,17 +387,7 @@ class Link:
     def _reach(self, patience: float) -> Connection:
         """A connection on which everything was sent again that the worker has not executed."""
         while True:
-            if not self._vain:
-                self._vain_since = time.monotonic()
-            elif self._vain > _VAIN_CONNECTIONS:
-                if time.monotonic() - self._vain_since > patience:
-                    vain, self._vain = self._vain, 0
-                    raise WorkerUnreachableError(
-                        f"{self.name} was reached {vain} times in {patience:g} s, and each time the connection ended "
-                        "before anything got through. Is there something between that cuts connections?"
-                    )
-                time.sleep(0.05)
-            self._vain += 1
+            self._attempts.begin(self.name, patience)
             connection = greeting.reach(self._opener, self._greet, self.name, patience, lambda: self._closed)
             try:
                 self._resume(connection)
@@ -428,7 +415,7 @@ class Link:
         self._assembly = frames.Assembly(self._limits.max_bytes)
         self._silences = 0
         if outbox.confirm(welcome.executed, welcome.failed):
-            self._vain = 0
+            self._attempts.succeed()
         unread = 0
         for sent in list(outbox.unconfirmed):
             if unread + sent.nbytes > _UNREAD_BYTES:

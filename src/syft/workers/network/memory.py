@@ -16,7 +16,7 @@ def _trimmer() -> Callable[[int], int] | None:
     except (OSError, AttributeError):  # another C library than glibc
         return None
     trim.argtypes, trim.restype = [ctypes.c_size_t], ctypes.c_int
-    return trim  # type: ignore[no-any-return]
+    return trim
 
 
 _trim = _trimmer()
