@@ -130,7 +130,9 @@ class TestOnAWorker:
     def test_as_tensors_for_precision_and_shares(self, alice: Any, bob: Any, charlie: Any) -> None:
         pointer = sy.BaseDataset(DATA, TARGETS).send(alice)
         shared = pointer.fix_prec().share(alice, bob, crypto_provider=charlie)
-        assert torch.allclose(shared.get().get().float_prec().data, DATA), "the first get is the secret itself"
+        assert torch.allclose(shared.get().get().float_prec().data, DATA), (
+            "the first get is the secret itself"
+        )
         assert torch.equal(pointer.data.get(), DATA) and torch.equal(pointer.targets.get(), TARGETS)
 
     def test_data_of_pointers(self, bob: Any) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-
 from collections import deque
 from types import SimpleNamespace
 from typing import Any
@@ -162,7 +161,9 @@ def test_addresses_in_memory_are_not_told(me: Any, bob: Any, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["resize", "resize_as"])
-def test_memory_beside_a_tensor_is_not_handed_out_by_a_public_name_either(me: Any, bob: Any, name: str) -> None:
+def test_memory_beside_a_tensor_is_not_handed_out_by_a_public_name_either(
+    me: Any, bob: Any, name: str
+) -> None:
     x = torch.ones(2).send(bob)
     more = (1000,) if name == "resize" else (torch.ones(1000).send(bob),)
     with pytest.raises(sy.exceptions.UnknownCommandError):
