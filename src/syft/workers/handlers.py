@@ -221,8 +221,8 @@ def _write_attribute(worker: Any, message: AttributeMessage, obj: Any) -> None:
     if type(target).__module__.startswith("syft.") or hasattr(type(target), message.name):
         # What this library's own objects do must not be changed from outside, nor a method be hidden.
         raise CannotRequestObjectAttribute(
-            f"The attribute {message.name!r} of a {type(target).__name__} cannot be set remotely. Put a value of your own "
-            "there instead of the object."
+            f"The attribute {message.name!r} of a {type(target).__name__} cannot be set remotely. "
+            "Send an object of your own instead."
         )
     written = worker.allowed_users(message.id)
     if isinstance(message.value, Ref):
