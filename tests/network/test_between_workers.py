@@ -54,12 +54,15 @@ def test_without_an_introduction_it_goes_through_the_one_who_may_have_it(clients
 def test_and_is_refused_to_one_who_may_not(hook: Any, me: Any, clients: Any) -> None:
     _, south = clients
     data = torch.ones(3).tag("#private")
-    with sy.NetworkServerWorker(hook, "tcp://127.0.0.1:0", id="closed", data=[data]) as server:
-        with sy.connect(server.address) as closed:
-            (x,) = closed.search("#private")
-            with pytest.raises(sy.exceptions.GetNotPermittedError):
-                x.move(south)
-            closed.remove_worker_from_local_worker_registry()
+    address = "tcp://127.0.0.1:0"
+    with (
+        sy.NetworkServerWorker(hook, address, id="closed", data=[data]) as server,
+        sy.connect(server.address) as closed,
+    ):
+        (x,) = closed.search("#private")
+        with pytest.raises(sy.exceptions.GetNotPermittedError):
+            x.move(south)
+        closed.remove_worker_from_local_worker_registry()
     assert south.objects_count_remote() == 0
 
 

@@ -19,6 +19,7 @@ from syft.messaging.message import PlanCallMessage, PlanCommandMessage
 from syft.tensors.transfer import private_copy
 from syft.workers import executor, handlers
 from syft.workers.caller import user_of
+from syft.workers.foresight import check_fits
 from syft.workers.permissions import Allowed
 from syft.workers.restricted import (
     Failure,
@@ -117,6 +118,13 @@ class _Run:
         worker = self.worker
         described = self.held._replay.describe(specs[: self.inputs], specs[self.inputs :])
         may_see = worker.policy.may_get(self.user, self.allowed)
+        if described is not None and worker._holdings is not None:
+            keeps_all = self.message.differentiable or self.held._training is not None
+            check_fits(
+                worker._holdings.quotas.bytes_left(self.user),
+                described.total if keeps_all else described.largest,
+                f"The plan {self.held._name!r}",
+            )
         if described is None:
             if not may_see:
                 worker.policy.refuse_shape(self.user, f"the plan {self.held._name!r}")

@@ -15,12 +15,15 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._device import _device_constructors
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from syft.core.nested import found_in
 from syft.core.spec import TensorSpec, spec_of
 from syft.execution.errors import InvalidProgramError
 from syft.execution.operation import Operation, Size, Slot, leaves, map_structure, sizes_in, slots_in
 from syft.execution.program import Program, checked_program
 from syft.execution.vocabulary import plan_command
+from syft.workers.foresight import extent_in_bytes
 from syft.workers.restricted import UNDECLARED_WRITERS
 
 Slots = list[Any]
@@ -51,6 +54,24 @@ class _OnMeta(TorchFunctionMode):
             args = [torch.device("meta") if isinstance(a, (torch.device, str)) else a for a in args]
             return args[0] if func is not torch.Tensor.to else func(*args, **kwargs)
         return func(*args, **kwargs)
+
+
+class _Memory(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Inside, the sizes of all values are noted."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.largest = self.total = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for tensor in found_in(result, torch.Tensor):
+            nbytes = extent_in_bytes(tensor)
+            self.total += nbytes
+            self.largest = max(self.largest, nbytes)
+        return result
 
 
 _MOVES = frozenset({torch.Tensor.to, torch.Tensor.cpu, torch.Tensor.cuda})
@@ -229,11 +250,13 @@ class Replay:
     def _described_by(self, inputs: list[Any], state: list[Any]) -> Description:
         given = [*inputs, *state]
         before = [t._version for t in given]
-        outputs = self.run(inputs, state)
+        with _Memory() as memory:
+            outputs = self.run(inputs, state)
         written = {index for index, t in enumerate(given) if t._version != before[index]}
         written |= self._written_statistics()
         tensors = [leaf for leaf in leaves(outputs) if isinstance(leaf, torch.Tensor)]
-        return Description(tuple(spec_of(t) for t in tensors), frozenset(written))
+        specs = tuple(spec_of(t) for t in tensors)
+        return Description(specs, frozenset(written), memory.largest, memory.total)
 
     def _written_statistics(self) -> set[int]:
         """The slots of running statistics: torch writes into them and counts no version."""
@@ -263,12 +286,18 @@ _DESCRIBED_LIMIT = 1000
 
 
 class Description:
-    """What is known of a run beforehand: the specs of its results, and which inputs and state it writes into."""
+    """What is known of a run beforehand: the specs of its results, and which inputs and state it writes into.
 
-    __slots__ = ("results", "written")
+    `largest` and `total` are the bytes of the largest of all values on the way, and of them together.
+    """
 
-    def __init__(self, results: tuple[TensorSpec, ...], written: frozenset[int]) -> None:
+    __slots__ = ("largest", "results", "total", "written")
+
+    def __init__(
+        self, results: tuple[TensorSpec, ...], written: frozenset[int], largest: int = 0, total: int = 0
+    ) -> None:
         self.results, self.written = results, written
+        self.largest, self.total = largest, total
 
 
 def rebuilt(outputs: Any, results: Sequence[Any]) -> Any:

@@ -19,6 +19,7 @@ from syft.exceptions import GetNotPermittedError, ObjectNotFoundError, RemoteErr
 from syft.messaging.message import Operation, Ref
 from syft.tensors.transfer import private_copy
 from syft.workers.caller import user_of
+from syft.workers.foresight import refuse_what_does_not_fit
 from syft.workers.permissions import About, Allowed, intersect
 from syft.workers.restricted import execute_restricted, refuse_overwriting
 from syft.workers.results import facts_of_command, fresh_results, keep_results
@@ -122,6 +123,7 @@ def execute(worker: Any, message: Operation) -> Any:
         refuse_overwriting(worker, return_ids, user_of(message))
         ids = referenced_ids((message.cmd_owner, message.cmd_args, message.cmd_kwargs))
         allowed = allowed_on_all(worker, ids)
+        refuse_what_does_not_fit(worker, command, args, kwargs, allowed)
         if allowed is not None:
             return execute_restricted(
                 worker, message, command, args, kwargs, allowed, lambda: _run(command, args, kwargs)

@@ -38,6 +38,7 @@ from syft.tensors.remote_call import REMOTE_CALLS
 from syft.tensors.transfer import private_copy
 from syft.workers import executor
 from syft.workers.caller import is_proved, user_of
+from syft.workers.foresight import refuse_what_does_not_fit
 from syft.workers.permissions import Allowed, intersect
 from syft.workers.restricted import Failure, foretell, own_randomness, refuse_overwriting, run_concealed
 from syft.workers.results import fresh_results, refuse_other_layouts
@@ -323,6 +324,7 @@ def run_call(worker: Any, message: CallMessage) -> None:
     allowed = executor.allowed_on_all(worker, ids)
     args = executor.resolve(worker, message.args)
     kwargs = dict(zip(message.kwargs, executor.resolve(worker, message.kwargs.values()), strict=True))
+    refuse_what_does_not_fit(worker, command, args, kwargs, allowed)
     if allowed is None:
         inputs, outputs = _call(worker, message, command.function, ids)
     else:

@@ -84,6 +84,14 @@ class Quotas:
                 )
             self._put(user, Usage(used.objects - count, used.bytes - nbytes))
 
+    def bytes_left(self, user: User) -> int | None:
+        """How many more bytes a user may hold; None: any number."""
+        most = self._quota_of(user).max_bytes
+        if most is None:
+            return None
+        used = self._used.get(user)
+        return max(0, most - (0 if used is None else used.bytes))
+
     def usage(self, user: User) -> Usage:
         with self._lock:
             return self._used.get(user, Usage())

@@ -249,6 +249,21 @@ def foretell(worker: Any, command: KnownCommand, args: Any, kwargs: Any, user: s
     return answer
 
 
+def foretold_specs(command: KnownCommand, args: Any, kwargs: Any) -> list[TensorSpec] | None:
+    """The metadata of the new values of an operation; None if only the data can tell it."""
+    specs = _as_specs(args), _as_specs(kwargs)
+    key = command.name, _frozen(specs)
+    answer = _foretold.get(key)
+    if answer is None:
+        answer = _ask_without_data(command, *specs)
+        if answer is None:
+            return None
+        if len(_foretold) >= _FORETOLD_LIMIT:
+            _foretold.clear()
+        _foretold[key] = answer
+    return list(fresh_specs(answer))
+
+
 def _ask_without_data(command: KnownCommand, args: Any, kwargs: Any) -> shapes.Answer | None:
     func = command.function
     facts = facts_of_command(command)
@@ -257,16 +272,23 @@ def _ask_without_data(command: KnownCommand, args: Any, kwargs: Any) -> shapes.A
     # NB: the meta kernels of these are wrong about the layout, so zeros stand in for the data.
     stand_ins = _to_zeros if command.name in shapes.MISJUDGED else shapes.to_meta
     given_kwargs = stand_ins(kwargs)
-    if stand_ins is shapes.to_meta and given_kwargs.get("device") is not None:
+    if stand_ins is shapes.to_meta and (given_kwargs.get("device") is not None or _takes_device(func)):
         given_kwargs["device"] = torch.device("meta")
     try:
-        return shapes.describe(func(*stand_ins(args), **given_kwargs), facts)
+        # NB: what makes tensors out of nothing would make them here, and large.
+        with torch.device("meta" if stand_ins is shapes.to_meta else "cpu"):
+            return shapes.describe(func(*stand_ins(args), **given_kwargs), facts)
     except NotImplementedError:
         return None
     except RuntimeError as error:
         if shapes._is_about_data(error):
             return None
         raise
+
+
+@cache
+def _takes_device(func: Any) -> bool:
+    return isinstance(func, OpOverload) and any(a.name == "device" for a in func._schema.arguments)
 
 
 def _to_zeros(value: Any) -> Any:

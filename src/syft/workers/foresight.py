@@ -1,0 +1,171 @@
+"""How much memory an operation would take, worked out before it takes any.
+
+Quotas are charged for what is stored. That is too late for `torch.zeros(10**12)`: where users have quotas, an operation
+whose results would not fit into what is left is not run.
+
+NOTE [A rough bound first]
+The results of most operations are no larger than all tensors and numbers that went in, multiplied: those that are known
+for it are named below. Of any other (a diagonal becomes a matrix) it is taken that its results are no larger than the
+square of that. So a product tells at once that most operations are small, and only for the rest the metadata of
+the results is worked out. The few whose size depends on values have rules of their own.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+
+from syft.core.commands import KnownCommand
+from syft.core.nested import found_in
+from syft.core.spec import TensorSpec
+from syft.exceptions import QuotaExceededError
+from syft.workers.caller import user_of
+from syft.workers.permissions import Allowed
+from syft.workers.restricted import Failure, foretold_specs
+
+#: Operations that take less than this are not looked at any closer.
+_SMALL = 64 << 20
+_WIDEST_ELEMENT = 16
+
+
+def refuse_what_does_not_fit(
+    worker: Any, command: KnownCommand, args: Any, kwargs: dict[str, Any], allowed: Allowed
+) -> None:
+    """!! QuotaExceededError if the results would be more than the user who speaks may still hold.
+
+    `allowed` are those who may see the arguments.
+    """
+    if worker._holdings is None:
+        return
+    left = worker._holdings.quotas.bytes_left(user_of(None))
+    if left is None:
+        return
+    grows = _growth(command)
+    if type(grows) is int and _rough_bound((args, kwargs)) ** grows * _WIDEST_ELEMENT <= min(_SMALL, left):
+        return
+    if callable(grows) and not worker.policy.may_get(user_of(None), allowed):
+        return  # it is refused anyway, and what the values are must not show
+    check_fits(left, _bytes_of_results(command, args, kwargs, grows), command.name)
+
+
+@cache
+def _growth(command: KnownCommand) -> Any:
+    """The power of the rough bound that bounds the results; or the rule by which they grow."""
+    name = command.name.removeprefix("aten.").removeprefix("torch.").removeprefix("nn.functional.")
+    packet = name.partition(".")[0]
+    if packet in _GROWING:
+        return _GROWING[packet]
+    func = command.function
+    if isinstance(func, OpOverload):
+        returns = func._schema.returns
+        if returns and all(value.alias_info is not None for value in returns):
+            return 0  # views, and what was written into
+        if torch.Tag.pointwise in func.tags:
+            return 1
+    return 1 if packet in _NO_LARGER else 2
+
+
+#: Operations whose results are no larger than the product of what went in.
+_NO_LARGER = frozenset(
+    """mm addmm bmm baddbmm mv dot matmul linear t transpose permute view _unsafe_view reshape expand slice select
+    unsqueeze squeeze detach alias clone copy_ fill_ zero_ sum mean amax amin max min argmax argmin convolution
+    convolution_backward native_batch_norm native_batch_norm_backward native_layer_norm native_layer_norm_backward _softmax _log_softmax
+    _softmax_backward_data _log_softmax_backward_data nll_loss_forward nll_loss_backward mse_loss mse_loss_backward
+    threshold_backward native_dropout native_dropout_backward embedding index index_select gather zeros_like ones_like
+    empty_like full_like new_zeros new_ones zeros ones full empty rand randn randint arange randperm
+    max_pool2d_with_indices avg_pool2d tanh_backward sigmoid_backward gelu_backward""".split()
+)
+
+
+def check_fits(left: int | None, needed: int, what: str) -> None:
+    if left is not None and needed > left:
+        raise QuotaExceededError(
+            f"{what} was not run: its results would take {needed} bytes, and the user may hold {left} more on this "
+            "worker. Work on smaller batches, drop pointers that are not needed any more, or ask the owner for more."
+        )
+
+
+def _rough_bound(values: Any) -> float:
+    """The product of all that could multiply."""
+    bound = 1.0
+    if isinstance(values, (torch.Tensor, Failure)):
+        return float(max(1, math.prod(values.shape)))
+    if isinstance(values, dict):
+        values = tuple(values.values())
+    if isinstance(values, (list, tuple)):
+        for value in values:
+            bound *= _rough_bound(value)
+    elif isinstance(values, (int, float)) and not isinstance(values, bool):
+        # NB: nan and inf are sizes of nothing; the operation itself refuses them.
+        bound = max(1.0, abs(values)) if math.isfinite(values) else 1.0
+    return bound
+
+
+def _bytes_of_results(command: KnownCommand, args: Any, kwargs: dict[str, Any], grows: Any) -> int:
+    if callable(grows):
+        return 0 if any(True for _ in found_in((args, kwargs), Failure)) else int(grows(args, kwargs))
+    specs = foretold_specs(command, args, kwargs)
+    return sum(map(extent_in_bytes, specs)) if specs is not None else 0
+
+
+def extent_in_bytes(spec: TensorSpec | torch.Tensor) -> int:
+    """The memory behind a tensor: an expanded view is no larger than what it was made of."""
+    strides = spec.strides if isinstance(spec, TensorSpec) else spec.stride()
+    if any(size == 0 for size in spec.shape):
+        return 0
+    reach = 1 + sum((size - 1) * abs(stride) for size, stride in zip(spec.shape, strides, strict=True))
+    return int(reach * spec.dtype.itemsize)
+
+
+# -- results whose size depends on values, or grows faster than any product -------------------------------
+# They are only run for users who may see the values.
+
+
+def _argument(args: Any, kwargs: dict[str, Any], position: int, name: str, default: Any) -> Any:
+    return args[position] if len(args) > position else kwargs.get(name, default)
+
+
+def _largest(tensor: Any) -> int:
+    return int(tensor.max()) if isinstance(tensor, torch.Tensor) and tensor.numel() else 0
+
+
+def _counts(args: Any, kwargs: dict[str, Any]) -> int:
+    length = max(_largest(args[0]) + 1, int(_argument(args, kwargs, 2, "minlength", 0) or 0))
+    return 8 * length
+
+
+def _one_hot(args: Any, kwargs: dict[str, Any]) -> int:
+    classes = int(_argument(args, kwargs, 1, "num_classes", -1))
+    return int(8 * args[0].numel()) * (classes if classes >= 0 else _largest(args[0]) + 1)
+
+
+def _repeated(args: Any, kwargs: dict[str, Any]) -> int:
+    tensor = args[0]
+    repeats = _argument(args, kwargs, 1, "repeats", tensor)
+    if isinstance(repeats, torch.Tensor):
+        total = int(repeats.sum()) * (
+            1 if repeats is tensor else max(1, tensor.numel() // max(1, repeats.numel()))
+        )
+    else:
+        total = tensor.numel() * int(repeats)
+    return int(total * tensor.dtype.itemsize)
+
+
+def _combinations(args: Any, kwargs: dict[str, Any]) -> int:
+    tensor, r = args[0], int(_argument(args, kwargs, 1, "r", 2))
+    repeats = bool(_argument(args, kwargs, 2, "with_replacement", False))
+    count = math.comb(tensor.numel() + (r - 1 if repeats else 0), r) if r >= 0 else 0
+    # NB: it is made of a mesh of all tuples.
+    return int(max(count * r, tensor.numel() ** max(r, 0)) * tensor.dtype.itemsize)
+
+
+_GROWING = {
+    "bincount": _counts,
+    "one_hot": _one_hot,
+    "repeat_interleave": _repeated,
+    "combinations": _combinations,
+}
