@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import syft as sy
+from syft.identity.tokens import TokenAuthority
 from syft.workers.permissions import Policy
 
 pytestmark = pytest.mark.network
@@ -41,6 +42,40 @@ def test_a_move_goes_the_direct_way_between_workers_that_know_each_other(servers
         assert y.location is to_south and y.get().tolist() == [0.0, 1.0, 2.0, 3.0]
         assert x.get().tolist() == [0.0, 1.0, 2.0, 3.0]
         del north._known_workers["south"]
+
+
+def test_it_belongs_to_its_user_there_and_goes_with_its_pointer(hook: Any, me: Any, tmp_path: Any) -> None:
+    authority = TokenAuthority.create(tmp_path)
+    address = "tcp://127.0.0.1:0"
+    with (
+        sy.NetworkServerWorker(hook, address, id="here", tokens=authority.verifier("here")) as here,
+        sy.NetworkServerWorker(hook, address, id="there", tokens=authority.verifier("there")) as there,
+        sy.connect(there.address, token=authority.issue("here", 60), auto_add=False) as link,
+        sy.connect(here.address, token=authority.issue("ana", 60)) as one,
+        sy.connect(there.address, token=authority.issue("ana", 60)) as two,
+    ):
+        here.add_worker(link)
+        x = torch.arange(3.0).send(one).move(two)
+        assert len(there._objects) == 1 and (x + 1).get().tolist() == [1.0, 2.0, 3.0]
+        del x
+        two.sync()
+        assert len(there._objects) == 0
+        one.remove_worker_from_local_worker_registry()
+        two.remove_worker_from_local_worker_registry()
+
+
+def test_somebody_without_a_name_moves_through_their_own_hands(hook: Any, me: Any) -> None:
+    address = "tcp://127.0.0.1:0"
+    with (
+        sy.NetworkServerWorker(hook, address, id="here") as here,
+        sy.NetworkServerWorker(hook, address, id="there") as there,
+        sy.connect(here.address) as one,
+        sy.connect(there.address) as two,
+    ):
+        x = torch.arange(3.0).send(one).move(two)
+        assert x.get().tolist() == [0.0, 1.0, 2.0]
+        one.remove_worker_from_local_worker_registry()
+        two.remove_worker_from_local_worker_registry()
 
 
 def test_without_an_introduction_it_goes_through_the_one_who_may_have_it(clients: Any, alice: Any) -> None:

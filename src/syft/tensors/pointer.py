@@ -136,10 +136,12 @@ class PointerTensor(ObjectPointer, AbstractTensor):
     def forward_to(self, destination: Any, user: str | None = None) -> PointerTensor:
         """The worker sends the value on to another worker, not through here.
 
-        A worker on a network that was not introduced to the other cannot do that. Then the value comes here and is
-        sent on, if the user may have it.
+        A worker on a network that was not introduced to the other cannot do that, nor for somebody who has no name that
+        the other knows. Then the value comes here and is sent on, if the user may have it.
         """
         new_id = _pop_id()
+        if self._location.is_nameless:
+            return self._relay_to(destination, new_id, user)
         try:
             self.ask(ForwardMessage(self._id_at_location, destination.id, new_id, user))
         except WorkerNotFoundException:

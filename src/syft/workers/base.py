@@ -43,6 +43,8 @@ class BaseWorker(ObjectStorage, ReleasingWorker, TrainsHere, AbstractWorker):
 
     #: Whether messages reach it as the very objects that were sent, and not as bytes.
     is_in_process = True
+    #: Whether it knows us by a name that holds for one session with it, and nowhere else.
+    is_nameless = False
 
     def __init__(
         self,

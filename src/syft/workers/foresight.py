@@ -71,13 +71,15 @@ def _growth(command: KnownCommand) -> Any:
 
 #: Operations whose results are no larger than the product of what went in.
 _NO_LARGER = frozenset(
-    """mm addmm bmm baddbmm mv dot matmul linear t transpose permute view _unsafe_view reshape expand slice select
-    unsqueeze squeeze detach alias clone copy_ fill_ zero_ sum mean amax amin max min argmax argmin convolution
-    convolution_backward native_batch_norm native_batch_norm_backward native_layer_norm native_layer_norm_backward _softmax _log_softmax
-    _softmax_backward_data _log_softmax_backward_data nll_loss_forward nll_loss_backward mse_loss mse_loss_backward
-    threshold_backward native_dropout native_dropout_backward embedding index index_select gather zeros_like ones_like
-    empty_like full_like new_zeros new_ones zeros ones full empty rand randn randint arange randperm
-    max_pool2d_with_indices avg_pool2d tanh_backward sigmoid_backward gelu_backward""".split()
+    """mm addmm bmm baddbmm mv dot matmul linear t transpose permute view _unsafe_view reshape expand slice
+    select unsqueeze squeeze detach alias clone copy_ fill_ zero_ sum mean amax amin max min argmax
+    argmin convolution convolution_backward native_batch_norm native_batch_norm_backward
+    native_layer_norm native_layer_norm_backward _softmax _log_softmax _softmax_backward_data
+    _log_softmax_backward_data nll_loss_forward nll_loss_backward mse_loss mse_loss_backward
+    threshold_backward native_dropout native_dropout_backward embedding index index_select gather
+    zeros_like ones_like empty_like full_like new_zeros new_ones zeros ones full empty rand randn
+    randint arange randperm max_pool2d_with_indices avg_pool2d tanh_backward sigmoid_backward
+    gelu_backward""".split()
 )
 
 

@@ -22,6 +22,7 @@ from syft.messaging.message import (
 from syft.tensors.pointer import PointerTensor
 from syft.workers.base import BaseWorker
 from syft.workers.network import handshake
+from syft.workers.network.handshake import ANONYMOUS
 from syft.workers.network.link import Link
 
 _CHUNK_BYTES = 33 << 20
@@ -111,6 +112,10 @@ class NetworkClientWorker(BaseWorker):
             self._expected,
             list(serde.available_compressions()) if self._link._compression else [],
         )
+
+    @property
+    def is_nameless(self) -> bool:  # type: ignore[override]
+        return self.user.startswith(ANONYMOUS)
 
     @property
     def url(self) -> str:

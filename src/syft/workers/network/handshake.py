@@ -9,6 +9,8 @@ import msgspec
 from syft.exceptions import ProtocolError
 
 PROTOCOL = 1
+#: How the names of those begin who have none; nobody can be given such a name.
+ANONYMOUS = "anonymous:"
 _MAX_BYTES = 65_536
 _Text = Annotated[str, msgspec.Meta(max_length=256)]
 _Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]

@@ -27,6 +27,7 @@ from syft.exceptions import (
 from syft.transport import Connection, FrameLimits, Listener
 from syft.workers.network import frames, handshake, memory
 from syft.workers.network.frames import Head, Kind
+from syft.workers.network.handshake import ANONYMOUS
 from syft.workers.network.sessions import ServerSession
 
 logger = logging.getLogger("syft.worker")
@@ -506,10 +507,6 @@ class Server:
             "commands": self.commands_executed,
             "uptime": time.time() - self.began,
         }
-
-
-#: How the names of those begin who have none; nobody can be given such a name.
-ANONYMOUS = "anonymous:"
 
 
 def _is_same_user(session: ServerSession, user: str | None) -> bool:

@@ -22,8 +22,9 @@ from syft.transport import Connection
 from syft.workers.data_directory import DataDirectory, is_durable
 from syft.workers.network import handlers as _handlers  # noqa: F401  (adds the handlers)
 from syft.workers.network import handshake
+from syft.workers.network.handshake import ANONYMOUS
 from syft.workers.network.process import ServerProcess
-from syft.workers.network.server import ANONYMOUS, Server, ServerSettings
+from syft.workers.network.server import Server, ServerSettings
 from syft.workers.owner_policy import OwnerPolicy, PolicyFileError
 from syft.workers.permissions import AuditRecord, Policy
 from syft.workers.virtual import VirtualWorker

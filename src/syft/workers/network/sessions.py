@@ -157,7 +157,7 @@ class ServerSession:
         self.running = time.monotonic(), message
         if type(message) is PointersGoneMessage:
             # Nobody lets go of what they never held.
-            message = PointersGoneMessage(tuple([i for i in message.ids if self._is_ours(i)]))
+            message = PointersGoneMessage(tuple([i for i in message.ids if self._may_drop(i)]))
         answer = self.worker.recv_msg(message)
         self._note_ownership(message, answer)
         return answer
@@ -250,6 +250,13 @@ class ServerSession:
         """Whether an object came by this session. NB: a message may name ids that it does not use."""
         worker = self.worker
         return obj_id in self._owned and (worker._holdings is None or worker.is_held_by(self.user, obj_id))
+
+    def _may_drop(self, obj_id: Any) -> bool:
+        """What came by this session, and what another worker brought here for this user by name."""
+        if self._is_ours(obj_id):
+            return True
+        allowed = self.worker.allowed_users(obj_id)
+        return allowed is not None and self.user in allowed and obj_id not in self.worker._owners_data
 
     def end(self, keeps: Callable[[Any, Any], bool]) -> int:
         """Free what the client held, except what `keeps(id, object)` says to keep; returns how many went.
