@@ -108,12 +108,19 @@ class Server:
         """Accept connections at an address, from now on; returns it with the port that was chosen."""
         limits = FrameLimits(max_frame_bytes=_CHUNK_BYTES + _FRAME_SLACK)
         listener = transport.listen(address, tls=tls, limits=limits)
-        listener.on_refused = lambda peer, reason: self._audit("connect", None, peer, False, reason)
+        listener.on_refused = self._note_refusal
         self._listeners.append(listener)
         self._begin(self._accept, listener, name=f"{self.worker.id} at {listener.address}")
         if self._watcher is None:
             self._watcher = self._begin(self._watch, name=f"{self.worker.id}: watch")
         return listener.address
+
+    def _note_refusal(self, peer: str, reason: str) -> None:
+        """Somebody was turned away by the transport. They are, whether it can be written down or not."""
+        try:
+            self._audit("connect", None, peer, False, reason)
+        except (OSError, ValueError):
+            logger.exception("%s: a refusal could not be written to the audit log", self.worker.id)
 
     @property
     def addresses(self) -> list[str]:
