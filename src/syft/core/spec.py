@@ -56,3 +56,12 @@ def spec_of(tensor: torch.Tensor) -> TensorSpec:
     """The spec of a strided torch tensor."""
     offset: Any = tensor.storage_offset()
     return make_spec(tensor.shape, tensor.stride(), offset, tensor.dtype)
+
+
+def extent_in_bytes(spec: TensorSpec | torch.Tensor) -> int:
+    """The memory behind a tensor: an expanded view is no larger than what it was made of."""
+    strides = spec.strides if isinstance(spec, TensorSpec) else spec.stride()
+    if any(size == 0 for size in spec.shape):
+        return 0
+    reach = 1 + sum((size - 1) * abs(stride) for size, stride in zip(spec.shape, strides, strict=True))
+    return int(reach * spec.dtype.itemsize)

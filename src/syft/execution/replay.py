@@ -18,12 +18,11 @@ from torch.utils._device import _device_constructors
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from syft.core.nested import found_in
-from syft.core.spec import TensorSpec, spec_of
+from syft.core.spec import TensorSpec, extent_in_bytes, spec_of
 from syft.execution.errors import InvalidProgramError
 from syft.execution.operation import Operation, Size, Slot, leaves, map_structure, sizes_in, slots_in
 from syft.execution.program import Program, checked_program
 from syft.execution.vocabulary import plan_command
-from syft.workers.foresight import extent_in_bytes
 from syft.workers.restricted import UNDECLARED_WRITERS
 
 Slots = list[Any]

@@ -23,6 +23,7 @@ from syft.mpc.sharing import AdditiveSharingTensor, share_integers
 from syft.tensors.pointer import PointerTensor, new_pointer
 from syft.workers import handlers
 from syft.workers.caller import user_of
+from syft.workers.restricted import refuse_overwriting
 
 RULES = (shared_linear, shared_products, shared_nonlinear)  # imported for the rules they register
 
@@ -144,9 +145,12 @@ def split_and_send(worker: Any, message: ShareMessage) -> None:
         worker.policy.check_get(user_of(message), message.id, allowed, action="share")
     if values.is_floating_point():
         raise TypeError("A tensor of floats cannot be shared. Call fix_precision() first.")
+    placed = zip(message.holders, message.ids, strict=True)
+    refuse_overwriting(worker, [i for holder, i in placed if holder == worker.id], user_of(message))
     shares = ring.share(values.to(torch.int64).contiguous(), len(message.holders), Stream(new_seed()))
     for holder_id, new_id, part in zip(message.holders, message.ids, shares, strict=True):
         if holder_id == worker.id:
+            worker.restrict(new_id, allowed)
             worker.set_obj(new_id, part)
         else:
             holder = worker.get_worker(holder_id, fail_hard=True)

@@ -1,4 +1,9 @@
-"""Many objects in one frame, each read for itself: one that is wrong does not spoil its neighbours."""
+"""Many objects in one frame, each read for itself: one that is wrong does not spoil its neighbours.
+
+NOTE [Whose pointers]
+A pointer in a frame is made into a pointer of the one who reads it: it speaks for the reader, and deletes for the
+reader. A worker that serves users it does not trust with its own name reads with `names_workers=False`.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +13,7 @@ from syft.exceptions import DependencyError
 from syft.serde.compression import compression_named
 from syft.serde.errors import SerdeError
 from syft.serde.limits import DEFAULT_LIMITS, Limits
-from syft.serde.reader import Reader
+from syft.serde.reader import Reader, may_name_workers
 from syft.serde.wire import pack, unpack
 from syft.serde.writer import Writer
 
@@ -54,7 +59,12 @@ class BatchWriter:
 
 
 def deserialize_batch(
-    binary: Buffer, worker: Any = None, *, limits: Limits = DEFAULT_LIMITS, take_over: bool = False
+    binary: Buffer,
+    worker: Any = None,
+    *,
+    limits: Limits = DEFAULT_LIMITS,
+    take_over: bool = False,
+    names_workers: bool = True,
 ) -> list[Any]:
     """The objects of a `BatchWriter`, with a SerdeError in place of each that cannot be read.
 
@@ -64,7 +74,11 @@ def deserialize_batch(
     if not isinstance(roots, list):
         raise SerdeError(f"A batch is a list of objects; a {type(roots).__name__} was found.")
     reader = Reader(worker, buffers, limits, take_over)
-    return [_read_one(reader, root) for root in roots]
+    token = may_name_workers.set(names_workers)
+    try:
+        return [_read_one(reader, root) for root in roots]
+    finally:
+        may_name_workers.reset(token)
 
 
 def _read_one(reader: Reader, root: Any) -> Any:

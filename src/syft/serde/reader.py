@@ -6,6 +6,7 @@ Whatever it is given, it makes one of the registered types or raises. A frame na
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 from syft.core.session import session
@@ -106,8 +107,17 @@ class Reader:
         self._depth = 0
 
 
+#: Whether what is read may name workers; see NOTE [Whose pointers] in syft.serde.batch.
+may_name_workers: ContextVar[bool] = ContextVar("syft_may_name_workers", default=True)
+
+
 def resolve_worker(worker: Any, worker_id: Any) -> Any:
     """The worker of that id, as the deserialising worker knows it; !! UnknownWorkerError."""
+    if not may_name_workers.get():
+        raise SerdeError(
+            "This worker takes no pointers, and nothing else that names other workers: whatever it did with them "
+            "it would do in its own name. Send values, or move them between workers with `.move()`."
+        )
     if type(worker_id) not in (int, str):
         raise SerdeError(f"A worker's id is a string or a number; a {type(worker_id).__name__} was found.")
     if worker is None:

@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from syft.transport.base import Connection, FrameLimits, Listener, logger
+from syft.transport.base import Connection, FrameLimits, Listener, first_limit, logger
 from syft.transport.errors import ConnectionClosed, HandshakeRefused
 from syft.transport.handshake import dismiss, finish_tls, tls_fault, wrap_tls
 
@@ -144,6 +144,7 @@ class SocketListener(Listener):
                 self._arrivals.pop(arrival, None)
                 is_wanted = not self._closed
                 if connection is not None and is_wanted:
+                    connection.max_frame_bytes = first_limit(self._limits)
                     self._ready.append(connection)
                     self._changed.notify_all()
         if connection is not None and not is_wanted:
@@ -158,7 +159,7 @@ class SocketListener(Listener):
         except HandshakeRefused as error:
             reason = str(error)
         except ssl.SSLError as error:
-            reason = tls_fault(error)
+            reason = tls_fault(error, is_server=True)
         except OSError as error:
             reason = f"the connection ended during the handshake: {error}."
         if arrival.was_too_slow:

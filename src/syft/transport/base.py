@@ -24,6 +24,8 @@ class FrameLimits:
     """What a peer may ask of this end. Every limit is checked before anything is allocated.
 
     max_frame_bytes    of one frame, in either direction
+    max_first_bytes    of a frame that a listener's connection takes while nobody has raised its `max_frame_bytes`: for
+                       those who want to know who speaks before they take more; None: no less than later
     handshake_timeout  seconds until a new connection has to have said what it is
     stall_timeout      seconds in which not a byte of a frame that was begun moves
     min_rate           bytes per second that a frame must make on average, after its first `stall_timeout` seconds
@@ -39,6 +41,7 @@ class FrameLimits:
     min_rate: float = 1024.0
     max_handshakes: int = 64
     max_waiting: int = 128
+    max_first_bytes: int | None = None
 
     def __post_init__(self) -> None:
         for name in (
@@ -50,6 +53,8 @@ class FrameLimits:
         ):
             if not getattr(self, name) > 0:
                 raise ValueError(f"FrameLimits({name}={getattr(self, name)!r}): it has to be above 0.")
+        if self.max_first_bytes is not None and not self.max_first_bytes > 0:
+            raise ValueError(f"FrameLimits(max_first_bytes={self.max_first_bytes!r}): it has to be above 0.")
         if not self.min_rate >= 0:
             raise ValueError(
                 f"FrameLimits(min_rate={self.min_rate!r}): it is a number of bytes per second; 0 allows any."
@@ -57,6 +62,12 @@ class FrameLimits:
 
 
 DEFAULT_LIMITS = FrameLimits()
+
+
+def first_limit(limits: FrameLimits) -> int:
+    """The largest frame that a listener's connection takes at first."""
+    most = limits.max_frame_bytes
+    return most if limits.max_first_bytes is None else min(most, limits.max_first_bytes)
 
 
 class Connection(abc.ABC):
@@ -69,6 +80,8 @@ class Connection(abc.ABC):
     is_encrypted: bool = False
     #: Both ends are on this machine.
     is_local: bool = False
+    #: The largest frame that is taken. It may be changed at any time, and counts for frames that have not begun.
+    max_frame_bytes: int
     #: Seconds to look again and again before going to sleep in `receive`; see NOTE [Looking before sleeping].
     spin_seconds: float = 0.0
 

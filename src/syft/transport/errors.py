@@ -43,7 +43,14 @@ class CannotConnect(TransportError, ConnectionError):
 
 
 class HandshakeRefused(CannotConnect):
-    """The two ends do not go together: another protocol, TLS on one side only, an unverified certificate."""
+    """The two ends do not go together: another protocol, TLS on one side only, an unverified certificate.
+
+    `is_definite` says that trying again would end the same way; not so where the other end was silent, or went away.
+    """
+
+    def __init__(self, message: str, is_definite: bool = True) -> None:
+        super().__init__(message)
+        self.is_definite = is_definite
 
 
 class CannotListen(TransportError, OSError):

@@ -16,6 +16,9 @@ from syft.transport.errors import CannotConnect, HandshakeRefused
 from syft.transport.sockets import tune
 
 _DISMISSAL_SECONDS = 0.5
+#: How to trust an authority: for those who connect to workers, and for those who make a context themselves.
+_TRUST = "ca='ca.pem' (`syft`: --ca ca.pem), or tls=ssl.create_default_context(cafile='ca.pem')"
+_TRUST_CLIENTS = "client_ca='ca.pem' (`syft worker`: --client-ca ca.pem), or SSLContext.load_verify_locations"
 
 # -- bytes, by a deadline --------------------------------------------------------------------------------
 
@@ -105,13 +108,17 @@ def shake_hands(
         if isinstance(error, TimeoutError):
             raise HandshakeRefused(
                 f"{address} took the connection and did not finish the handshake in time. It may be busy, or no "
-                "worker at all."
+                "worker at all.",
+                is_definite=False,
             ) from error
         if isinstance(error, ssl.SSLError):
-            raise HandshakeRefused(f"{address} was not connected to: {tls_fault(error)}") from error
+            raise HandshakeRefused(
+                f"{address} was not connected to: {tls_fault(error)}",
+                is_definite=not isinstance(error, ssl.SSLEOFError),
+            ) from error
         if isinstance(error, OSError) and not isinstance(error, HandshakeRefused):
             raise HandshakeRefused(
-                f"{address} ended the connection during the handshake: {error}."
+                f"{address} ended the connection during the handshake: {error}.", is_definite=False
             ) from error
         raise
 
@@ -162,7 +169,7 @@ def client_context(address: str, tls: ssl.SSLContext | None, is_encrypted: bool)
         raise ValueError(
             f"connect({address!r}) got a TLS context that does not verify "
             f"{'certificates' if tls.verify_mode == ssl.CERT_NONE else 'host names'}, so anybody could pose as the "
-            "worker. Trust the authority of its certificate instead: ssl.create_default_context(cafile='ca.pem')."
+            f"worker. Trust the authority of its certificate instead: {_TRUST}."
         )
     _check_version(f"connect({address!r})", tls)
     return tls
@@ -176,7 +183,8 @@ def server_context(address: str, tls: ssl.SSLContext | None, is_encrypted: bool)
     if tls is None:
         raise ValueError(
             f"listen({address!r}) needs tls=, a context with this server's certificate. Make a certificate with "
-            "`syft cert`, and load it with SSLContext.load_cert_chain."
+            "`syft cert`, and give it as certificate= and key= (`syft worker`: --cert and --key), or load it with "
+            "SSLContext.load_cert_chain."
         )
     if tls.protocol == ssl.PROTOCOL_TLS_CLIENT:
         raise ValueError(
@@ -215,8 +223,15 @@ def client_certificate_name(sock: socket.socket) -> str | None:
     return str(names[0]) if names else None
 
 
-def tls_fault(error: ssl.SSLError) -> str:
-    """What went wrong in a TLS handshake, in a sentence."""
+def http_refusal(text: str) -> bytes:
+    """An answer for somebody who speaks HTTP at a port that does not, in words they can read."""
+    body = text.encode()
+    head = f"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"
+    return head.encode() + body
+
+
+def tls_fault(error: ssl.SSLError, is_server: bool = False) -> str:
+    """What went wrong in a TLS handshake, in a sentence, for the end that it is told to."""
     reason = error.reason or ""
     if isinstance(error, ssl.SSLCertVerificationError):
         if error.verify_code in (62, 64):  # host name or IP address mismatch
@@ -226,7 +241,7 @@ def tls_fault(error: ssl.SSLError) -> str:
             )
         return (
             f"its certificate could not be verified ({error.verify_message}). Trust the authority that signed it: "
-            "ssl.create_default_context(cafile='ca.pem')."
+            f"{_TRUST_CLIENTS if is_server else _TRUST}."
         )
     if reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE"):
         return "it speaks no TLS at this port. Use a plain address (tcp://, ws://) if that is meant."
@@ -234,7 +249,8 @@ def tls_fault(error: ssl.SSLError) -> str:
         return "it showed no certificate, and this server asks for one (mutual TLS)."
     if "CERTIFICATE_REQUIRED" in reason or reason == "SSLV3_ALERT_HANDSHAKE_FAILURE":
         return (
-            "it asks for a client certificate (mutual TLS): load one into the context with load_cert_chain."
+            "it asks for a client certificate (mutual TLS): give yours with certificate= and key= (`syft`: --cert and "
+            "--key), or load it into tls= with SSLContext.load_cert_chain."
         )
     if "ALERT" in reason and any(word in reason for word in ("CERTIFICATE", "UNKNOWN_CA", "DECRYPT_ERROR")):
         return f"the other end does not trust the certificate it was shown ({reason})."

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from syft.transport.address import split
-from syft.transport.base import Buffer, Connection, FrameLimits, Listener
+from syft.transport.base import Buffer, Connection, FrameLimits, Listener, first_limit
 from syft.transport.errors import (
     CannotConnect,
     CannotListen,
@@ -36,8 +36,7 @@ _numbers = itertools.count(1)
 class _Direction:
     """Frames under way from one end to the other."""
 
-    def __init__(self, receiving: FrameLimits) -> None:
-        self.limits = receiving
+    def __init__(self) -> None:
         self.changed = threading.Condition()
         self.frames: deque[bytearray | memoryview] = deque()
         self.bytes = 0
@@ -54,6 +53,7 @@ class InprocConnection(Connection):
     def __init__(self, peer: str, limits: FrameLimits, outgoing: _Direction, incoming: _Direction) -> None:
         self.peer = peer
         self._limits, self._out, self._in = limits, outgoing, incoming
+        self.max_frame_bytes = limits.max_frame_bytes
         self._other = self
         #: How it ended at this end, which counts at once; and at the other, after the frames that came before.
         self._end: TransportError | None = None
@@ -64,7 +64,7 @@ class InprocConnection(Connection):
         if total > self._limits.max_frame_bytes:
             raise too_large(total, self._limits)
         self._check_open()
-        if total > self._out.limits.max_frame_bytes:
+        if total > self._other.max_frame_bytes:
             raise self._refused_there(total)
         frame = _copy(views, total)
         out, quiet = self._out, 0.0
@@ -124,7 +124,7 @@ class InprocConnection(Connection):
     def _refused_there(self, total: int) -> ConnectionLost:
         """The receiver's limit is smaller: as with sockets, it is the receiver who ends the connection."""
         here = took_too_much(self.peer)
-        there = announced_too_much(self._other.peer, total, self._out.limits)
+        there = announced_too_much(self._other.peer, total, self._other.max_frame_bytes)
         self._finish(here, there)
         return here
 
@@ -178,12 +178,13 @@ class InprocListener(Listener):
 
     def join(self, limits: FrameLimits) -> Connection:
         """The other end of a new connection."""
-        to_listener, from_listener = _Direction(self._limits), _Direction(limits)
+        to_listener, from_listener = _Direction(), _Direction()
         ours = InprocConnection(self.address, limits, to_listener, from_listener)
         theirs = InprocConnection(
             f"{self.address}#{next(_numbers)}", self._limits, from_listener, to_listener
         )
         ours._other, theirs._other = theirs, ours
+        theirs.max_frame_bytes = first_limit(self._limits)
         with self._changed:
             if self._closed or len(self._ready) >= self._limits.max_waiting:
                 raise CannotConnect(

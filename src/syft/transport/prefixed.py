@@ -48,14 +48,14 @@ class PrefixedConnection(SocketConnection):
         if self._partial is None:
             inbox.need(8, deadline)
             (length,) = _LENGTH.unpack_from(inbox.data, inbox.start)
-            if length <= KEPT_BYTES - 8 and length <= self._limits.max_frame_bytes:
+            if length <= KEPT_BYTES - 8 and length <= self.max_frame_bytes:
                 inbox.need(8 + length, deadline)
                 inbox.start += 8
                 return inbox.take(length)
             if length >= _WORD:
                 raise self._farewell(length - _WORD)
-            if length > self._limits.max_frame_bytes:
-                raise announced_too_much(self.peer, length, self._limits)
+            if length > self.max_frame_bytes:
+                raise announced_too_much(self.peer, length, self.max_frame_bytes)
             self._partial = Partial(length)
             inbox.start += 8
         inbox.fill(self._partial, deadline)
@@ -116,7 +116,8 @@ def _read_preamble(sock: socket.socket, peer: str, deadline: float) -> int:
         if not more:
             raise HandshakeRefused(
                 f"{peer} closed the connection before it said what it speaks"
-                + (": it is no syft transport, or was told to go." if not data else ".")
+                + (": it is no syft transport, or was told to go." if not data else "."),
+                is_definite=False,
             )
         data += more
         if not MAGIC.startswith(data[:4]):

@@ -31,6 +31,7 @@ class SocketConnection(Connection):
     def __init__(self, sock: socket.socket, peer: str, limits: FrameLimits, first: bytes = b"") -> None:
         self.peer = peer
         self._limits = limits
+        self.max_frame_bytes = limits.max_frame_bytes
         self._stream = ByteStream(sock, peer)
         self._in_pace, self._out_pace = Pace(limits), Pace(limits)
         self._inbox = Inbox(self._stream, self._in_pace, first)
@@ -211,10 +212,10 @@ def too_large(total: int, limits: FrameLimits) -> FrameTooLarge:
     )
 
 
-def announced_too_much(peer: str, total: int, limits: FrameLimits) -> FrameRefused:
+def announced_too_much(peer: str, total: int, most: int) -> FrameRefused:
     return FrameRefused(
-        f"{peer} announced a frame of {total} bytes; the limit here is {limits.max_frame_bytes} "
-        "(FrameLimits.max_frame_bytes), so the connection was ended.",
+        f"{peer} announced a frame of {total} bytes; the limit here is {most} (max_frame_bytes, or max_first_bytes "
+        "until it is known who speaks), so the connection was ended.",
         is_too_long=True,
     )
 

@@ -17,6 +17,7 @@ from syft.transport.handshake import (
     client_context,
     describe,
     dial,
+    http_refusal,
     peek,
     send_by,
     server_context,
@@ -51,6 +52,9 @@ class TcpBackend:
                 if first[:1] != b"\x16":
                     if first[:4] == prefixed.MAGIC:
                         send_by(arrival.sock, prefixed.preamble(prefixed.SPEAKS_TLS), arrival.deadline)
+                    elif describe(first) == "speaks HTTP":
+                        words = http_refusal("This port speaks TLS: connect with tls://.")
+                        send_by(arrival.sock, words, arrival.deadline)
                     raise HandshakeRefused(
                         f"{arrival.peer} {describe(first) if first else 'said nothing'}, and this port speaks TLS: "
                         "connect with tls://."

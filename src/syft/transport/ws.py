@@ -22,7 +22,16 @@ from syft.transport.accepting import Arrival, SocketListener
 from syft.transport.address import host_and_port
 from syft.transport.base import Connection, FrameLimits, Listener
 from syft.transport.errors import HandshakeRefused
-from syft.transport.handshake import client_context, describe, dial, peek, receive_by, send_by, server_context
+from syft.transport.handshake import (
+    client_context,
+    describe,
+    dial,
+    http_refusal,
+    peek,
+    receive_by,
+    send_by,
+    server_context,
+)
 from syft.transport.tcp import bind, describe_connection, peer_name, real_address
 from syft.transport.ws_frames import WebsocketConnection
 
@@ -89,9 +98,7 @@ def _check_first_bytes(arrival: Arrival, is_encrypted: bool) -> None:
         cure = "this port speaks WebSocket without TLS: connect with ws://."
     else:
         return
-    body = f"T{cure[1:]}".encode()
-    head = f"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n".encode()
-    send_by(arrival.sock, head + body, arrival.deadline)
+    send_by(arrival.sock, http_refusal(f"T{cure[1:]}"), arrival.deadline)
     raise HandshakeRefused(f"{arrival.peer} {looks}, and {cure}")
 
 
@@ -109,7 +116,11 @@ def _ask(sock: socket.socket, uri: WebSocketURI, address: str, deadline: float) 
     fault = protocol.handshake_exc
     if isinstance(fault, InvalidStatus):
         said = (fault.response.body or b"").decode("utf-8", "replace").strip()[:300]
-        raise HandshakeRefused(f"{address} refused the connection ({fault.response.status_code}): {said}")
+        status = fault.response.status_code
+        # What stands before a worker answers so while the worker is away (502, 503): it may come back.
+        raise HandshakeRefused(
+            f"{address} refused the connection ({status}): {said}", is_definite=status < 500
+        )
     if fault is not None or protocol.subprotocol != SUBPROTOCOL:
         raise HandshakeRefused(
             f"{address} is a WebSocket server, but not one of ours ({fault or 'no subprotocol'})."
@@ -142,7 +153,8 @@ def _read_head(sock: socket.socket, peer: str, deadline: float) -> tuple[bytes, 
         more = receive_by(sock, 4096, deadline)
         if not more:
             raise HandshakeRefused(
-                f"{peer} closed the connection in the middle of the opening handshake. Is it a WebSocket worker?"
+                f"{peer} closed the connection in the middle of the opening handshake. Is it a WebSocket worker?",
+                is_definite=False,
             )
         data += more
         if describe(data) != "speaks HTTP" and len(data) >= 4:

@@ -201,8 +201,8 @@ class WebsocketConnection(SocketConnection):
         else:
             inbox.need(size, deadline)
         total = length + len(self._message or b"")
-        if total > self._limits.max_frame_bytes and opcode < _CLOSE:
-            raise announced_too_much(self.peer, total, self._limits)
+        if total > self.max_frame_bytes and opcode < _CLOSE:
+            raise announced_too_much(self.peer, total, self.max_frame_bytes)
         return size, opcode, length
 
     def _answer(self, opcode: int, payload: bytes) -> None:

@@ -105,6 +105,7 @@ class BaseWorker(ObjectStorage, ReleasingWorker, TrainsHere, AbstractWorker):
             "_allowed",
             "_extra_references",
             "_private_ids",
+            "_trusted_ids",
             "_attached",
             "_holdings",
             "_owners_data",
@@ -162,6 +163,8 @@ class BaseWorker(ObjectStorage, ReleasingWorker, TrainsHere, AbstractWorker):
         if isinstance(obj, torch.Tensor) and obj.requires_grad and type(obj) is not Wrapper:
             obj = obj.detach()
         chosen = intersect(privacy, None if allowed is None else frozenset(allowed))
+        if not is_proved():
+            self._trusted_ids.add(obj_id)
         if self._holdings is None or is_proved():
             super().register_obj(obj, obj_id, self.policy.on_arrival(chosen, user_of(None)))
         else:

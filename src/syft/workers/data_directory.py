@@ -373,6 +373,8 @@ def _register(worker: Any, row: Kept, obj: Any) -> None:
             worker.register_obj(obj, row.id, row.allowed)
     if row.private:
         worker._private_ids.add(row.id)
+    if not isinstance(obj, torch.Tensor):
+        worker._trusted_ids.discard(row.id)  # who brought it is not known for certain
 
 
 def _key(obj_id: Any) -> str:

@@ -130,7 +130,10 @@ def execute(worker: Any, message: Operation) -> Any:
             )
     result = _run(command, args, kwargs)
     if type(result) is torch.Tensor and len(return_ids) == 1 and result.layout is torch.strided:
-        worker._stored[return_ids[0]] = result
+        if worker._holdings is None:
+            worker._stored[return_ids[0]] = result
+        else:
+            worker.set_obj(return_ids[0], result)
         return None
     if args and result is args[0] and not return_ids and not message.wants_specs:
         return None

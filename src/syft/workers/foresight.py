@@ -21,7 +21,7 @@ from torch._ops import OpOverload
 
 from syft.core.commands import KnownCommand
 from syft.core.nested import found_in
-from syft.core.spec import TensorSpec
+from syft.core.spec import extent_in_bytes
 from syft.exceptions import QuotaExceededError
 from syft.workers.caller import user_of
 from syft.workers.permissions import Allowed
@@ -112,15 +112,6 @@ def _bytes_of_results(command: KnownCommand, args: Any, kwargs: dict[str, Any], 
         return 0 if any(True for _ in found_in((args, kwargs), Failure)) else int(grows(args, kwargs))
     specs = foretold_specs(command, args, kwargs)
     return sum(map(extent_in_bytes, specs)) if specs is not None else 0
-
-
-def extent_in_bytes(spec: TensorSpec | torch.Tensor) -> int:
-    """The memory behind a tensor: an expanded view is no larger than what it was made of."""
-    strides = spec.strides if isinstance(spec, TensorSpec) else spec.stride()
-    if any(size == 0 for size in spec.shape):
-        return 0
-    reach = 1 + sum((size - 1) * abs(stride) for size, stride in zip(spec.shape, strides, strict=True))
-    return int(reach * spec.dtype.itemsize)
 
 
 # -- results whose size depends on values, or grows faster than any product -------------------------------

@@ -86,8 +86,9 @@ def keep_object(worker: Any, message: ObjectMessage) -> None:
         obj = obj.detach()
     if type(obj) is Wrapper and isinstance(obj.child, PointerTensor):
         obj.child.owner = worker
-    if not isinstance(obj, torch.Tensor) and hasattr(obj, "__dict__"):
-        obj._was_brought = True  # see call_object
+    if type(obj_id) not in (int, str):
+        raise TypeError(f"The id of an object is a number or a text; got a {type(obj_id).__name__}.")
+    worker._trusted_ids.discard(obj_id)  # see call_object
     worker.restrict(obj_id, worker.policy.on_arrival(allowed, user_of(message)))
     if allowed is not None or worker._holdings is not None:
         worker._private_ids.add(obj_id)
@@ -279,7 +280,7 @@ def call_object(worker: Any, message: CallObjectMessage) -> Any:
     ids = executor.referenced_ids((message.args, message.kwargs))
     for obj_id in ids:
         allowed = worker.allowed_users(obj_id)
-        if allowed is not None and getattr(obj, "_was_brought", False):
+        if allowed is not None and message.id not in worker._trusted_ids:
             worker.policy.check_get(
                 user_of(message), obj_id, allowed, action="call a function of their own on"
             )

@@ -331,7 +331,10 @@ class OwnerPolicy(Policy):
             return False
         if user == about.holder and not about.is_owners:
             return True
-        lists = [rule.may_compute for rule in self._rules_for(about.tags) if rule.may_compute is not None]
+        # Whoever may not find data may not use it either, unless the file says otherwise.
+        rules = self._rules_for(about.tags)
+        named = [r.may_find if r.may_compute is None else r.may_compute for r in rules]
+        lists = [users for users in named if users is not None]
         if lists:
             return all(user in users for users in lists)
         return about.is_owners or (about.allowed is not None and user in about.allowed)

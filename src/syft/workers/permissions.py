@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, NoReturn
 
 from syft.exceptions import GetNotPermittedError, SendNotPermittedError
-from syft.workers.caller import current_peer
+from syft.workers.caller import current_peer, is_proved
 from syft.workers.quotas import UNLIMITED, Quota
 
 Allowed = frozenset[str] | None  #: the users who may fetch an object; None: no restriction
@@ -125,7 +125,7 @@ class Policy:
         if not granted:
             raise GetNotPermittedError(
                 f"{_named(user)} may not {action} object {obj_id!r}: its owner has not allowed it. Ask the "
-                "owner to add you to the allowed users, and name yourself with user=..."
+                f"owner to add you to the allowed users{_HOW_TO_SPEAK if not is_proved() else ''}."
             )
 
     def refuse_shape(self, user: str | None, operation: str) -> NoReturn:
@@ -143,8 +143,12 @@ class Policy:
             self.record(AuditRecord("send", obj_id, user, False, reason=action))
             raise SendNotPermittedError(
                 f"{_named(user)} may not {action} object {obj_id!r}: it is private, and its owner has not allowed it. "
-                "Work on a copy (`.copy()`), or name an allowed user where the call takes user=..."
+                f"Work on a copy (`.copy()`){_HOW_TO_WRITE if not is_proved() else ''}."
             )
+
+
+_HOW_TO_SPEAK = ", and name yourself with user=..."
+_HOW_TO_WRITE = ", or name an allowed user where the call takes user=..."
 
 
 def _named(user: str | None) -> str:

@@ -15,13 +15,16 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from syft.core.chain import Wrapper
+from syft.core.identity import known_identity
 from syft.exceptions import QuotaExceededError
+from syft.tensors.object_pointer import ObjectPointer
 from syft.workers.abstract import AbstractWorker
 
 User = str | None  #: None: somebody who proved no name
@@ -286,20 +289,23 @@ def _memory_of(obj: Any) -> tuple[int, _Storages]:
             if part.layout is torch.strided:
                 storage = part.untyped_storage()
                 blocks[storage._cdata] = storage
-        elif isinstance(part, np.ndarray):
+            known = known_identity(part)
+            if known is not None:
+                own_bytes += sum(len(str(tag)) for tag in known.tags) + len(known.description or "")
+        elif isinstance(part, np.ndarray) or getattr(type(part), "costs_what_it_stands_for", False):
             own_bytes += part.nbytes
         elif isinstance(part, (str, bytes, bytearray)):
             own_bytes += len(part)
         elif id(part) not in seen:
             seen.add(id(part))
             own_bytes += _SMALL
-            waiting.extend(_inside(part))
+            waiting.extend(parts_of(part))
     return own_bytes, blocks
 
 
-def _inside(obj: Any) -> Iterable[Any]:
-    """What an object holds. Pointers, workers and classes hold nothing of the user's."""
-    if isinstance(obj, (type, AbstractWorker)) or getattr(obj, "id_at_location", None) is not None:
+def parts_of(obj: Any) -> Iterable[Any]:
+    """What an object holds. Pointers, workers, modules and classes hold nothing of the user's."""
+    if isinstance(obj, (type, AbstractWorker, ModuleType, ObjectPointer)):
         return ()
     if isinstance(obj, Mapping):
         return (*obj.keys(), *obj.values())

@@ -27,7 +27,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from syft.core import shapes
 from syft.core.commands import KnownCommand
 from syft.core.nested import found_in
-from syft.core.spec import TensorSpec, spec_of
+from syft.core.spec import TensorSpec, extent_in_bytes, spec_of
 from syft.exceptions import PermissionDeniedError, RemoteError
 from syft.messaging.message import Operation
 from syft.workers.caller import user_of
@@ -48,12 +48,19 @@ class Failure:
 
     __slots__ = ("reason", "spec")
 
+    #: Or what a user holds would tell whether an operation failed.
+    costs_what_it_stands_for = True
+
     def __init__(self, spec: TensorSpec, reason: str) -> None:
         self.spec, self.reason = spec, reason
 
     @property
     def shape(self) -> torch.Size:
         return self.spec.shape
+
+    @property
+    def nbytes(self) -> int:
+        return extent_in_bytes(self.spec)
 
     def tell(self) -> Any:
         """Raise what went wrong; for those who may know."""
@@ -63,7 +70,7 @@ class Failure:
 def refuse_overwriting(worker: Any, ids: Iterable[Any], user: str | None) -> None:
     """!! SendNotPermittedError if a result would take the place of a restricted object."""
     for obj_id in ids:
-        if obj_id in worker._allowed:
+        if obj_id in worker._allowed or (worker._holdings is not None and obj_id in worker._stored):
             worker.policy.check_send(user, obj_id, worker.changeable_by(obj_id))
 
 

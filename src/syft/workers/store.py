@@ -12,9 +12,10 @@ import torch
 from syft.core.chain import Wrapper
 from syft.core.identity import identity_of, known_identity
 from syft.exceptions import ObjectNotFoundError, QuotaExceededError
+from syft.tensors.object_pointer import ObjectPointer
 from syft.workers.caller import is_proved, user_of
 from syft.workers.permissions import About, Allowed, Policy, intersect
-from syft.workers.quotas import OWNER, Holdings
+from syft.workers.quotas import OWNER, Holdings, parts_of
 
 
 class ObjectStorage:
@@ -29,6 +30,8 @@ class ObjectStorage:
         self._extra_references: dict[Any, int] = {}
         #: What was brought here as private, as against what was computed from it.
         self._private_ids: set[Any] = set()
+        #: What the owner put here: the owner answers for what it does when it is called.
+        self._trusted_ids: set[Any] = set()
         #: What upper rooms keep with a worker, by their own name for it.
         self._attached: dict[str, Any] = {}
         #: Who brought or computed what, where the policy is guarded: see NOTE [Whose objects] in permissions.
@@ -77,6 +80,10 @@ class ObjectStorage:
 
     def _note_holder(self, obj_id: Any, obj: Any) -> None:
         holder = user_of(None) if is_proved() else OWNER
+        if (
+            holder != OWNER and obj_id in self._stored
+        ):  # the last of several checks, and the one that none passes by
+            self.policy.check_send(holder, obj_id, self.changeable_by(obj_id))
         try:
             self._holdings.hold(obj_id, obj, holder)  # type: ignore[union-attr]
         except QuotaExceededError:
@@ -98,6 +105,7 @@ class ObjectStorage:
                 self._extra_references[obj_id] = extra - 1
             return
         self._stored.pop(obj_id, None)
+        self._trusted_ids.discard(obj_id)
         if self._allowed:
             self._allowed.pop(obj_id, None)
             self._private_ids.discard(obj_id)
@@ -117,6 +125,7 @@ class ObjectStorage:
         self._allowed.clear()
         self._extra_references.clear()
         self._private_ids.clear()
+        self._trusted_ids.clear()
         self._owners_data.clear()
         if self._holdings is not None:
             self._holdings.clear()
@@ -184,10 +193,10 @@ class ObjectStorage:
         if obj_id in self._owners_data:
             return frozenset()
         allowed = self.allowed_users(obj_id)
-        if allowed is None or self._holdings is None:
+        if self._holdings is None:
             return allowed
         holder = self._holdings.holder_of(obj_id)
-        return allowed if holder is None else allowed | {holder}
+        return (allowed or frozenset()) | (frozenset() if holder is None else {holder})
 
     def about(self, obj_id: Any) -> About:
         """What the policy is told about an object that is held here."""
@@ -216,6 +225,8 @@ class ObjectStorage:
         `spared` are the ids of what is known not to be written into.
         """
         storages = {address for t in tensors for address in _storages(t)}
+        for obj_id in spared:  # nor into views of it, whoever holds them
+            storages -= _storages(self._stored.get(obj_id))
         if not storages:
             return
         provenance = self._attached.get("provenance")
@@ -236,27 +247,26 @@ def tags_of(obj: Any) -> Collection[str]:
     return getattr(obj, "tags", None) or ()
 
 
-def _storages(obj: Any, depth: int = 0) -> set[Any]:
+def _storages(obj: Any) -> set[Any]:
     """Identities of the memory behind a stored object, whatever holds it."""
-    if type(obj) is Wrapper:
-        return _storages(obj.child, depth)
-    if isinstance(obj, torch.Tensor):
-        return {obj.untyped_storage()._cdata} if obj.layout is torch.strided else set()
-    if getattr(obj, "id_at_location", None) is not None:
-        return {(obj.location.id, obj.id_at_location)}
-    if depth > _DEPTH:
-        return set()
-    held: Any = ()
-    if isinstance(obj, dict):
-        held = obj.values()
-    elif isinstance(obj, (list, tuple)):
-        held = obj
-    elif hasattr(obj, "held_tensors"):
-        held = obj.held_tensors()
-    elif hasattr(obj, "__dict__"):
-        held = vars(obj).values()
-    return {address for value in held for address in _storages(value, depth + 1)}
+    found: set[Any] = set()
+    seen: set[int] = set()
+    waiting = [obj]
+    while waiting:
+        part = waiting.pop()
+        if type(part) is Wrapper:
+            waiting.append(part.child)
+        elif isinstance(part, torch.Tensor):
+            if part.layout is torch.strided:
+                found.add(part.untyped_storage()._cdata)
+        elif isinstance(part, ObjectPointer):
+            found.add((part.location.id, part.id_at_location))
+        elif type(part) not in _NOTHING_INSIDE and id(part) not in seen:
+            seen.add(id(part))
+            waiting.extend(parts_of(part))
+    return found
 
 
-#: How far a stored object is searched for tensors that share memory with others.
-_DEPTH = 4
+_NOTHING_INSIDE = frozenset(
+    {type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size}
+)

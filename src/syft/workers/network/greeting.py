@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from syft.exceptions import NetworkError, ProtocolError, SyftError, WorkerUnreachableError
 from syft.serde.error_types import EXCEPTIONS
-from syft.transport import Connection
+from syft.transport import Connection, HandshakeRefused
 from syft.workers.network import frames, handshake
 from syft.workers.network.frames import Head, Kind
 
@@ -81,8 +81,13 @@ def reach(
     name: str,
     patience: float,
     is_given_up: Callable[[], bool],
+    is_first: bool = False,
 ) -> Connection:
-    """A connection on which `say` succeeded; tried again and again for as long as `patience` lasts."""
+    """A connection on which `say` succeeded; tried again and again for as long as `patience` lasts.
+
+    `is_first`: there has never been one, so two ends that do not go together never did, and the user is told at once.
+    Later a worker that is being restarted, or what stands before it, may answer so for a while.
+    """
     until = time.monotonic() + patience
     pause = _FIRST_PAUSE
     while True:
@@ -94,7 +99,7 @@ def reach(
         except OSError as error:
             if connection is not None:
                 connection.close()
-            if is_final(error):
+            if is_final(error) or (is_first and isinstance(error, HandshakeRefused) and error.is_definite):
                 raise
             if is_given_up():
                 raise NetworkError(f"The connection to {name} was closed.") from error

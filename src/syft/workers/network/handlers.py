@@ -26,8 +26,13 @@ def pointers_gone(worker: Any, message: PointersGoneMessage) -> None:
             worker.queue_delete(obj_id)
 
 
-def status(worker: Any, _message: StatusMessage) -> dict[str, Any]:
-    return dict(worker.status())
+def status(worker: Any, message: StatusMessage) -> dict[str, Any]:
+    """All numbers, or of a worker that denies by default the user's own: those of others would tell about them."""
+    said = dict(worker.status())
+    if worker._holdings is None:
+        return said
+    used = worker._holdings.quotas.usage(user_of(message))
+    return {"id": said["id"], "uptime": said["uptime"], "objects": used.objects, "bytes": used.bytes}
 
 
 def list_objects(worker: Any, message: ListObjectsMessage) -> tuple[Any, ...]:

@@ -388,7 +388,10 @@ class Link:
         """A connection on which everything was sent again that the worker has not executed."""
         while True:
             self._attempts.begin(self.name, patience)
-            connection = greeting.reach(self._opener, self._greet, self.name, patience, lambda: self._closed)
+            is_first = self.welcome is None and not self._epoch
+            connection = greeting.reach(
+                self._opener, self._greet, self.name, patience, lambda: self._closed, is_first
+            )
             try:
                 self._resume(connection)
                 return connection

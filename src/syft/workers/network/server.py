@@ -13,7 +13,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from syft import serde, transport
@@ -38,7 +38,9 @@ Audit = Callable[[str, str | None, str, bool, str], None]
 Authenticate = Callable[[handshake.Hello, Connection], str | None]
 
 _CHUNK_BYTES = 32 << 20
-_FRAME_SLACK = 1 << 20
+_FRAME_BYTES = _CHUNK_BYTES + (1 << 20)
+#: What somebody may send before it is known who they are: a greeting.
+_GREETING_BYTES = 64 << 10
 _DISMISSAL_SECONDS = 5.0
 _MANY_OBJECTS = 1_000
 #: How long `stop` waits for what is running.
@@ -97,6 +99,8 @@ class Server:
         self._sessions: dict[str, ServerSession] = {}
         self._table = threading.Lock()
         self._connections: set[Connection] = set()
+        #: Those that have not said who they are, the oldest first.
+        self._silent: dict[Connection, None] = {}
         self._stopping = threading.Event()
         self._asked_to_stop = threading.Event()
         self._watcher: threading.Thread | None = None
@@ -106,7 +110,7 @@ class Server:
 
     def listen(self, address: str, tls: ssl.SSLContext | None = None) -> str:
         """Accept connections at an address, from now on; returns it with the port that was chosen."""
-        limits = FrameLimits(max_frame_bytes=_CHUNK_BYTES + _FRAME_SLACK)
+        limits = FrameLimits(max_frame_bytes=_FRAME_BYTES, max_first_bytes=_GREETING_BYTES)
         listener = transport.listen(address, tls=tls, limits=limits)
         listener.on_refused = self._note_refusal
         self._listeners.append(listener)
@@ -173,15 +177,37 @@ class Server:
                 connection = listener.accept()
             except OSError:
                 return
-            self._connections.add(connection)
+            self._make_room()
+            with self._table:
+                self._connections.add(connection)
+                self._silent[connection] = None
             try:
                 if len(self._connections) > 2 * self.settings.max_sessions:
                     raise RuntimeError(f"there are {len(self._connections)} connections")
                 self._begin(self._serve, connection, name=f"{self.worker.id}: {connection.peer}")
             except RuntimeError as error:  # also if there is no thread left
-                self._connections.discard(connection)
-                connection.close()
-                self._audit("connect", None, connection.peer, False, f"The worker is full: {error}.")
+                self._drop(connection, f"The worker is full: {error}.")
+
+    def _make_room(self) -> None:
+        """Where there are as many connections as there may be, the one goes that has been silent longest.
+
+        An honest client greets within milliseconds, so a crowd of silent strangers shortens only its own time.
+        """
+        with self._table:
+            is_full = len(self._connections) >= 2 * self.settings.max_sessions
+            oldest = next(iter(self._silent), None) if is_full else None
+        if oldest is not None:
+            self._drop(oldest, "It did not say who it is, and others came.")
+
+    def _drop(self, connection: Connection, why: str) -> None:
+        self._forget(connection)
+        connection.close()
+        self._note_refusal(connection.peer, why)
+
+    def _forget(self, connection: Connection) -> None:
+        with self._table:
+            self._connections.discard(connection)
+            self._silent.pop(connection, None)
 
     # -- one connection ----------------------------------------------------------------------------
 
@@ -199,7 +225,7 @@ class Server:
             logger.exception("%s: while serving %s", self.worker.id, connection.peer)
         finally:
             connection.close()
-            self._connections.discard(connection)
+            self._forget(connection)
             if session is not None:
                 with session.lock:
                     if session.connection is connection:
@@ -302,6 +328,8 @@ class Server:
             user = self._authenticate(hello, connection)
             if user is not None:
                 self._admits(user)
+            with self._table:
+                self._silent.pop(connection, None)
             return self._admit(hello, connection, user)
         except (
             ProtocolError,
@@ -344,6 +372,7 @@ class Server:
         """Give a session a connection, and tell the client where it stands."""
         session.connection = connection
         session.last_heard = time.monotonic()
+        connection.max_frame_bytes = _FRAME_BYTES
         try:
             self._send(connection, Head(Kind.WELCOME), [self._welcome(session, is_new)])
             for head, payload in session.unconfirmed_replies():
@@ -389,7 +418,10 @@ class Server:
                     f"User {user!r} has {of_user} sessions with the worker {self.worker.id!r}, as many as one may have. "
                     "Close some (client.close()); those that vanished end by themselves."
                 )
-            limits = replace(serde.Limits(), max_bytes=settings.max_message)
+            most = settings.max_message
+            limits = serde.Limits(
+                max_bytes=most, max_decompressed=min(serde.Limits().max_decompressed, most)
+            )
             compression = serde.choose_compression(hello.compressions)
             made = ServerSession(self.worker, user or "", self._turn, limits, compression)
             made.is_anonymous = user is None

@@ -75,6 +75,7 @@ class NetworkServerWorker(VirtualWorker):
         for address in self._wanted:
             _check_exposure(address, proves and not self._serves_anonymous)
         self.directory: DataDirectory | None = None
+        self._keeps_what_comes = True
         super().__init__(
             hook,
             id,
@@ -88,7 +89,9 @@ class NetworkServerWorker(VirtualWorker):
         if directory is not None:
             self.directory = DataDirectory(directory)
             self.directory.load_into(self)
+        self._keeps_what_comes = False  # what the owner gives at every start is the owner's to keep
         self.load_data(data or ())
+        self._keeps_what_comes = True
         self._server = Server(
             self,
             self._authenticate,
@@ -255,8 +258,12 @@ class NetworkServerWorker(VirtualWorker):
 
     def set_obj(self, obj_id: Any, obj: Any) -> None:
         super().set_obj(obj_id, obj)
-        if self.directory is not None and is_durable(obj):
-            self.directory.keep(self, obj_id)
+        if self.directory is not None and self._keeps_what_comes and is_durable(obj):
+            try:
+                self.directory.keep(self, obj_id)
+            except BaseException:
+                super().force_rm_obj(obj_id)  # what could not be kept was not taken
+                raise
 
     def rm_obj(self, obj_id: Any) -> None:
         super().rm_obj(obj_id)

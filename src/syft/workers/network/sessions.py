@@ -106,7 +106,13 @@ class ServerSession:
         if head.count > max(1, len(payload)):  # every command takes a byte
             raise ProtocolError(f"{head.count} commands were announced in {len(payload)} bytes.")
         try:
-            messages = serde.deserialize_batch(payload, self.worker, limits=self.limits, take_over=True)
+            messages = serde.deserialize_batch(
+                payload,
+                self.worker,
+                limits=self.limits,
+                take_over=True,
+                names_workers=not self.worker.policy.is_guarded,
+            )
             if len(messages) != head.count:
                 raise SerdeError(f"{head.count} commands were announced, and {len(messages)} are here.")
         except SerdeError as error:

@@ -1,0 +1,291 @@
+"""What a user who proved a name tries on a worker that denies by default."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import syft as sy
+from syft.core.chain import new_wrapper
+from syft.identity.tokens import TokenAuthority
+from syft.messaging.message import (
+    AttributeMessage,
+    CallObjectMessage,
+    ForceObjectDeleteMessage,
+    ListObjectsMessage,
+    ObjectMessage,
+    ObjectRequestMessage,
+    Operation,
+    Ref,
+    RemoteGetMessage,
+    ShareMessage,
+    StatusMessage,
+)
+from syft.tensors.object_wrapper import ObjectWrapper
+from syft.tensors.pointer import PointerTensor
+from syft.tensors.string import String
+from syft.workers.owner_policy import OwnerPolicy, read_rules
+
+pytestmark = pytest.mark.network
+
+PATIENTS = torch.tensor([[51.0, 120.0], [62.0, 131.0], [47.0, 118.0]])
+
+
+class At:
+    """Stands for a worker of that id in a pointer that is to be forged."""
+
+    def __init__(self, id: Any) -> None:
+        self.id = id
+
+    def queue_delete(self, _obj_id: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> TokenAuthority:
+    return TokenAuthority.create(tmp_path / "tokens")
+
+
+@contextlib.contextmanager
+def serving(
+    hook: Any, authority: TokenAuthority, policy: str = "", id: str = "hospital", **options: Any
+) -> Any:
+    rules = OwnerPolicy(read_rules(policy))
+    data = [PATIENTS.clone().tag("#patients"), torch.tensor([1, 2]).tag("#labels")]
+    with sy.NetworkServerWorker(
+        hook, "tcp://127.0.0.1:0", id=id, data=data, tokens=authority.verifier(id), policy=rules, **options
+    ) as server:
+        yield server
+
+
+@pytest.fixture
+def hospital(hook: Any, me: Any, authority: TokenAuthority) -> Iterator[Any]:
+    with serving(hook, authority) as server:
+        yield server
+
+
+def user(server: Any, authority: TokenAuthority, name: str) -> Any:
+    return sy.connect(server.address, token=authority.issue(name, 60), auto_add=False)
+
+
+@pytest.fixture
+def eve(hospital: Any, authority: TokenAuthority) -> Iterator[Any]:
+    with user(hospital, authority, "eve") as client:
+        yield client
+
+
+def id_of(client: Any, tag: str) -> Any:
+    return client.search(tag)[0].child.id_at_location
+
+
+def attempt(client: Any, *messages: Any) -> list[Any]:
+    """Ask all; the answers, and the errors in their places."""
+    said = []
+    for message in messages:
+        try:
+            said.append(client._link.ask(message))
+        except Exception as error:  # noqa: BLE001  (whatever it is, it is looked at)
+            said.append(error)
+    return said
+
+
+def shows(value: Any) -> bool:
+    """Whether an answer holds one of the values."""
+    return isinstance(value, torch.Tensor) and bool(
+        torch.isin(value.float().flatten(), PATIENTS.flatten()).any()
+    )
+
+
+def test_a_forged_pointer_to_the_worker_itself_does_not_carry_values_out(eve: Any, hospital: Any) -> None:
+    patients = id_of(eve, "#patients")
+    attempt(
+        eve,
+        Operation("aten.select.int", None, [Ref(patients), 0, 0], {}, (10,)),
+        Operation("aten.select.int", None, [Ref(10), 0, 0], {}, (11,)),
+        ObjectMessage(torch.tensor(0.0), 12),
+    )
+    forged = new_wrapper(PointerTensor(At("hospital"), 12, garbage_collect_data=False, shape=()))
+    (refusal,) = attempt(eve, ObjectMessage(forged, 13))
+    assert "takes no pointers" in str(refusal)
+    attempt(eve, Operation("torch.nn.functional.l1_loss", None, [Ref(13), Ref(11)], {}, (14,)))
+    for obj_id in eve._link.ask(ListObjectsMessage()):
+        assert not any(map(shows, attempt(eve, ObjectRequestMessage((obj_id, None, ""), keep=True))))
+
+
+def test_a_forged_pointer_deletes_nothing_when_it_goes(eve: Any, hospital: Any) -> None:
+    patients = id_of(eve, "#patients")
+    pointer = PointerTensor(At("hospital"), patients, garbage_collect_data=True)
+    attempt(eve, ObjectMessage(new_wrapper(pointer), 777), ForceObjectDeleteMessage((777,)))
+    attempt(eve, ForceObjectDeleteMessage((patients,)))
+    assert torch.equal(hospital._objects[patients], PATIENTS)
+
+
+def test_a_worker_does_not_fetch_from_its_peers_for_others(
+    hook: Any, me: Any, authority: TokenAuthority
+) -> None:
+    shared = '[[data]]\ntags = ["#patients"]\nmay_get = ["hospital"]\n'
+    with (
+        serving(hook, authority, shared, id="clinic") as clinic,
+        serving(hook, authority) as hospital,
+        user(clinic, authority, "hospital") as link,
+        user(hospital, authority, "eve") as eve,
+        user(clinic, authority, "eve") as eve_there,
+    ):
+        hospital.add_worker(link)
+        target = id_of(eve_there, "#patients")
+        forged = new_wrapper(PointerTensor(At("clinic"), target, garbage_collect_data=False, shape=(3, 2)))
+        said = attempt(
+            eve, ObjectMessage(forged, 778), RemoteGetMessage(778), ObjectRequestMessage((778, None, ""))
+        )
+        assert not any(map(shows, said))
+
+
+class Thief(sy.Plan):
+    def __init__(self) -> None:
+        super().__init__()
+        self.stolen = torch.zeros(3, 2)
+
+    def forward(self, nested: Any) -> Any:
+        self.stolen.copy_(nested[0][0])
+        return self.stolen.sum()
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_plan_that_keeps_what_it_is_given_is_not_given_it(eve: Any, inside: bool) -> None:
+    thief = Thief()
+    thief.build([[torch.zeros(3, 2)]])
+    patients = id_of(eve, "#patients")
+    wrapped = ObjectWrapper(ObjectWrapper(thief)) if inside else ObjectWrapper(thief)
+    attempt(eve, ObjectMessage(wrapped, 100), AttributeMessage(100, "obj", return_id=101))
+    for callee in (100, 101):
+        attempt(eve, CallObjectMessage(callee, ([[Ref(patients)]],), {}, 102))
+        for obj_id in (callee, 102):
+            (said,) = attempt(eve, ObjectRequestMessage((obj_id, None, ""), keep=True))
+            state = getattr(getattr(said, "obj", said), "state", None)
+            assert not shows(said)
+            assert state is None or not any(map(shows, state.tensors()))
+
+
+def test_whether_an_operation_on_private_data_failed_does_not_show_in_numbers(eve: Any) -> None:
+    patients = id_of(eve, "#patients")
+    attempt(
+        eve,
+        Operation("aten._to_copy.default", None, [Ref(patients)], {"dtype": torch.int64}, (10,)),
+        Operation("aten.view.default", None, [Ref(10), [-1]], {}, (11,)),
+        Operation("aten.ones.default", None, [[256]], {}, (12,)),
+        Operation("aten.slice.Tensor", None, [Ref(11), 0, 0, 1], {}, (13,)),
+    )
+    grown = set()
+    for offset in (0, 51, 52, 1000):
+        attempt(eve, Operation("aten.sub.Scalar", None, [Ref(13), offset], {}, (14,)))
+        before = eve._link.ask(StatusMessage())
+        attempt(eve, Operation("aten.index_select.default", None, [Ref(12), 0, Ref(14)], {}, (15,)))
+        after = eve._link.ask(StatusMessage())
+        grown.add((after["bytes"] - before["bytes"], after["objects"] - before["objects"]))
+        attempt(eve, ForceObjectDeleteMessage((14, 15)))
+    assert len(grown) == 1
+
+
+def test_others_are_not_counted_in_what_a_user_is_told(eve: Any, hospital: Any, authority: Any) -> None:
+    before = eve.status()
+    with user(hospital, authority, "bob") as bob:
+        x = torch.ones(100).send(bob)
+        bob.sync()
+        assert {**eve.status(), "uptime": 0} == {**before, "uptime": 0}
+        del x
+
+
+def test_shares_do_not_take_the_place_of_the_owners_data(eve: Any, hospital: Any) -> None:
+    labels = id_of(eve, "#labels")
+    attempt(
+        eve,
+        ObjectMessage(torch.tensor([666, 666]), 20),
+        ShareMessage(20, ("hospital", "hospital"), (labels, 21)),
+        ForceObjectDeleteMessage((labels,)),
+    )
+    assert hospital._objects[labels].tolist() == [1, 2]
+
+
+def test_data_that_everybody_may_fetch_is_not_theirs_to_change(hook: Any, me: Any, authority: Any) -> None:
+    with serving(hook, authority, '[defaults]\nmay_get = "all"\n') as hospital:
+        with user(hospital, authority, "eve") as eve:
+            patients = id_of(eve, "#patients")
+            attempt(
+                eve,
+                ObjectMessage(torch.zeros(3, 2), 30),
+                Operation("aten.add.Tensor", None, [Ref(30), 1], {}, (patients,)),
+                ObjectMessage(torch.zeros(3, 2), patients),
+                Operation("aten.zero_.default", None, [Ref(patients)], {}, ()),
+                ForceObjectDeleteMessage((patients,)),
+            )
+            assert torch.equal(hospital._objects[patients], PATIENTS)
+            assert torch.equal(eve.search("#patients")[0].copy().get(), PATIENTS)
+
+
+def test_one_user_does_not_take_away_what_another_may_have(hook: Any, me: Any, authority: Any) -> None:
+    policy = '[[data]]\ntags = ["#patients"]\nmay_get = ["ana"]\nmay_compute = ["ana", "eve"]\n'
+    with serving(hook, authority, policy) as hospital:
+        with user(hospital, authority, "ana") as ana, user(hospital, authority, "eve") as eve:
+            view = ana.search("#patients")[0].view(6)
+            ana.sync()
+            patients = id_of(eve, "#patients")
+            attempt(
+                eve,
+                ObjectMessage(torch.ones(3, 2), 40),
+                Operation("torch.add", None, [Ref(patients), Ref(40)], {}, (41,)),
+            )
+            assert torch.equal(view.sum().get(), PATIENTS.sum())
+
+
+def test_what_is_found_by_few_is_used_by_few(hook: Any, me: Any, authority: Any) -> None:
+    with serving(hook, authority, '[[data]]\ntags = ["#patients"]\nmay_find = ["ana"]\n') as hospital:
+        with user(hospital, authority, "ana") as ana, user(hospital, authority, "eve") as eve:
+            patients = id_of(ana, "#patients")
+            assert eve.search("#patients") == []
+            (refusal,) = attempt(eve, Operation("aten.neg.default", None, [Ref(patients)], {}, (50,)))
+            assert isinstance(refusal, sy.exceptions.ComputeNotPermittedError)
+
+
+def test_texts_count_towards_the_quota(hook: Any, me: Any, authority: Any) -> None:
+    with serving(hook, authority, '[limits]\nmax_bytes = "1 MB"\n') as hospital:
+        with user(hospital, authority, "eve") as eve:
+            torch.ones(1).describe("x" * 2_000_000).send(eve)
+            with pytest.raises(sy.exceptions.QuotaExceededError):
+                eve.sync()
+
+
+def test_a_text_on_a_worker_is_in_nobodys_way(eve: Any) -> None:
+    note = String("hello").send(eve)
+    x = torch.ones(3).send(eve)
+    x.add_(1)
+    assert x.get().tolist() == [2.0, 2.0, 2.0]
+    del note
+
+
+@pytest.mark.parametrize("obj_id", [True, 1.5, (1, 2)])
+def test_ids_are_numbers_and_texts(eve: Any, hospital: Any, obj_id: Any) -> None:
+    (refusal,) = attempt(eve, ObjectMessage(torch.ones(1).tag("#t"), obj_id))
+    assert isinstance(refusal, Exception)
+    assert obj_id is True or obj_id not in hospital._objects
+
+
+def test_data_that_the_owner_withdraws_is_gone_at_the_next_start(
+    hook: Any, me: Any, authority: Any, tmp_path: Path
+) -> None:
+    with serving(hook, authority, directory=tmp_path / "kept") as hospital, user(hospital, authority, "ana") as ana:
+        torch.ones(2).tag("#mine").send(ana, garbage_collect_data=False)
+        ana.sync()
+    with sy.NetworkServerWorker(
+        hook,
+        "tcp://127.0.0.1:0",
+        id="hospital",
+        tokens=authority.verifier("hospital"),
+        directory=tmp_path / "kept",
+    ) as again, user(again, authority, "ana") as ana:
+        assert ana.search("#patients") == []
+        assert ana.search("#mine")[0].get().tolist() == [1.0, 1.0]
