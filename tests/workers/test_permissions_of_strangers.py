@@ -168,3 +168,22 @@ def test_memory_beside_a_tensor_is_not_handed_out_by_a_public_name_either(
     more = (1000,) if name == "resize" else (torch.ones(1000).send(bob),)
     with pytest.raises(sy.exceptions.UnknownCommandError):
         bob.run_command(name, (x, *more))
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "kwargs"),
+    [
+        ("aten.softmax.int", (0, -3), {}),
+        ("aten.sum.dim_IntList", ([0], False), {"dtype": -3}),
+        ("aten._to_copy.default", (), {"dtype": 10**6}),
+        ("aten.clone.default", (), {"memory_format": -7}),
+        ("aten.zeros.default", None, {"dtype": -1}),
+    ],
+)
+def test_a_number_in_place_of_a_dtype_does_not_end_the_worker(
+    me: Any, bob: Any, name: str, args: Any, kwargs: dict[str, Any]
+) -> None:
+    x = torch.ones(3).send(bob)
+    given = ([2],) if args is None else (sy.messaging.message.Ref(x.id_at_location), *args)
+    with pytest.raises(TypeError, match="a number"):
+        me.send_msg(sy.messaging.message.Operation(name, None, given, kwargs, (), wants_specs=True), bob)

@@ -125,14 +125,23 @@ def _is_allowed_public(name: str) -> bool:
 
 
 class KnownCommand:
-    """A command that passed the guard."""
+    """A command that passed the guard.
 
-    __slots__ = ("function", "leaves_memory_uninitialised", "name")
+    `kinds` are the (position, name) of arguments that are dtypes, layouts or memory formats.
+    """
+
+    __slots__ = ("function", "kinds", "leaves_memory_uninitialised", "name")
 
     def __init__(self, name: str, function: Callable[..., Any]) -> None:
         self.name, self.function = name, function
         parts = name.split(".")
         self.leaves_memory_uninitialised = (parts[1] if parts[0] in NAMESPACES else name) in UNINITIALISED
+        schema: Any = getattr(function, "_schema", None)
+        self.kinds = tuple(
+            (position, argument.name)
+            for position, argument in enumerate(schema.arguments if schema is not None else ())
+            if any(kind in str(argument.real_type) for kind in ("ScalarType", "Layout", "MemoryFormat"))
+        )
 
 
 _known: dict[str, KnownCommand] = {}

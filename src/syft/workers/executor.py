@@ -118,6 +118,8 @@ def execute(worker: Any, message: Operation) -> Any:
     kwargs = message.cmd_kwargs
     if kwargs:
         kwargs = dict(zip(kwargs, resolve(worker, kwargs.values()), strict=True))
+    if command.kinds:
+        refuse_numbers_for_kinds(command, args, kwargs)
     return_ids = message.return_ids
     if worker._allowed or worker._holdings is not None:
         refuse_overwriting(worker, return_ids, user_of(message))
@@ -138,6 +140,17 @@ def execute(worker: Any, message: Operation) -> Any:
     if args and result is args[0] and not return_ids and not message.wants_specs:
         return None
     return _store(worker, message, command, result)
+
+
+def refuse_numbers_for_kinds(command: KnownCommand, args: list[Any], kwargs: dict[str, Any]) -> None:
+    """!! TypeError for a number where a dtype, layout or memory format stands.
+
+    torch keeps those as numbers inside, takes any number for one, and reads past its tables.
+    """
+    for position, name in command.kinds:
+        value = args[position] if position < len(args) else kwargs.get(name)
+        if isinstance(value, int):
+            raise TypeError(f"{command.name} was called with {name}={value}, a number. Pass e.g. torch.float32.")
 
 
 def _run(command: KnownCommand, args: list[Any], kwargs: dict[str, Any]) -> Any:

@@ -42,6 +42,8 @@ _CHUNK_BYTES = 32 << 20
 #: What a connection holds between its ends, whoever reads: see NOTE [Who reads while we send].
 _UNREAD_BYTES = 32 << 10
 _MANY_DELETES = 48
+#: Above this many bytes a reply is confirmed at once if others are waited for, and not with the next command.
+_LARGE_REPLY = 1 << 20
 _FAREWELL_SECONDS = 5.0
 _PERMITTED = frozenset(
     map(int, (Kind.REPLY, Kind.CONFIRMATION, Kind.HEARTBEAT, Kind.CHUNK, Kind.GOODBYE, Kind.REFUSAL))
@@ -154,6 +156,8 @@ class Link:
                 self._outbox.add(message, site_of_caller())
                 key = self._flush(frames.WAITS)
             head, payload = self._reply_to(key)
+            if len(payload) > _LARGE_REPLY and self._awaited:
+                self._confirm()
         value = serde.deserialize(payload, self._reader(), limits=self._limits, take_over=True)
         if not head.flags & replies.A_FAILURE:
             return value
@@ -161,6 +165,13 @@ class Link:
             raise replies.failure(head, value, self.name, self._outbox.site_of_failed(head.failed))
         finally:
             del value  # or it would hold itself, by this frame, and what the caller dropped with it
+
+    def _confirm(self) -> None:
+        """Say at once which replies are here: others wait, and the worker keeps ours until it knows."""
+        connection = self._connection
+        if connection is not None:
+            with contextlib.suppress(OSError):  # whoever reads finds out
+                connection.send(frames.encode(Head(Kind.HEARTBEAT, confirmed=self._last_reply)))
 
     def flush(self) -> None:
         """Send what has been collected."""

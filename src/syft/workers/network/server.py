@@ -28,6 +28,7 @@ from syft.transport import Connection, FrameLimits, Listener
 from syft.workers.network import frames, handshake, memory
 from syft.workers.network.frames import Head, Kind
 from syft.workers.network.handshake import ANONYMOUS
+from syft.workers.network.incoming import Incoming
 from syft.workers.network.sessions import ServerSession
 
 logger = logging.getLogger("syft.worker")
@@ -234,13 +235,14 @@ class Server:
 
     def _converse(self, connection: Connection, session: ServerSession) -> None:
         assembly = frames.Assembly(self._settings_of(session.user).max_message)
+        incoming = Incoming(connection, self.settings.heartbeat)
         while not self._stopping.is_set() and session.connection is connection and not session.ended:
-            frame = self._next_frame(connection)
+            frame = incoming.next()
             if frame is None:
                 logger.info("%s: %s has been silent for too long", self.worker.id, connection.peer)
                 return
             session.last_heard = time.monotonic()
-            head, payload = frames.decode(frame)
+            head, payload = frame
             del frame
             try:
                 if head.kind == Kind.HEARTBEAT:
@@ -251,6 +253,9 @@ class Server:
                     whole = assembly.take(head, payload)
                     del payload
                     if whole is not None:
+                        with session.lock:
+                            session.note_confirmed(head.confirmed)
+                        incoming.await_confirmation(session)
                         self._execute(connection, session, head, whole)
                 elif head.kind == Kind.GOODBYE:
                     with session.lock:
@@ -267,20 +272,6 @@ class Server:
                 self._hear_out(connection)
                 raise
 
-    def _next_frame(self, connection: Connection) -> Any:
-        """The next frame; None if three heartbeats pass in which nothing comes, not even a part of one."""
-        silent, progress = 0, connection.progress
-        while silent < 6:
-            try:
-                return connection.receive(timeout=self.settings.heartbeat / 2)
-            except TimeoutError:
-                silent += 1
-                if connection.progress != progress:
-                    # It comes, slowly: the client, who waits for an answer, has to know.
-                    silent, progress = 0, connection.progress
-                    self._send(connection, Head(Kind.HEARTBEAT), [])
-        return None
-
     def _execute(
         self, connection: Connection, session: ServerSession, head: Head, payload: memoryview
     ) -> None:
@@ -289,7 +280,6 @@ class Server:
             with session.lock:
                 if session.connection is not connection or session.ended:
                     return
-                session.note_confirmed(head.confirmed)
                 for answer, parts in session.execute(head, payload):
                     self._send(connection, answer, parts)
         finally:

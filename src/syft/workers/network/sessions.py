@@ -18,16 +18,19 @@ import torch
 
 from syft import serde
 from syft.core.chain import Wrapper
-from syft.exceptions import ProtocolError, RemoteError
-from syft.messaging.message import ObjectMessage, ObjectRequestMessage, PointersGoneMessage
+from syft.exceptions import ProtocolError, QuotaExceededError, RemoteError
+from syft.messaging.message import ForwardMessage, ObjectMessage, ObjectRequestMessage, PointersGoneMessage
 from syft.serde.errors import SerdeError
 from syft.tensors.pointer import PointerTensor
 from syft.workers.caller import speaking_for
 from syft.workers.network import frames, turn
 from syft.workers.network.frames import Head, Kind
+from syft.workers.permissions import AuditRecord
 
 _CONFIRM_COMMANDS = 1_024
 _MAX_REPLIES = 1_024
+#: Replies are kept up to the size of the largest message, and so many bytes.
+_REPLY_SLACK = 64 << 20
 _OWNED_SLACK = 1_024
 #: Replies up to this many bytes are copied, to be sent again as they were.
 _COPIED_BYTES = 64 << 10
@@ -68,6 +71,8 @@ class ServerSession:
         self.executed = 0
         self._confirmed_to_client = 0
         self._replies: deque[Reply] = deque()
+        #: Of the replies that are kept.
+        self.reply_bytes = 0
         #: The first command that failed and has not been told of, and its error as it will be sent.
         self._failure: tuple[int, list[Any]] | None = None
         self._owned: set[Any] = set()
@@ -95,6 +100,7 @@ class ServerSession:
         reply = self._run_all(self._messages(head, payload), head)
         if reply is not None:
             self._replies.append(reply)
+            self.reply_bytes += _size(reply)
             if len(self._replies) > _MAX_REPLIES:
                 raise ProtocolError(f"More than {_MAX_REPLIES} replies have not been confirmed.")
             yield self._reply_frame(reply)
@@ -164,9 +170,32 @@ class ServerSession:
         if type(message) is PointersGoneMessage:
             # Nobody lets go of what they never held.
             message = PointersGoneMessage(tuple([i for i in message.ids if self._may_drop(i)]))
+        elif type(message) is ObjectRequestMessage:
+            self._refuse_too_large(message.request[0], "get")
+        elif type(message) is ForwardMessage:
+            self._refuse_too_large(message.id, "move")
         answer = self.worker.recv_msg(message)
         self._note_ownership(message, answer)
         return answer
+
+    def _refuse_too_large(self, obj_id: Any, action: str) -> None:
+        """!! QuotaExceededError for a tensor that no message can carry, before it is copied.
+
+        NB: a view of four bytes may stand for gigabytes.
+        """
+        worker = self.worker
+        obj = worker._stored.get(obj_id)
+        if not isinstance(obj, torch.Tensor) or type(obj) is Wrapper:
+            return
+        nbytes, most = obj.numel() * obj.dtype.itemsize, self.limits.max_bytes
+        # Who may not have it is told that by its handler, and nothing about its size.
+        if nbytes > most and worker.policy.may_get(self.user, worker.allowed_users(obj_id)):
+            reason = f"it has {nbytes} bytes, and a message to this user has at most {most}"
+            worker.policy.record(AuditRecord(action, obj_id, self.user, False, reason))
+            raise QuotaExceededError(
+                f"Object {obj_id!r} cannot leave worker {worker.id!r}: {reason}. Fetch it in parts, or ask the owner of "
+                "the worker to allow more (max_frame in the policy, max_message)."
+            )
 
     # -- replies -----------------------------------------------------------------------------------
 
@@ -225,7 +254,12 @@ class ServerSession:
     def note_confirmed(self, reply_number: int) -> None:
         """The client has these replies."""
         while self._replies and self._replies[0].number <= reply_number:
-            self._replies.popleft()
+            self.reply_bytes -= _size(self._replies.popleft())
+
+    @property
+    def keeps_too_much(self) -> bool:
+        """Whether no command should run before some replies are confirmed."""
+        return self.reply_bytes > self.limits.max_bytes + _REPLY_SLACK
 
     def unconfirmed_replies(self) -> list[tuple[Head, list[Any]]]:
         return [self._reply_frame(reply) for reply in self._replies]
@@ -279,8 +313,13 @@ class ServerSession:
                     freed += 1
         self._owned.clear()
         self._replies.clear()
+        self.reply_bytes = 0
         self._failure = None
         return freed
+
+
+def _size(reply: Reply) -> int:
+    return sum(map(len, reply.payload))
 
 
 def _ids_in(answer: Any) -> Iterable[Any]:

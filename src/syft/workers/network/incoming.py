@@ -1,0 +1,84 @@
+"""`Incoming`: the frames of one client, for the thread that serves it.
+
+NOTE [Replies that nobody confirms]
+A reply is kept until the client says that it has it: after a cut it is sent again. Every frame of a client says how far
+it came, but one with many threads has asked for the next things before it could say that it has the last ones. So
+before a command of a client runs for whom much is kept, what else that client has sent is read, until a confirmation is
+among it. Who does not confirm does not get more.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+
+from syft.exceptions import ProtocolError
+from syft.transport import Connection
+from syft.workers.network import frames
+from syft.workers.network.frames import Head, Kind
+from syft.workers.network.sessions import ServerSession
+
+#: What is read ahead while a confirmation is waited for.
+_AHEAD_BYTES = 64 << 20
+#: A client that is silent for so many heartbeats is cut off.
+_HEARTBEATS = 3
+
+
+class Incoming:
+    """One per connection. `heartbeat` is the server's, in seconds."""
+
+    def __init__(self, connection: Connection, heartbeat: float) -> None:
+        self._connection, self._heartbeat = connection, heartbeat
+        self._ahead: deque[tuple[Head, memoryview]] = deque()
+        self._said_goodbye = False
+
+    def next(self) -> tuple[Head, memoryview] | None:
+        """The next frame; None if three heartbeats pass in which nothing comes, not even a part of one."""
+        if self._ahead:
+            return self._ahead.popleft()
+        connection = self._connection
+        silent, progress = 0, connection.progress
+        while silent < 2 * _HEARTBEATS:
+            try:
+                return frames.decode(connection.receive(timeout=self._heartbeat / 2))
+            except TimeoutError:
+                silent += 1
+                if connection.progress != progress:
+                    # It comes, slowly: the client, who waits for an answer, has to know.
+                    silent, progress = 0, connection.progress
+                    self._show_life()
+        return None
+
+    def await_confirmation(self, session: ServerSession) -> None:
+        """Read on while too many replies are kept. !! ProtocolError if none is confirmed"""
+        until = time.monotonic() + _HEARTBEATS * self._heartbeat
+        read = 0
+        while session.keeps_too_much:
+            if self._said_goodbye:  # nobody will ask for them again
+                with session.lock:
+                    session.note_confirmed(session.executed)
+                return
+            left = until - time.monotonic()
+            if left <= 0 or read > _AHEAD_BYTES:
+                raise ProtocolError(
+                    f"{session.reply_bytes} bytes of replies have not been confirmed, more than are kept for one "
+                    "session. Read the replies, and say in the next frame, or in a heartbeat, which ones arrived."
+                )
+            try:
+                head, payload = frames.decode(self._connection.receive(timeout=min(left, self._heartbeat)))
+            except TimeoutError:
+                continue
+            session.last_heard = time.monotonic()
+            with session.lock:
+                session.note_confirmed(head.confirmed)
+            if head.kind == Kind.HEARTBEAT:
+                self._show_life()
+            else:
+                self._said_goodbye = head.kind == Kind.GOODBYE
+                self._ahead.append((head, payload))
+                read += frames.HEAD_BYTES + len(payload)
+
+    def _show_life(self) -> None:
+        self._connection.send(frames.encode(Head(Kind.HEARTBEAT)))
+
+
