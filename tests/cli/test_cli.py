@@ -212,6 +212,32 @@ def test_numbers_for_prometheus(hook: Any, me: Any) -> None:
 
 
 @pytest.mark.network
+def test_what_a_worker_says_is_neither_markup_nor_a_command_to_the_terminal(
+    hook: Any, me: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rude = (
+        torch.ones(2)
+        .tag("#x", "#[/x]", "#\x1b[31mred")
+        .describe("[bold]loud[/] [/y] \x1b]0;title\x07 \x9b2J")
+    )
+    with sy.NetworkServerWorker(hook, "tcp://127.0.0.1:0", id="rude[/z]\x1b[2J", data=[rude]) as worker:
+        status, out, err = run(capsys, "search", worker.address, "#x")
+        assert (status, err) == (0, "")
+        assert "#[/x]" in out and "[bold]loud[/] [/y]" in out
+        status, more, err = run(capsys, "status", worker.address)
+        assert (status, err) == (0, "") and "rude[/z]" in more
+        status, none, err = run(capsys, "search", worker.address, "#nothing")
+        assert status == 0 and "has nothing" in none
+        status, _, refusal = run(capsys, "search", worker.address, "#\x1b[31m", "--token", "x" * 9000)
+        assert status == 1 and refusal
+        with sy.connect(worker.address, auto_add=False) as client:
+            shown = [repr(pointer) + str(pointer) for pointer in client.search("#x")]
+    assert shown
+    for text in (out, more, none, refusal, *shown):
+        assert not set(text) & {"\x1b", "\x07", "\x9b"}
+
+
+@pytest.mark.network
 def test_a_worker_in_a_process_of_its_own(hook: Any, me: Any) -> None:
     x = torch.arange(6.0).tag("#x")
     worker = sy.WebsocketServerWorker(hook, "127.0.0.1", 0, id="far", data=[x]).start(process=True)

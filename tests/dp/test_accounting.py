@@ -215,3 +215,31 @@ def test_a_wrong_argument_is_named(call: Any, sentence: str) -> None:
         call()
     with pytest.raises(TypeError, match=r"Gaussian or accounting\.Pure"):
         Accountant().compose("gaussian")  # type: ignore[arg-type]
+
+
+# -- small epsilons ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("rate", "steps"), [(1.0, 1), (0.1, 100), (0.01, 1000)])
+def test_small_epsilons_have_their_noise(rate: float, steps: int) -> None:
+    noise = accounting.noise_multiplier_for(0.005, 1e-6, sampling_rate=rate, steps=steps)
+    spent = accounting.Accountant().compose(Gaussian(noise, rate), steps)
+    assert spent.epsilon(1e-6) <= 0.005
+    fine = dp.pld.PLDAccountant(value_discretization_interval=1e-5)
+    sampled = dp.PoissonSampledDpEvent(rate, dp.GaussianDpEvent(noise))
+    assert 0.003 < fine.compose(sampled, steps).get_epsilon(1e-6) <= 0.005
+    with pytest.raises(ValueError, match="finds no noise"):
+        accounting.noise_multiplier_for(1e-8, 1e-12, sampling_rate=rate, steps=steps)
+
+
+@pytest.mark.parametrize("event", [Gaussian(1.3, 0.02), Gaussian(40.0, 0.3), Gaussian(3.0), Pure(0.3)])
+def test_far_orders_are_what_dp_accounting_finds_there(event: Any) -> None:
+    for order in (2, 33, 2048):
+        _orders, (theirs,) = accounting._divergence_of(event, (order,))
+        assert accounting._far_divergence(event, order) == pytest.approx(theirs, rel=1e-6, abs=1e-8)
+
+
+def test_orders_without_a_result_are_left_out_silently(capfd: Any, caplog: Any) -> None:
+    accounting.Accountant().compose(Gaussian(1000.0, 0.5), 10).epsilon(1e-5)
+    accounting.Accountant().compose(Gaussian(60.0, 0.9), 10).epsilon(1e-5)
+    assert "converge" not in capfd.readouterr().err + caplog.text

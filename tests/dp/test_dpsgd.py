@@ -49,7 +49,7 @@ def training(model: nn.Module | None = None, rows: int = 200, batch: int = 20, *
 def test_a_flat_sum_is_that_of_gradients_clipped_one_by_one(bound: float) -> None:
     model, (x, y) = network(), data(9).tensors
     rows = per_sample_gradients(model, F.cross_entropy, x, y, "vmap")
-    expected = {name: torch.zeros_like(p) for name, p in model.named_parameters()}
+    expected = {name: torch.zeros_like(p, dtype=torch.float64) for name, p in model.named_parameters()}
     for i in range(9):
         norm = math.sqrt(sum(float(g[i].square().sum()) for g in rows.values()))
         for name in expected:
@@ -71,7 +71,7 @@ def test_a_per_layer_sum_is_clipped_layer_by_layer() -> None:
         weights = (bound / norms).clamp(max=1.0)
         torch.testing.assert_close(
             found[f"{layer}.weight"],
-            torch.einsum("n,nij->ij", weights, rows[f"{layer}.weight"]),
+            torch.einsum("n,nij->ij", weights, rows[f"{layer}.weight"]).double(),
             rtol=1e-4,
             atol=1e-6,
         )

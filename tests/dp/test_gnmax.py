@@ -176,3 +176,10 @@ def test_a_released_epsilon_is_noisy_and_between_its_public_limits() -> None:
     drawn = np.array([gnmax._normal(Stream()) for _ in range(4000)])
     assert abs(drawn.mean()) < 0.08 and abs(drawn.std() - 1) < 0.06
     assert rdp > 0 and sensitivity > 0
+
+
+@pytest.mark.parametrize("sigma", [5e-324, 0.0, -1.0, float("nan"), float("inf"), "x"])
+def test_a_sigma_that_is_no_noise_is_refused(sigma: Any) -> None:
+    votes = np.zeros((5, 3), dtype=int)
+    with pytest.raises(ValueError, match="sigma is the standard deviation"):
+        gnmax.analyse(votes, np.arange(3), sigma=sigma, num_classes=2)

@@ -59,6 +59,8 @@ def test_a_release_over_a_connection_is_charged_to_who_proved_their_name(ann: An
 
 
 def test_a_user_cannot_set_a_budget(ann: Any) -> None:
-    with pytest.raises(RuntimeError, match="not found"):
+    with pytest.raises(ReleaseNotPermittedError, match="for the owner, where the worker runs"):
         ann.set_budget(dataset="#people", epsilon=100.0)
+    with pytest.raises(ReleaseNotPermittedError, match="for the owner, where the worker runs"):
+        ann.keep_budgets("book")
     assert ann.budget("ann", "#people").epsilon == 3.0

@@ -57,7 +57,9 @@ def test_a_student_learns_from_noisy_answers_and_pays_for_them(vote: Any) -> Non
     for user in (None, "student", "teacher 0"):
         with pytest.raises(GetNotPermittedError):
             ballots.copy().get(user=user)
-    aggregator.set_budget(dataset=ballots, name="votes", user="student", epsilon=12.0, delta=1e-5)
+    aggregator.set_budget(
+        dataset=ballots, computed=True, name="votes", user="student", epsilon=12.0, delta=1e-5
+    )
     labels = aggregator.release(ballots, "gnmax", user="student", classes=3, sigma=3.0)
     assert (labels == truth).float().mean() >= 0.75
     state = aggregator.budget("student", "votes")
@@ -84,7 +86,9 @@ def test_a_student_learns_from_noisy_answers_and_pays_for_them(vote: Any) -> Non
 
 def test_the_noise_is_there_and_grows_with_sigma(vote: Any) -> None:
     ballots, aggregator, _questions, _truth = vote
-    aggregator.set_budget(dataset=ballots, name="votes", user="student", epsilon=1e6, delta=1e-5)
+    aggregator.set_budget(
+        dataset=ballots, computed=True, name="votes", user="student", epsilon=1e6, delta=1e-5
+    )
     clear = aggregator.get_obj(ballots.id_at_location).mode(0).values
     calm = aggregator.release(ballots, "gnmax", user="student", classes=3, sigma=0.1)
     assert torch.equal(calm, clear)
@@ -94,6 +98,8 @@ def test_the_noise_is_there_and_grows_with_sigma(vote: Any) -> None:
 
 def test_one_teachers_ballot_alone_is_not_a_data_set(vote: Any) -> None:
     ballots, aggregator, _questions, _truth = vote
-    aggregator.set_budget(dataset=ballots, name="votes", user="student", epsilon=1e6, delta=1e-5)
+    aggregator.set_budget(
+        dataset=ballots, computed=True, name="votes", user="student", epsilon=1e6, delta=1e-5
+    )
     with pytest.raises(PermissionError, match="not released"):
         aggregator.release(ballots[0], "gnmax", user="student", classes=3, sigma=1.0)

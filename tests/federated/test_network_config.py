@@ -27,7 +27,8 @@ from syft.federated.layout import read_state
 from syft.federated.plan_module import SentModule
 from syft.federated.train_config import put
 from syft.identity.tokens import TokenAuthority
-from syft.messaging.message import FitMessage, TrainConfigMessage
+from syft.messaging.message import CallObjectMessage, FitMessage, TrainConfigMessage
+from syft.serde.errors import SerdeError
 from syft.tensors.object_wrapper import CallablePointer, ObjectWrapper
 from syft.workers.network.client_worker import NetworkClientWorker, connect
 from syft.workers.network.server_worker import NetworkServerWorker
@@ -216,11 +217,11 @@ def test_rows_that_differ_have_to_be_named(hospital: Any, ann: Any) -> None:
 
 
 def test_errors_do_not_quote_the_data(hospital: Any, ann: Any) -> None:
-    hospital.add_dataset(TensorDataset(torch.randn(4, 6), torch.tensor([0, 1, 0, 77])), "rows")
+    hospital.add_dataset(TensorDataset(torch.randn(4, 6), torch.tensor([0, 1, 0, 7654321])), "rows")
     sy_config = sy.TrainConfig(nn.Linear(6, 2), F.cross_entropy).send(ann)
     with pytest.raises(RemoteError, match="withheld") as caught:
         ann.fit("rows")
-    assert "77" not in "".join([str(caught.value), *caught.value.__notes__])
+    assert "7654321" not in "".join([str(caught.value), *caught.value.__notes__])
     assert sy_config.get().model.weight.shape == (2, 6)
 
 
@@ -241,12 +242,55 @@ def test_nothing_that_calls_elsewhere_runs_beside_data(hospital: Any, ann: Any) 
     config = sy.TrainConfig(nn.Linear(6, 2), F.cross_entropy).send(ann)
     spy = ObjectWrapper(CallablePointer(hospital, 5, garbage_collect_data=False))
     loss = put(spy, ann, None)
-    with pytest.raises(TypeError, match="does not run beside data"):
+    # It does not even arrive where a worker takes no pointers.
+    with pytest.raises((TypeError, SerdeError), match=r"does not run beside data|takes no pointers"):
         ann._recv_msg(
             TrainConfigMessage(
                 config.model_ptr.id_at_location, loss.id_at_location, 8, 1, "SGD", {"lr": 0.1}, -1, True
             )
         )
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_what_torch_jit_compiled_is_refused_with_a_sentence(hospital: Any, ann: Any) -> None:
+    hospital.add_dataset(PARTS["client 0"], "rows")
+    layer, rows = nn.Linear(6, 2), torch.zeros(2, 6)
+
+    def loss(pred: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return F.cross_entropy(pred, target)
+
+    scripted = torch.jit.script(layer)
+    for model in (scripted, torch.jit.trace(layer, rows), nn.Sequential(scripted, nn.ReLU())):
+        with pytest.raises(
+            TypeError, match=r"compiled by torch\.jit.*Pass the nn\.Module that it was made from"
+        ):
+            sy.TrainConfig(model, loss).send(ann)
+    example = (torch.zeros(2, 2), torch.zeros(2, dtype=torch.int64))
+    for compiled in (torch.jit.script(loss), torch.jit.trace(loss, example)):
+        with pytest.raises(TypeError, match="or the Python function that it was made from"):
+            sy.TrainConfig(layer, compiled).send(ann)
+    config = sy.TrainConfig(layer, loss).send(ann)
+    assert ann.fit("rows") > 0
+    assert isinstance(config.get().model, nn.Linear)
+
+
+def test_a_fetched_model_shows_its_module_as_in_2020_and_a_message_does_not_reach_it(
+    hospital: Any, ann: Any
+) -> None:
+    hospital.add_dataset(PARTS["client 0"], "rows")
+    config = sy.TrainConfig(nn.Linear(6, 2), F.cross_entropy).send(ann)
+    rows = torch.ones(2, 6).send(ann)
+    ann.fit("rows")
+    with pytest.raises(TypeError, match="cannot be called"):
+        ann._recv_msg(
+            CallObjectMessage(config.model_ptr.id_at_location, (rows.child.ref(),), {}, ID_PROVIDER.pop())
+        )
+    with pytest.raises((TypeError, CannotRequestObjectAttribute)):
+        config.model_ptr.attr("training")
+    fetched = config.model_ptr.get()
+    assert type(fetched) is SentModule
+    assert isinstance(fetched.obj, nn.Module) and fetched.obj is fetched.module
+    assert fetched.obj(torch.ones(3, 6)).shape == (3, 2)
 
 
 def test_attributes_of_a_sent_model_cannot_be_set(hospital: Any, ann: Any) -> None:

@@ -134,3 +134,48 @@ def test_the_table_and_the_plot_show_the_counts(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(DependencyError, match=r"pip install 'resyft\[plot\]'"):
         plot_label_distribution(parts, labels)
+
+
+# -- parts that are none -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        ([[0, 1], [1, 2]], "Row 1 of part 1 is in part 0, too"),
+        ([[0, 0], [1]], "Row 0 of part 0 is there twice"),
+        ([[0], [999]], "Part 1 is not a list of row numbers"),
+        ([[0], [-1]], "from 0 to 9"),
+        ([[0, 1.7], [2]], "Part 0 is not a list of row numbers"),
+        ([[True], [2]], "Part 0 is not a list of row numbers"),
+        ([[0]], "1 parts for 2 workers"),
+        ([[0], [1], [2]], "3 parts for 2 workers"),
+    ],
+)
+def test_federate_takes_parts_of_rows_that_are_there_once(
+    alice: Any, bob: Any, parts: Any, said: str
+) -> None:
+    rows = TensorDataset(torch.arange(10.0)[:, None], torch.arange(10))
+    with pytest.raises(ValueError, match=said):
+        rows.federate([alice, bob], parts=parts)
+
+
+def test_parts_may_be_tensors_ranges_and_empty(alice: Any, bob: Any) -> None:
+    rows = TensorDataset(torch.arange(10.0)[:, None], torch.arange(10))
+    for parts in ([torch.tensor([3, 1]), range(4, 6)], [np.array([3, 1]), [4, 5]]):
+        made = rows.federate([alice, bob], parts=parts)
+        assert made["alice"].targets.copy().get().tolist() == [3, 1]
+        assert made["bob"].targets.copy().get().tolist() == [4, 5]
+    assert rows.federate([alice, bob], parts=[[], [7]]).workers == ["bob"]
+
+
+def test_partitions_name_what_they_cannot_use() -> None:
+    labels = torch.arange(50) % 5
+    for alpha in (float("inf"), float("nan"), 0, "a"):
+        with pytest.raises(ValueError, match="Give a finite number above 0"):
+            partition_dirichlet(labels, 3, alpha)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"shards_per_client=1\.5"):
+        partition_shards(labels, 3, 1.5)  # type: ignore[arg-type]
+    for parts, said in (([[0, 99]], "Part 0 is not a list of row numbers"), ([], "There is no part")):
+        with pytest.raises(ValueError, match=said):
+            label_table(parts, labels)

@@ -271,7 +271,12 @@ def test_the_server_refuses_an_impossible_invitation() -> None:
             "2 values that are NaN",
         ),
         ({"a": torch.ones(2), "b": torch.ones(2)}, {"a": 1.0, "b": 1e9}, "declare a larger max_weight"),
-        ({"a": torch.ones(2), "b": torch.ones(2)}, {"a": 1.0, "b": -1.0}, "from 0 to"),
+        ({"a": torch.ones(2), "b": torch.ones(2)}, {"a": 1.0, "b": -1.0}, "finite numbers of 0 or more"),
+        (
+            {"a": torch.ones(2), "b": torch.ones(2)},
+            {"a": 1.0, "b": float("nan")},
+            "finite numbers of 0 or more",
+        ),
     ],
 )
 def test_what_cannot_be_summed_is_refused(values: Any, weighing: Any, said: str) -> None:

@@ -45,6 +45,12 @@ class Served:
     def rss(self) -> int:
         return rss_of(self.process.pid)
 
+    def status(self) -> dict[str, Any]:
+        """All numbers, as the owner sees them."""
+        self.process.stdin.write(b"status\n")  # type: ignore[union-attr]
+        self.process.stdin.flush()  # type: ignore[union-attr]
+        return dict(json.loads(self.process.stdout.readline()))  # type: ignore[union-attr]
+
     def kill(self) -> None:
         """kill -9"""
         self.process.send_signal(signal.SIGKILL)
@@ -91,7 +97,8 @@ def _main(options: dict[str, Any]) -> None:
         options["policy"] = OwnerPolicy(read_rules(policy))
     worker = NetworkServerWorker(hook, **options).start(block=False)
     print(json.dumps(worker.addresses), flush=True)
-    sys.stdin.read()  # ends with the test, whatever happens to it
+    for _line in sys.stdin:  # ends with the test, whatever happens to it
+        print(json.dumps(worker.status()), flush=True)
     os._exit(0)
 
 

@@ -277,15 +277,21 @@ def test_ids_are_numbers_and_texts(eve: Any, hospital: Any, obj_id: Any) -> None
 def test_data_that_the_owner_withdraws_is_gone_at_the_next_start(
     hook: Any, me: Any, authority: Any, tmp_path: Path
 ) -> None:
-    with serving(hook, authority, directory=tmp_path / "kept") as hospital, user(hospital, authority, "ana") as ana:
+    with (
+        serving(hook, authority, directory=tmp_path / "kept") as hospital,
+        user(hospital, authority, "ana") as ana,
+    ):
         torch.ones(2).tag("#mine").send(ana, garbage_collect_data=False)
         ana.sync()
-    with sy.NetworkServerWorker(
-        hook,
-        "tcp://127.0.0.1:0",
-        id="hospital",
-        tokens=authority.verifier("hospital"),
-        directory=tmp_path / "kept",
-    ) as again, user(again, authority, "ana") as ana:
+    with (
+        sy.NetworkServerWorker(
+            hook,
+            "tcp://127.0.0.1:0",
+            id="hospital",
+            tokens=authority.verifier("hospital"),
+            directory=tmp_path / "kept",
+        ) as again,
+        user(again, authority, "ana") as ana,
+    ):
         assert ana.search("#patients") == []
         assert ana.search("#mine")[0].get().tolist() == [1.0, 1.0]

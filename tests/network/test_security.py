@@ -18,7 +18,6 @@ from syft.exceptions import (
     ConnectionRefusedByWorkerError,
     ExpiredTokenError,
     InvalidTokenError,
-    NetworkError,
     ObjectNotFoundError,
     PermissionDeniedError,
     RevokedTokenError,
@@ -254,7 +253,7 @@ def test_a_plain_client_is_refused_by_a_tls_port(
     connect: Any, encrypted: Any, tmp_path: Path, scheme: str, number: int
 ) -> None:
     port = encrypted.addresses[number].rsplit(":", 1)[1]
-    with pytest.raises(NetworkError, match="TLS"):
+    with pytest.raises(transport.HandshakeRefused, match="TLS"):
         connect(f"{scheme}://127.0.0.1:{port}", patience=0.1)
     assert noted(tmp_path, "TLS").action == "connect"
 
@@ -263,7 +262,7 @@ def test_a_tls_client_is_refused_by_a_plain_port(
     connect: Any, encrypted: Any, certificates: Any, tmp_path: Path
 ) -> None:
     port = encrypted.addresses[2].rsplit(":", 1)[1]
-    with pytest.raises(NetworkError, match="speaks no TLS"):
+    with pytest.raises(transport.HandshakeRefused, match="speaks no TLS"):
         connect(f"tls://localhost:{port}", ca=str(certificates.authority), patience=0.1)
     noted(tmp_path, "TLS")
 

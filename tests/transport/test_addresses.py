@@ -99,6 +99,7 @@ def test_a_taken_port_is_refused(make_wires: Any) -> None:
 def test_limits_are_checked() -> None:
     for wrong in (
         dict(max_frame_bytes=0),
+        dict(max_first_bytes=0),
         dict(stall_timeout=-1),
         dict(handshake_timeout=0),
         dict(min_rate=-1),

@@ -621,6 +621,43 @@ def test_whatever_bytes_come_the_receiver_gets_frames_or_a_connection_error(sock
     assert len(set(ends)) >= 2, "some were refused and some just ended"
 
 
+def test_a_listener_takes_little_until_it_is_told_to_take_more(wires: Any) -> None:
+    limits = FrameLimits(max_frame_bytes=1_000_000, max_first_bytes=70_000)
+    ours, theirs = wires.pair(here=limits, there=limits)
+    assert (ours.max_frame_bytes, theirs.max_frame_bytes) == (1_000_000, 70_000)
+    sent = in_thread(lambda: ours.send([bytes(70_000)]))
+    assert len(theirs.receive(5)) == 70_000
+    sent()
+    sent = in_thread(lambda: theirs.send([bytes(200_000)]))
+    assert len(ours.receive(5)) == 200_000, "the end that connected is not concerned"
+    sent()
+    theirs.max_frame_bytes = 1_000_000
+    sent = in_thread(lambda: ours.send([bytes(900_000)]))
+    assert len(theirs.receive(5)) == 900_000
+    sent()
+    ours, theirs = wires.pair(there=limits)
+
+    def say_much() -> None:
+        ours.send([bytes(70_001)])
+        ours.receive(5)
+
+    told = in_thread(say_much)
+    with pytest.raises(FrameRefused, match="announced a frame of 70001 bytes; the limit here is 70000"):
+        theirs.receive(5)
+    with pytest.raises(ConnectionLost):
+        told()
+
+
+def test_the_first_limit_is_checked_before_anything_is_allocated(socket_wires: Any) -> None:
+    listener = socket_wires.listen(FrameLimits(max_first_bytes=1000))
+    ours = socket_wires.connect(listener)
+    raw_socket(ours).sendall(announcement(socket_wires.scheme, 1 << 29))
+    theirs = socket_wires.keep(listener.accept(5))
+    with pytest.raises(FrameRefused, match="the limit here is 1000 "):
+        theirs.receive(5)
+    assert theirs._partial is None
+
+
 def test_nothing_is_left_behind(wires: Any) -> None:
     def count() -> tuple[int, int]:
         return len(os.listdir("/proc/self/fd")), threading.active_count()

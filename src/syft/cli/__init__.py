@@ -8,8 +8,10 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from syft.cli import ask, cert, token, worker
+from syft.core.plain_text import printable
 from syft.exceptions import SyftError
 
 app = typer.Typer(
@@ -68,4 +70,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _plain(text: str) -> str:
-    return text.replace("[", r"\[")
+    """Part of it may be a worker's words: no markup, and nothing that commands a terminal."""
+    return escape("\n".join(map(printable, text.split("\n"))))

@@ -8,6 +8,9 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
+
+from syft.core.plain_text import printable
 
 _Address = Annotated[str, typer.Argument(help="Where the worker is, e.g. wss://hospital.example:8777")]
 _Token = Annotated[str | None, typer.Option(help="Proves who you are; or set SYFT_TOKEN.")]
@@ -39,7 +42,7 @@ def status(
     with connect(address, token, ca, certificate, key) as worker:
         table = Table(show_header=False, box=None)
         for name, value in {"you are": worker.user, **worker.status()}.items():
-            table.add_row(str(name), f"{value:.1f}" if isinstance(value, float) else str(value))
+            table.add_row(_cell(name), _cell(f"{value:.1f}" if isinstance(value, float) else value))
         Console().print(table)
 
 
@@ -57,15 +60,20 @@ def search(
     with connect(address, token, ca, certificate, key) as worker:
         found = worker.search(terms)
         if not found:
-            print(f"{worker.id} has nothing for {' '.join(terms)} that you may know of.")
+            print(f"{printable(worker.id)} has nothing for {' '.join(terms)} that you may know of.")
             return
         table = Table("id", "tags", "shape", "dtype", "description", box=None)
         for pointer in found:
             table.add_row(
-                str(pointer.id_at_location),
-                " ".join(sorted(pointer.tags)),
-                str(tuple(getattr(pointer, "shape", ()))),
-                str(getattr(pointer, "dtype", "")).removeprefix("torch."),
-                (pointer.description or "").split("\n")[0],
+                _cell(pointer.id_at_location),
+                _cell(" ".join(sorted(pointer.tags))),
+                _cell(tuple(getattr(pointer, "shape", ()))),
+                _cell(str(getattr(pointer, "dtype", "")).removeprefix("torch.")),
+                _cell((pointer.description or "").split("\n")[0]),
             )
         Console(width=160).print(table)
+
+
+def _cell(value: object) -> Text:
+    """What a worker said, as it stands: no markup, and nothing that commands a terminal."""
+    return Text(printable(value))

@@ -312,8 +312,9 @@ def _asked_counts(teacher_preds: Array, indices: Array, num_classes: int | None)
 
 
 def _check_sigma(sigma: float) -> None:
-    if not (math.isfinite(sigma) and sigma > 0):
-        raise ValueError(f"sigma is the standard deviation of the noise, above 0, got {sigma}.")
+    number = isinstance(sigma, (int, float, np.number)) and not isinstance(sigma, bool)
+    if not number or not 1e-6 <= sigma <= 1e100:
+        raise ValueError(f"sigma is the standard deviation of the noise, from 1e-6 to 1e100, got {sigma!r}.")
 
 
 def _check_orders(orders: Sequence[float]) -> Array:

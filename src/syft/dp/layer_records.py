@@ -82,6 +82,11 @@ def is_plain(layer: nn.Module) -> bool:
 
 def check_layers(model: nn.Module) -> None:
     """!! ReleaseNotPermittedError that names every layer which does not run beside private data."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(
+            f"train_privately got a {type(model).__name__} as a model. A model is made of these layers: "
+            f"{', '.join(sorted(_BY_NAME))}."
+        )
     faults = [
         f"{name or 'the model'} ({type(layer).__name__})"
         for name, layer in model.named_modules()

@@ -70,7 +70,7 @@ def gaussian(
     flat, shape = _flat(value)
     # NB: rounding moves a vector by up to sqrt(d) steps. As many steps as the exact sampler's variance allows.
     extra = 0 if len(flat) <= 1 else math.isqrt(len(flat)) + 1
-    reach = min(int(math.isqrt(LARGEST_VARIANCE) / noise_multiplier), 1 << 40)
+    reach = int(min(math.isqrt(LARGEST_VARIANCE) / noise_multiplier, 1 << 40))
     if reach <= 2 * extra or reach < 1:
         raise ValueError(
             f"A noise multiplier of {noise_multiplier:.4g} on {len(flat)} numbers is more than the exact sampler "

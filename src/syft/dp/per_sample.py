@@ -10,6 +10,11 @@ NOTE [Factors]
 Clipping needs the norm of every example's gradient and a weighted sum of them, seldom the gradients. For a
 Linear layer on vectors the gradient of example i is the outer product g_i a_i^T: its norm is |g_i| |a_i|
 (Goodfellow 2015), and the weighted sum is one matrix product. Only `expand` makes the full tensors.
+
+NOTE [In double precision]
+What is clipped must be as short as it is said to be, whatever the gradients are. A square of 1e-25 is 0 in single
+precision, and a norm of 0 is not clipped. So norms are of values divided by the largest of them, and norms
+and sums are in double precision, a part of the batch at a time to save memory.
 """
 
 from __future__ import annotations
@@ -29,10 +34,14 @@ from syft.dp.recurrent import unrolled
 LossFunction = Callable[[Tensor, Any], Tensor]
 
 
-class Factor(Protocol):
-    """The gradients of one parameter, one per example."""
+#: Numbers of a factor that are put into double precision at once, and examples.
+_NUMBERS_AT_ONCE, _EXAMPLES_AT_ONCE = 1 << 22, 1 << 10
 
-    def squared_norms(self) -> Tensor: ...
+
+class Factor(Protocol):
+    """The gradients of one parameter, one per example; norms and sums: see NOTE [In double precision]."""
+
+    def norms(self) -> Tensor: ...
     def weighted_sum(self, weights: Tensor) -> Tensor: ...
     def expand(self) -> Tensor: ...
 
@@ -43,11 +52,14 @@ class Full:
 
     gradients: Tensor
 
-    def squared_norms(self) -> Tensor:
-        return self.gradients.flatten(1).square().sum(1)
+    def norms(self) -> Tensor:
+        return _norms(self.gradients)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
-        return torch.tensordot(weights.to(self.gradients.dtype), self.gradients, dims=1)
+        total = self.gradients.new_zeros(self.gradients.shape[1:], dtype=torch.float64)
+        for part in _parts(self.gradients):
+            total += torch.tensordot(weights[part].double(), self.gradients[part].double(), dims=1)
+        return total
 
     def expand(self) -> Tensor:
         return self.gradients
@@ -60,11 +72,15 @@ class Outer:
     left: Tensor
     right: Tensor
 
-    def squared_norms(self) -> Tensor:
-        return self.left.square().sum(1) * self.right.square().sum(1)
+    def norms(self) -> Tensor:
+        return _norms(self.left) * _norms(self.right)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
-        return (self.left * weights.to(self.left.dtype)[:, None]).T @ self.right
+        total = self.left.new_zeros(self.left.shape[1], self.right.shape[1], dtype=torch.float64)
+        for part in _parts(self.left, self.right):
+            left, right = self.left[part].double(), self.right[part].double()
+            total += (left * weights[part].double()[:, None]).T @ right
+        return total
 
     def expand(self) -> Tensor:
         return self.left[:, :, None] * self.right[:, None, :]
@@ -78,19 +94,25 @@ class Rows:
     gradients: Tensor
     rows: int
 
-    def squared_norms(self) -> Tensor:
+    def norms(self) -> Tensor:
         # A row used twice by one example gets the sum of both, so rows are added up per example first.
         batch = self.index.shape[0]
         example = torch.arange(batch, device=self.index.device)[:, None]
         places, inverse = torch.unique(example * self.rows + self.index, return_inverse=True)
-        flat = self.gradients.flatten(0, 1)
+        flat = self.gradients.flatten(0, 1).double()
         sums = flat.new_zeros(places.numel(), flat.shape[1]).index_add_(0, inverse.flatten(), flat)
-        return flat.new_zeros(batch).index_add_(0, places // self.rows, sums.square().sum(1))
+        owner, each = places // self.rows, _norms(sums)
+        largest = each.new_zeros(batch).scatter_reduce(0, owner, each, "amax")
+        scale = torch.where(largest > 0, largest, 1.0)
+        squares = (each / scale[owner]).square()
+        return largest * each.new_zeros(batch).index_add_(0, owner, squares).sqrt()
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
-        scaled = self.gradients * weights.to(self.gradients.dtype)[:, None, None]
-        table = scaled.new_zeros(self.rows, scaled.shape[2])
-        return table.index_add_(0, self.index.flatten(), scaled.flatten(0, 1))
+        table = self.gradients.new_zeros(self.rows, self.gradients.shape[2], dtype=torch.float64)
+        for part in _parts(self.gradients):
+            scaled = self.gradients[part].double() * weights[part].double()[:, None, None]
+            table.index_add_(0, self.index[part].flatten(), scaled.flatten(0, 1))
+        return table
 
     def expand(self) -> Tensor:
         batch, _, width = self.gradients.shape
@@ -98,6 +120,28 @@ class Rows:
         flat = self.gradients.new_zeros(batch * self.rows, width)
         flat.index_add_(0, (example * self.rows + self.index).flatten(), self.gradients.flatten(0, 1))
         return flat.view(batch, self.rows, width)
+
+
+def _parts(*tensors: Tensor) -> Iterator[slice]:
+    """The examples, so many at a time as are put into double precision at once."""
+    examples = tensors[0].shape[0]
+    width = max(sum(tensor[:1].numel() for tensor in tensors), 1)
+    size = max(min(_NUMBERS_AT_ONCE // width, _EXAMPLES_AT_ONCE), 1)
+    for start in range(0, examples, size):
+        yield slice(start, start + size)
+
+
+def _norms(gradients: Tensor) -> Tensor:
+    """The L2 norm of each example; NaN where it has a number that is not finite."""
+    found = gradients.new_zeros(gradients.shape[0], dtype=torch.float64)
+    if gradients[:1].numel() == 0:
+        return found
+    for part in _parts(gradients):
+        flat = gradients[part].flatten(1).double()
+        largest = flat.abs().amax(1)
+        scaled = flat / torch.where(largest > 0, largest, 1.0)[:, None]
+        found[part] = largest * scaled.square().sum(1).sqrt()
+    return found
 
 
 # -- rules -----------------------------------------------------------------------------------------------
@@ -326,7 +370,7 @@ def _by_rules(
                 found[full] = Full(parameter.new_zeros(batch, *parameter.shape))
         for full, gradient in usual.items():
             ours = found[full].weighted_sum(losses.new_ones(batch))
-            theirs = torch.zeros_like(ours) if gradient is None else gradient
+            theirs = torch.zeros_like(ours) if gradient is None else gradient.double()
             if not torch.allclose(ours, theirs, rtol=1e-2, atol=1e-4 * float(theirs.abs().max()) + 1e-6):
                 raise _NoRule(f"{full!r} is also used outside of the call of its layer")
     return found, losses.detach()

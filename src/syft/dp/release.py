@@ -7,6 +7,11 @@ only then compute. Adds itself to the tables of `workers`. Imports `provenance`,
 NOTE [What an answer waits for]
 Everything that can be refused is refused before the charge, from public facts. After the charge nothing is
 refused and nothing is refunded; the answer is computed and sent. So an answer that was seen was paid for.
+
+NOTE [Whose data set]
+Noise is for one row, so that who could have a tensor declared a data set whose every row is somebody's record would
+read that record. Tags are given by users too. On a guarded worker a data set is what its owner put there. Elsewhere
+it is what was brought as private; what was computed only if its rows are known to be records, or the owner says so.
 """
 
 from __future__ import annotations
@@ -59,6 +64,8 @@ def keep_budgets(worker: Any, book: BudgetBook | str | os.PathLike[str]) -> None
             f"Budgets of worker {worker.id!r} were set before and are in memory only: call keep_budgets first, then "
             "set_budget."
         )
+    if not isinstance(book, (BudgetBook, str, os.PathLike)):
+        raise TypeError(f"keep_budgets takes a BudgetBook or the path of one, not a {type(book).__name__}.")
     desk.book = book if isinstance(book, BudgetBook) else BudgetBook(book)
 
 
@@ -71,13 +78,16 @@ def set_budget(
     together: bool,
     name: str | None,
     max_records_per_person: int | None,
+    computed: bool,
 ) -> str:
     """See `ReleasingWorker.set_budget`."""
     limit = Limit(epsilon, delta)
     ids = _ids_of(worker, dataset)
-    name = name or _name_of(worker, dataset, ids)
+    name = _name_of(worker, dataset, ids) if name is None else name
     desk = desk_of(worker)
     tensors = [_private_tensor(worker, obj_id) for obj_id in ids]
+    for obj_id, tensor in zip(ids, tensors, strict=True):
+        _check_is_data_set(worker, desk, obj_id, tensor, computed)
     desk.book.set_limit(
         name, limit, user=user, together=together, max_records_per_person=max_records_per_person
     )
@@ -88,7 +98,7 @@ def set_budget(
 
 
 def _ids_of(worker: Any, dataset: Any) -> list[Any]:
-    """The objects a data set consists of."""
+    """The objects a data set consists of. By a tag: see NOTE [Whose data set]."""
     node = dataset.child if type(dataset) is Wrapper else dataset
     at = getattr(node, "id_at_location", None)
     if at is not None:
@@ -97,14 +107,48 @@ def _ids_of(worker: Any, dataset: Any) -> list[Any]:
                 f"The data set is on worker {node.location.id!r}; its budget is set there, not on {worker.id!r}."
             )
         return [at]
+    if isinstance(dataset, bool) or not isinstance(dataset, (int, str)):
+        # NB: without its text: that of a tensor would be private values.
+        raise TypeError(
+            f"A data set on worker {worker.id!r} is named by a tag, a pointer to it or its id, not by a "
+            f"{type(dataset).__name__}. Put it there first, as private: x.private_tensor(allowed_users=...).send(worker)."
+        )
     tagged = [
         obj_id
         for obj_id, obj in worker._objects.copy().items()
         if obj_id in worker._allowed and dataset in (getattr(obj, "tags", None) or ())
     ]
-    if not tagged and dataset not in worker._objects:
+    own = [obj_id for obj_id in tagged if _is_owners(worker, obj_id)]
+    if tagged and not own:
+        raise ValueError(
+            f"What has the tag {dataset!r} on worker {worker.id!r} was computed or brought by users, and is no data set. "
+            "Name the data set by a pointer or an id."
+        )
+    if not own and dataset not in worker._objects:
         raise ObjectNotFoundError(dataset, worker)
-    return tagged or [dataset]
+    return own or [dataset]
+
+
+def _is_owners(worker: Any, obj_id: Any) -> bool:
+    """See NOTE [Whose data set]."""
+    return obj_id in (worker._private_ids if worker._holdings is None else worker._owners_data)
+
+
+def _check_is_data_set(worker: Any, desk: Desk, obj_id: Any, tensor: torch.Tensor, computed: bool) -> None:
+    """!! ValueError for what is no data set: see NOTE [Whose data set]."""
+    if _is_owners(worker, obj_id):
+        return
+    if worker._holdings is not None:
+        raise ValueError(
+            f"Object {obj_id!r} on worker {worker.id!r} was not put there by its owner, so that nobody knows what its "
+            "rows are. A budget is for data that you put there: load_data, register_obj or data=."
+        )
+    if not computed and desk.provenance.rows_of(tensor) is None:
+        raise ValueError(
+            f"Object {obj_id!r} on worker {worker.id!r} was computed from private data, and one person may be in all of "
+            "its rows: then no noise would be enough. Set the budget of the data set it was computed from. If you know "
+            "that each row depends on one record only (votes of teachers), say so: set_budget(..., computed=True)."
+        )
 
 
 def _name_of(worker: Any, dataset: Any, ids: list[Any]) -> str:

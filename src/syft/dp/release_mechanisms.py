@@ -333,9 +333,10 @@ def noisy_max(rows: Floats, request: Request) -> int:
 def _vote_noise(request: Request) -> float:
     """The noise in sensitivities: a record that votes otherwise moves two counts by one (Papernot et al. 2018)."""
     sigma = request.options["sigma"]
-    if isinstance(sigma, bool) or not isinstance(sigma, (int, float)) or not (0 < sigma < math.inf):
+    if isinstance(sigma, bool) or not isinstance(sigma, (int, float)) or not 1e-6 <= sigma < math.inf:
         raise ValueError(
-            f"sigma is the standard deviation of the noise on each count, above 0, got {sigma!r}."
+            f"sigma is the standard deviation of the noise on each count, above 0 (1e-6 at least), got "
+            f"{repr(sigma)[:60]}."
         )
     return float(sigma) / (math.sqrt(2.0) * request.records_per_person) * (1 - 1e-12)
 

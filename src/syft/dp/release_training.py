@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -29,7 +30,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from syft.core.chain import Wrapper
 from syft.core.session import session
-from syft.dp.dpsgd import make_private
+from syft.dp.dpsgd import LARGEST_BOUND, LEAST_BOUND, PrivateTraining, make_private
 from syft.dp.layer_records import check_layers, model_of, record_of
 from syft.dp.release import released_rows
 from syft.dp.worker_budgets import Charge
@@ -46,6 +47,12 @@ LOSSES: dict[str, type[nn.Module]] = {
     "mse": nn.MSELoss,
     "binary_cross_entropy": nn.BCEWithLogitsLoss,
 }
+
+
+#: An epsilon above it protects nobody, and e^epsilon, which a record that is replaced needs, is no number.
+LARGEST_EPSILON = 500.0
+
+MOST_EPOCHS = 1_000_000
 
 
 def train_privately(
@@ -81,6 +88,7 @@ def train_privately(
         max_grad_norm=max_grad_norm,
         user=user,
     )
+    _check_settings(**settings)
     if worker.is_in_process:
         return _train(worker, places, model, **settings)
     message = PrivateTrainingMessage(*places, record_of(model), **settings)
@@ -132,27 +140,30 @@ def _train(
             desk, rows = released_rows(worker, obj, place, user)
             names |= {name for source in rows.sources for name in source.names}
             cuts.append(rows.cuts)
-        _check(examples, labels, cuts, model, loss, epsilon, delta)
-        if epochs < 1 or batch_size < 1:
-            raise ValueError(
-                f"train_privately was given epochs={epochs} and batch_size={batch_size}: whole numbers of 1 or more."
+        _check_settings(loss, epsilon, delta, epochs, batch_size, lr, momentum, max_grad_norm, user)
+        _check(examples, labels, cuts, model)
+
+        def make(model: nn.Module, rows: TensorDataset, size: int, **noise: Any) -> PrivateTraining:
+            return make_private(
+                model,
+                torch.optim.SGD(model.parameters(), lr=lr, momentum=momentum),
+                DataLoader(rows, size),
+                loss_fn=LOSSES[loss](),
+                max_grad_norm=max_grad_norm,
+                way="vmap",
+                **noise,
             )
+
         trained = copy.deepcopy(model).train()
-        changes = 2 * desk.book.records_per_person(names)
-        per_step = epsilon / changes
-        loader: Any = DataLoader(
-            TensorDataset(examples.detach().clone(), _as_targets(labels, trained, examples, loss)), batch_size
-        )
-        training = make_private(
+        wanted = _rehearsed(make, trained, examples, labels, loss)
+        per_step, delta_per_step = _for_one_more(epsilon, delta, 2 * desk.book.records_per_person(names))
+        training = make(
             trained,
-            torch.optim.SGD(trained.parameters(), lr=lr, momentum=momentum),
-            loader,
-            loss_fn=LOSSES[loss](),
-            max_grad_norm=max_grad_norm,
+            TensorDataset(examples.detach().clone(), wanted),
+            batch_size,
             target_epsilon=per_step,
-            target_delta=delta / math.fsum(math.exp(step * per_step) for step in range(changes)),
+            target_delta=delta_per_step,
             epochs=epochs,
-            way="vmap",
         )
         desk.book.charge(names, user, Charge("dpsgd", None, float(epsilon), float(delta)))
     except Exception:
@@ -160,8 +171,8 @@ def _train(
         raise
     worker.policy.record(AuditRecord("release", places[0], user, True, "dpsgd"))
     for _ in range(epochs):
-        for batch, wanted in training.loader:
-            training.step(batch, wanted)
+        for batch, answers in training.loader:
+            training.step(batch, answers)
     return trained
 
 
@@ -183,44 +194,129 @@ def _place_of(inputs: Any, targets: Any) -> tuple[Any, tuple[Any, Any]]:
     return first, (nodes[0].id_at_location, nodes[1].id_at_location)
 
 
-def _check(
-    examples: torch.Tensor,
-    labels: torch.Tensor,
-    cuts: list[Any],
-    model: nn.Module,
+def _check_settings(
     loss: str,
     epsilon: float,
     delta: float,
+    epochs: int,
+    batch_size: int,
+    lr: float,
+    momentum: float,
+    max_grad_norm: float,
+    user: str | None,
 ) -> None:
-    """What is wrong with a request, from what is public about it."""
+    """What is wrong with the numbers of a request."""
+    if not isinstance(loss, str) or loss not in LOSSES:
+        raise ValueError(f"There is no loss {str(loss)[:60]!r}. There are: {', '.join(LOSSES)}.")
+    if user is not None and not isinstance(user, str):
+        raise TypeError(f"train_privately got a {type(user).__name__} as user: a user is named by a text.")
+    faults = [
+        f"{name}={repr(value)[:60]} ({what})"
+        for name, value, is_right, what in (
+            (
+                "epsilon",
+                epsilon,
+                _is_number(epsilon) and 0 < epsilon <= LARGEST_EPSILON,
+                "above 0, 500 at most",
+            ),
+            ("delta", delta, _is_number(delta) and 0 < delta < 1, "above 0, below 1"),
+            (
+                "epochs",
+                epochs,
+                _is_count(epochs) and epochs <= MOST_EPOCHS,
+                "a whole number from 1 to a million",
+            ),
+            ("batch_size", batch_size, _is_count(batch_size), "a whole number, 1 at least"),
+            ("lr", lr, _is_number(lr) and lr >= 0, "a finite number, 0 at least"),
+            ("momentum", momentum, _is_number(momentum) and momentum >= 0, "a finite number, 0 at least"),
+            (
+                "max_grad_norm",
+                max_grad_norm,
+                _is_number(max_grad_norm) and LEAST_BOUND <= max_grad_norm <= LARGEST_BOUND,
+                f"a number from {LEAST_BOUND:g} to {LARGEST_BOUND:g}",
+            ),
+        )
+        if not is_right
+    ]
+    if faults:
+        raise ValueError(f"train_privately was given {', '.join(faults)}. Nothing was charged.")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= 1e300
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 1 << 62
+
+
+def _check(examples: Any, labels: Any, cuts: list[Any], model: nn.Module) -> None:
+    """What is wrong with a request, from what is public about the data and the model."""
     if len(examples) != len(labels) or cuts[0] != cuts[1]:
         raise ValueError(
             f"Inputs and targets are the same records: {len(examples)} and {len(labels)} were given, or other rows."
         )
-    if not 0 < epsilon < math.inf or not 0 < delta < 1:
-        raise ValueError(
-            f"train_privately needs an epsilon above 0 and a delta between 0 and 1, got {epsilon}, {delta}."
-        )
-    if loss not in LOSSES:
-        raise ValueError(f"There is no loss {str(loss)[:60]!r}. There are: {', '.join(LOSSES)}.")
+    if not len(examples):
+        raise ValueError("train_privately was given no records. Nothing was charged.")
     if not examples.is_floating_point():
         raise ValueError("Inputs are floating-point numbers: call `.float()` on the pointer first.")
+    if labels.is_complex():
+        raise ValueError("Targets are real numbers: take `.real` or `.imag` of them.")
     check_layers(model)
-
-
-def _as_targets(labels: torch.Tensor, model: nn.Module, examples: torch.Tensor, loss: str) -> torch.Tensor:
-    """Targets that fit what the model gives, as far as values go; shapes are checked on one example of zeros."""
-    with torch.no_grad():
-        given = model(torch.zeros_like(examples[:1]))
-    if loss == "cross_entropy":
-        wanted = labels.detach().nan_to_num(0.0).long().clamp(0, given.shape[1] - 1)
-    else:
-        wanted = labels.detach().to(given.dtype).nan_to_num(0.0, 0.0, 0.0)
-    if loss != "cross_entropy" and wanted.shape[1:] != given.shape[1:]:
+    if not any(p.requires_grad for p in model.parameters()):
         raise ValueError(
-            f"The model gives {tuple(given.shape[1:])} per record, and a target is {tuple(wanted.shape[1:])}."
+            "The model has no parameter to train: all are frozen (requires_grad=False), or there is none. Nothing was "
+            "charged."
         )
-    LOSSES[loss]()(given, torch.zeros_like(wanted[:1]))
+
+
+def _for_one_more(epsilon: float, delta: float, changes: int) -> tuple[float, float]:
+    """See NOTE [From one record more to one record replaced]."""
+    each = epsilon / changes
+    part = delta / math.fsum(math.exp(step * each) for step in range(changes))
+    if part < 1e-290:
+        raise ValueError(
+            f"train_privately was given epsilon={epsilon:g} and delta={delta:g}: for a record that is replaced the delta "
+            "would be less than a number can be. Ask for a smaller epsilon, or a larger delta. Nothing was charged."
+        )
+    return each, part
+
+
+def _rehearsed(
+    make: Callable[..., PrivateTraining],
+    model: nn.Module,
+    examples: torch.Tensor,
+    labels: torch.Tensor,
+    loss: str,
+) -> torch.Tensor:
+    """The targets as the loss takes them, after one step with a copy of the model on one record of zeros.
+
+    What does not fit together is found here, before anything is charged; the data has no part in it.
+    """
+    zeros = torch.zeros_like(examples[:1])
+    try:
+        with torch.no_grad():
+            given = model(zeros)
+        if loss == "cross_entropy":
+            wanted = labels.detach().nan_to_num(0.0).long().clamp(0, given.shape[1] - 1)
+        else:
+            wanted = labels.detach().to(given.dtype).nan_to_num(0.0, 0.0, 0.0)
+        if loss != "cross_entropy" and wanted.shape[1:] != given.shape[1:]:
+            raise ValueError(
+                f"it gives {tuple(given.shape[1:])} per record, and a target is {tuple(wanted.shape[1:])}"
+            )
+        targets = torch.zeros_like(wanted[:1])
+        LOSSES[loss]()(given, targets)
+        rehearsal = make(copy.deepcopy(model), TensorDataset(zeros, targets), 1, noise_multiplier=1.0)
+        for batch, answers in rehearsal.loader:
+            rehearsal.step(batch, answers)
+    except (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError) as error:
+        kinds = sorted({str(p.dtype).removeprefix("torch.") for p in model.parameters()})
+        raise ValueError(
+            f"The model ({', '.join(kinds)}) cannot be trained with {loss!r} on records of {tuple(examples.shape[1:])} "
+            f"({str(examples.dtype).removeprefix('torch.')}) and targets of {tuple(labels.shape[1:])}: {error}. "
+            "Nothing was charged."
+        ) from error
     return wanted
 
 

@@ -1,6 +1,6 @@
 """The book of a data owner: who may spend how much on which data set, and every release that was paid for.
 
-One duty: to charge, durably, before anything leaves. Imports `accounting` and `exceptions`.
+One duty: to charge, durably, before anything leaves. Imports `accounting`, `exceptions`, and a name of `workers`.
 
 NOTE [Charged before it leaves]
 A charge is one transaction of SQLite that takes the write lock first (BEGIN IMMEDIATE), reads what was spent,
@@ -12,6 +12,15 @@ NOTE [Either bound]
 What a list of releases costs together has two bounds: their epsilons and deltas added up, and the accountant's
 (Rényi divergences, for a budget with a delta and the extra `dp`; what it knows nothing of is added to it). Both
 hold for the same releases, so the better of them counts.
+
+Each is proved for costs that are fixed beforehand, whatever is asked. If users also choose what the next release
+*costs* by what they were told, adding up is proved (Rogers et al. 2016, theorem 3.6), and so is the sum of
+divergences of one order that was fixed beforehand (Feldman and Zrnic 2021). That the better of the two bounds, at
+the best of all orders, may be taken then, is not. A budget without a delta only ever adds up.
+
+NOTE [Those without a name]
+A worker on a network that asks for no proof gives every connection a new name. Charged by it, a budget would be one
+per connection. All of them are one user of the book, `NAMELESS`, a name that nobody can prove.
 """
 
 from __future__ import annotations
@@ -35,8 +44,12 @@ from syft.exceptions import (
     DependencyError,
     ReleaseNotPermittedError,
 )
+from syft.workers.network.handshake import ANONYMOUS
 
 FORMAT = 1
+
+#: The user that all without a name are: see NOTE [Those without a name].
+NAMELESS = ANONYMOUS
 
 #: How long a process waits for the others, in seconds.
 PATIENCE = 120.0
@@ -158,6 +171,11 @@ def _fits(charges: list[Charge], limit: Limit) -> bool:
     return _added_up(charges, limit.delta) <= most or spent_epsilon(charges, limit) <= most
 
 
+def payer(user: str) -> str:
+    """The user of the book that somebody is: see NOTE [Those without a name]."""
+    return NAMELESS if user.startswith(ANONYMOUS) else user
+
+
 # -- the book ----------------------------------------------------------------------------------------------
 
 
@@ -222,8 +240,15 @@ class BudgetBook:
             raise ValueError(
                 "A budget is one user's or of all users together: give user or together, not both."
             )
-        if user == "":
-            raise ValueError("A user has a name of one letter or more; user=None is for every user.")
+        if not isinstance(dataset, str) or not dataset:
+            raise TypeError(
+                f"A budget is kept under a name, a text of one letter or more, got {repr(dataset)[:60]}."
+            )
+        if user is not None and (not isinstance(user, str) or not user):
+            raise TypeError(
+                f"A user is a name, a text of one letter or more, got {repr(user)[:60]}; user=None is for every user."
+            )
+        user = None if user is None else payer(user)
         records = max_records_per_person
         if records is not None and (isinstance(records, bool) or not isinstance(records, int) or records < 1):
             raise ValueError(f"max_records_per_person is a whole number, 1 at least, got {records!r}.")
@@ -263,11 +288,12 @@ class BudgetBook:
     def charge(self, datasets: Iterable[str], user: str | None, charge: Charge) -> None:
         """Charge a release to every data set it is of; !! and to none if one refuses. Durable when it returns."""
         names = sorted(set(datasets))
-        if not user:
+        if not user or not isinstance(user, str):
             raise ReleaseNotPermittedError(
                 "A release was asked for by somebody who gave no user name, and budgets are kept per user. Name "
                 "yourself with release(..., user=...)."
             )
+        user = payer(user)
         with self._transaction() as book:
             for name in names:
                 own, together = _limits(book, name, user)
@@ -292,15 +318,16 @@ class BudgetBook:
 
     def state(self, dataset: str, user: str | None) -> BudgetState:
         """What a user has spent, what is left, and the list of their releases."""
-        if not user:
-            raise ReleaseNotPermittedError("A budget is a user's: name the user.")
+        if not user or not isinstance(user, str):
+            raise ReleaseNotPermittedError("A budget is a user's: name the user, by a text.")
+        user = payer(user)
         with self._transaction(writes=False) as book:
             limit, together = _limits(book, dataset, user)
             own, everybody = _charges(book, dataset, user), _charges(book, dataset)
             lines = book.execute(
-                "SELECT time, mechanism, epsilon, delta, count FROM releases WHERE dataset = ? AND user = ? "
-                "ORDER BY number",
-                (dataset, user),
+                "SELECT time, mechanism, epsilon, delta, count FROM releases WHERE dataset = ? AND "
+                f"{_OF_USER} ORDER BY number",
+                (dataset, user, user),
             ).fetchall()
         spent = spent_epsilon(own, limit)
         return BudgetState(
@@ -425,9 +452,13 @@ def _limits(book: sqlite3.Connection, dataset: str, user: str) -> tuple[Limit, L
     return own, found.get((_TOGETHER, ""))
 
 
+#: NB: a book of before may have releases to those without a name under the names that they were given.
+_OF_USER = f"(user = ? OR (? = '{NAMELESS}' AND substr(user, 1, {len(ANONYMOUS)}) = '{ANONYMOUS}'))"
+
+
 def _charges(book: sqlite3.Connection, dataset: str, user: str | None = None) -> list[Charge]:
     """What was charged so far, equal releases together."""
-    where, values = ("", (dataset,)) if user is None else (" AND user = ?", (dataset, user))
+    where, values = ("", (dataset,)) if user is None else (f" AND {_OF_USER}", (dataset, user, user))
     return [
         Charge("", _event_of(text), epsilon, delta, count)
         for text, epsilon, delta, count in book.execute(

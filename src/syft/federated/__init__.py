@@ -2,11 +2,11 @@
 
 Modules, in the order they import each other:
 
+    partition          parts for simulations
     dataset            BaseDataset, LazyDataset, FederatedDataset, `federate`
     pointer_dataset    PointerDataset, and how a worker makes a batch
     dataloader         FederatedDataLoader
     utils              averages and sums of models
-    partition          parts for simulations
     local_training     what a client does: one loop
     plan_module        models and losses as plans, which travel
     offers             what a worker tells of the data it offers

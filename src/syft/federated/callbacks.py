@@ -57,7 +57,7 @@ class EarlyStopping(Callback):
         mode: Literal["min", "max"] = "min",
         of: Source = "evaluation",
     ) -> None:
-        if patience < 1 or min_delta < 0 or mode not in ("min", "max"):
+        if not patience >= 1 or not 0 <= min_delta < float("inf") or mode not in ("min", "max"):
             raise ValueError(
                 f"EarlyStopping was made with patience={patience}, min_delta={min_delta}, mode={mode!r}: patience is 1 "
                 "or more, min_delta not negative, mode 'min' or 'max'."

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import nn
 
 from syft.core.chain import Wrapper
+from syft.exceptions import GetNotPermittedError
 from syft.federated.dataset import BaseDataset, FederatedDataset
 from syft.federated.federated_client import FederatedClient
 from syft.federated.local_training import Loss, Metric, check_dataset, evaluate_locally, train_locally
@@ -64,6 +65,8 @@ class Work:
 class DatasetClient:
     """A client whose data is a torch Dataset in this process."""
 
+    only_reads = True
+
     def __init__(self, dataset: Any, work: Work) -> None:
         check_dataset(dataset)
         self.dataset, self.work = dataset, work
@@ -81,6 +84,7 @@ class Found:
 
     dataset: Any
     is_open: bool
+    least_in_sum: int | None = None
 
 
 class WorkerClient:
@@ -88,22 +92,39 @@ class WorkerClient:
 
     The worker is asked for its data, in the name of `user`, each time: what is private to others is refused, and
     what was removed is missed. Only updates and figures leave.
+
+    smallest_sum   of how many clients' updates the trainer sees the sum, at least; 1 if it sees each
     """
+
+    only_reads = True
+    smallest_sum = 1
 
     def __init__(self, worker: VirtualWorker, find: Callable[[], Found], work: Work) -> None:
         self.worker, self.find, self.work = worker, find, work
 
     def fit(self, instructions: FitInstructions) -> FitResult:
         found = self.find()
-        return run_discreetly(
+        self._check_sum(found, self.smallest_sum)
+        result = run_discreetly(
             lambda: self.work.fit(found.dataset, instructions), "the training", found.is_open
         )
+        return result if found.least_in_sum is None else replace(result, metrics={})
 
     def evaluate(self, instructions: EvaluateInstructions) -> EvaluateResult:
         found = self.find()
+        self._check_sum(found, 1)
         return run_discreetly(
             lambda: self.work.evaluate(found.dataset, instructions), "the evaluation", found.is_open
         )
+
+    def _check_sum(self, found: Found, smallest: int) -> None:
+        """!! GetNotPermittedError if the owner wants larger sums"""
+        if found.least_in_sum is not None and smallest < found.least_in_sum:
+            raise GetNotPermittedError(
+                f"What is computed from this data set leaves worker {self.worker.id!r} only in a secure sum of "
+                f"{found.least_in_sum} workers or more, as its owner said. Train with "
+                f"aggregation=MaskedSum(threshold={found.least_in_sum}), and evaluate on data of your own."
+            )
 
 
 # -- what a user may name ----------------------------------------------------------------------------------
@@ -214,7 +235,7 @@ def _finder(worker: VirtualWorker, key: str, user: str | None) -> Callable[[], F
             )
         allowed = offers.allowed.get(key)
         worker.policy.check_get(user, key, allowed, action="train on")
-        return Found(offers.datasets[key], allowed is None)
+        return Found(offers.datasets[key], allowed is None, offers.least_in_sum.get(key))
 
     return find
 

@@ -20,6 +20,7 @@ from syft.core.chain import Wrapper
 from syft.core.objects import AbstractObject
 from syft.core.session import session
 from syft.exceptions import ChainError, SendNotPermittedError
+from syft.federated.partition import checked_parts
 from syft.messaging.message import ObjectMessage
 from syft.tensors.object_pointer import ObjectPointer
 from syft.tensors.object_wrapper import POINTERS
@@ -436,11 +437,10 @@ def federate(
             f"The data set is on worker {self.location.id!r} already. Make a FederatedDataset of it with "
             "FederatedDataset([dataset]), or fetch it first with `.get()`."
         )
-    shares = list(_contiguous(_length(self), len(places))) if parts is None else list(parts)
-    if len(shares) > len(places):
-        raise ValueError(
-            f"federate() was given {len(shares)} parts for {len(places)} workers. Give one each."
-        )
+    size = _length(self)
+    shares: list[Rows] = list(_contiguous(size, len(places)))
+    if parts is not None:
+        shares = checked_parts(parts, size, len(places))
     return FederatedDataset(
         _put(self, rows, place, lazy) for rows, place in zip(shares, places, strict=False) if len(rows)
     )

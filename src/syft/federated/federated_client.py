@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch.utils.data import TensorDataset
 
-from syft.exceptions import GetNotPermittedError
+from syft.exceptions import GetNotPermittedError, ObjectNotFoundError
 from syft.federated.dataset import BaseDataset
 from syft.federated.local_training import batches, make_optimizer
 from syft.federated.plan_module import by_name
@@ -60,7 +60,8 @@ class FederatedClient:
     ) -> None:
         """Offer a data set; see NOTE [What offering a data set means]. `allowed_users`: to whom (None: to all).
 
-        least_in_sum   updates leave only in secure sums of so many clients or more; None: as they are
+        least_in_sum   updates leave only in secure sums of so many clients or more; None: as they are. It hides whose
+                       they are, and not what is in them
         """
         if key in self.datasets:
             raise ValueError(
@@ -301,9 +302,21 @@ def _permitted(
         )
     check_offer(worker, user, message.dataset_key, action)
     for obj_id in (settings.model_id, settings.loss_fn_id):
-        worker.get_obj(obj_id)  # what is gone is missed, not forbidden
+        _check_there(worker, obj_id)  # what is gone is missed, not forbidden
         worker.policy.check_get(user, obj_id, worker.allowed_users(obj_id), action="train with")
     return client, TrainConfig.from_message(settings, worker.get_obj), settings
+
+
+def _check_there(worker: Any, obj_id: Any) -> None:
+    try:
+        worker.get_obj(obj_id)
+    except ObjectNotFoundError as error:
+        error.args = (
+            f"The model or the loss of your TrainConfig is no longer on worker {worker.id!r}. They stay there as long "
+            "as the config that was sent: keep it, config = TrainConfig(...).send(worker), until its model is fetched "
+            "with config.get().",
+        )
+        raise
 
 
 def check_offer(worker: Any, user: str | None, key: str, action: str) -> Any:

@@ -47,10 +47,13 @@ class Traced:
     metrics: dict[str, PlanModule] = field(default_factory=dict)
 
 
-def task_digest(model: PlanModule, loss: PlanModule, instructions: FitInstructions) -> bytes:
-    """Stands for what a client is told to train; the seed and the deadline are its own."""
+def task_digest(
+    model: PlanModule, loss: PlanModule, instructions: FitInstructions, dataset_key: str
+) -> bytes:
+    """Stands for what a client is told to train, and on what; the seed and the deadline are its own."""
     common = replace(instructions, seed=0, deadline=None)
-    return hashlib.sha256(digest_of(model) + digest_of(loss) + serialize(common)).digest()
+    told = digest_of(model) + digest_of(loss) + serialize((common, dataset_key))
+    return hashlib.sha256(told).digest()
 
 
 class TravellingWork:
@@ -87,6 +90,7 @@ class NetworkClient:
     """
 
     keeps_updates = False
+    only_reads = True
 
     def __init__(
         self, worker: NetworkClientWorker, dataset_key: str, work: TravellingWork, user: str | None = None
@@ -122,7 +126,7 @@ class NetworkClient:
         model, loss, told = deserialize(
             serialize((SentModule(traced.model), SentModule(traced.loss), instructions))
         )
-        return task_digest(model.module, loss.module, told)
+        return task_digest(model.module, loss.module, told, self.dataset_key)
 
     def _ask(self, instructions: FitInstructions | EvaluateInstructions) -> Any:
         began = time.monotonic()

@@ -6,7 +6,9 @@ Every function returns a list of row numbers per client, ascending; every row is
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -39,8 +41,8 @@ def partition_dirichlet(
     """
     classes = _as_labels(labels)
     _check_clients(k, len(classes))
-    if not alpha > 0:
-        raise ValueError(f"partition_dirichlet() was given alpha={alpha}. Give a number above 0.")
+    if not isinstance(alpha, Real) or not 0 < alpha < math.inf:
+        raise ValueError(f"partition_dirichlet() was given alpha={alpha!r}. Give a finite number above 0.")
     if min_size * k > len(classes):
         raise ValueError(
             f"partition_dirichlet() was asked for {k} parts of at least {min_size} rows; there are {len(classes)} rows. "
@@ -74,6 +76,10 @@ def partition_shards(
     """
     classes = _as_labels(labels)
     _check_clients(k, len(classes))
+    if isinstance(shards_per_client, bool) or not isinstance(shards_per_client, int):
+        raise ValueError(
+            f"partition_shards() was given shards_per_client={shards_per_client!r}. Give a whole number of 1 or more."
+        )
     pieces = k * shards_per_client
     if shards_per_client < 1 or pieces > len(classes):
         raise ValueError(
@@ -90,17 +96,54 @@ def subsets(dataset: Any, parts: Sequence[Sequence[int]]) -> list[Subset[Any]]:
     return [Subset(dataset, list(part)) for part in parts]
 
 
+def checked_parts(parts: Sequence[Sequence[int]], size: int, workers: int) -> list[Sequence[int]]:
+    """Parts as `federate` takes them: one per worker, of rows that are there, each once. !! ValueError"""
+    if len(parts) != workers:
+        raise ValueError(
+            f"federate() was given {len(parts)} parts for {workers} workers. Give one each, an empty one for a worker "
+            "that gets none."
+        )
+    owner = np.full(size, -1)
+    found: list[Sequence[int]] = []
+    for number, part in enumerate(parts):
+        rows = _as_rows(number, part, size)
+        places, times = np.unique(rows, return_counts=True)
+        taken = rows[owner[rows] >= 0]
+        twice = places[times > 1]
+        if taken.size or twice.size:
+            row = int(taken[0] if taken.size else twice[0])
+            other = f"in part {owner[row]}, too" if taken.size else "there twice"
+            raise ValueError(f"Row {row} of part {number} is {other}. Give each row to one worker.")
+        owner[rows] = number
+        found.append(part if isinstance(part, range) else rows.tolist())
+    return found
+
+
+def _as_rows(number: int, part: Any, size: int) -> np.ndarray:
+    """A part's row numbers. !! ValueError for what is none"""
+    rows = np.asarray(part)
+    if not rows.size:
+        return np.zeros(0, dtype=np.int64)
+    if rows.ndim != 1 or rows.dtype.kind not in "iu" or rows.min() < 0 or rows.max() >= size:
+        raise ValueError(
+            f"Part {number} is not a list of row numbers: they are whole numbers from 0 to {size - 1}, as there are "
+            f"{size} rows."
+        )
+    return rows.astype(np.int64)
+
+
 # -- looking at parts --------------------------------------------------------------------------------------
 
 
 def count_labels(parts: Sequence[Sequence[int]], labels: Any) -> tuple[list[Any], np.ndarray]:
     """The classes, and how many rows of each class (column) each part (row) has."""
     classes = _as_labels(labels)
+    if not len(parts):
+        raise ValueError("There is no part to count labels of. Give the row numbers of one part or more.")
+    rows = [_as_rows(number, part, len(classes)) for number, part in enumerate(parts)]
     values = np.unique(classes)
     column = np.searchsorted(values, classes)
-    counts = np.stack(
-        [np.bincount(column[np.asarray(part, dtype=np.int64)], minlength=len(values)) for part in parts]
-    )
+    counts = np.stack([np.bincount(column[part], minlength=len(values)) for part in rows])
     return values.tolist(), counts
 
 

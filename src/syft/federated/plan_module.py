@@ -32,6 +32,7 @@ from syft.execution.plan import Plan
 from syft.execution.program import Input, Program
 from syft.execution.replay import Replay
 from syft.serde import register, serialize
+from syft.workers.caller import is_proved
 
 #: What a tensor of a PlanModule is.
 CONSTANT, BUFFER, FROZEN, TRAINED = range(4)
@@ -151,6 +152,7 @@ def traced_module(model: Any, inputs: Sequence[Input]) -> PlanModule:
         return copy.deepcopy(model)
     if isinstance(model, Plan):
         return _of_plans([model])
+    _refuse_compiled(model, "model", "nn.Module")
     if not isinstance(model, nn.Module):
         raise TypeError(
             f"A model that travels is an nn.Module or a Plan; this is a {type(model).__name__}. No Python code is sent "
@@ -174,6 +176,7 @@ def traced_loss(
         return copy.deepcopy(loss)
     if isinstance(loss, Plan) and loss.is_built:
         return _of_plans([loss])
+    _refuse_compiled(loss, "loss", "nn.Module or the Python function")
     tried = copy.deepcopy(model).eval()
     with torch.no_grad():
         output = tried(*[torch.zeros(_shape(i), dtype=i.dtype) for i in inputs])
@@ -190,6 +193,16 @@ def traced_loss(
                 f"The loss {plan.name!r} could only be traced for a batch of {_ROWS} rows, and batches have any size."
             )
     return _of_plans([plan], function if isinstance(function, nn.Module) else None)
+
+
+def _refuse_compiled(called: Any, what: str, source: str) -> None:
+    """!! TypeError for TorchScript: it runs outside of torch's functions, where nothing can be traced."""
+    parts = [called, *(called.modules() if isinstance(called, nn.Module) else ())]
+    if any(isinstance(part, (torch.jit.ScriptModule, torch.jit.ScriptFunction)) for part in parts):
+        raise TypeError(
+            f"A {what} that travels is traced, and this {type(called).__name__} was compiled by torch.jit, which leaves "
+            f"nothing to trace. Pass the {source} that it was made from."
+        )
 
 
 def by_name(loss_fn: Callable[..., Any]) -> Callable[[Any, Any], Any]:
@@ -262,6 +275,16 @@ class SentModule:
         self.id = ID_PROVIDER.pop() if id is None else id
         self.tags: frozenset[str] = frozenset()
         self.description: str | None = None
+
+    @property
+    def obj(self) -> PlanModule:
+        """The module itself, as programs of 2020 ask for it: `train_config.model_ptr.get().obj`.
+
+        Not there while a worker serves a message, which could otherwise reach into the module by this name.
+        """
+        if is_proved():
+            raise AttributeError("A SentModule shows its module to those who fetched it, not to messages.")
+        return self.module
 
     def held_tensors(self) -> list[Tensor]:
         return [*self.module._tensors(), *[c for r in self.module._replays for c in r.program.constants]]

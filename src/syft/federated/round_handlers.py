@@ -3,11 +3,18 @@
 One duty: to check what a stranger asks for, and run the one loop of `local_training` on data that the owner offers.
 No I/O. Imports `federated_client`, `local_training`, `network_clients`, `offers`, `plan_module`,
 `secure_aggregation.kept_updates`.
+
+NOTE [A worker's own chance]
+The seed of a round is each client's own, so it is no part of what all are told alike. A trainer that chooses it could
+have all but one of them drop everything out, and read that one off the sum. For an update that is kept the worker
+draws its seed itself, and masked rounds are not repeated bit for bit.
 """
 
 from __future__ import annotations
 
 import copy
+import logging
+import secrets
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -35,6 +42,8 @@ from syft.workers.caller import user_of
 
 register_exception(OverdueError)
 
+_log = logging.getLogger(__name__)
+
 
 def tell_offers(worker: Any, message: OffersMessage) -> dict[str, Offer | None]:
     """What the rows of the data sets look like that a user may train on."""
@@ -54,10 +63,11 @@ def take_part(worker: Any, message: RoundMessage) -> FitResult | EvaluateResult 
     is_fit = isinstance(instructions, FitInstructions)
     dataset = check_offer(worker, user, message.dataset_key, "train on" if is_fit else "evaluate on")
     offers = worker.extension("federated_client")
+    if not is_fit and message.keep is not None:
+        raise ValueError("An evaluation was asked for with a name to keep it under. Only updates are kept.")
     if message.keep is None:
-        check_plain(
-            offers, message.dataset_key
-        )  # figures tell as much: it is their asker who writes the loss
+        # Figures tell as much: it is their asker who writes the loss.
+        check_plain(offers, message.dataset_key)
     model = copy.deepcopy(_own(worker, user, message.model))
     loss = _own(worker, user, message.loss)
     shapes = {name: tuple(tensor.shape) for name, tensor in named_state(model).items()}
@@ -68,20 +78,59 @@ def take_part(worker: Any, message: RoundMessage) -> FitResult | EvaluateResult 
         return _discreetly(
             worker, "the evaluation", lambda: evaluate_locally(model, loss, dataset, metrics, instructions)
         )
-    result: FitResult = _discreetly(
-        worker, "the training", lambda: train_locally(model, loss, dataset, instructions)
-    )
     if message.keep is None:
-        return result
-    context = task_digest(_own(worker, user, message.model), loss, instructions)
-    vector = _in_order(Layout.of(model), instructions).flatten(result.update)
-    if not bool(torch.isfinite(vector).all()):
-        return ClientFailure(str(worker.id), "not finite", "Something in the update is NaN or infinite.")
+        return _discreetly(worker, "the training", lambda: train_locally(model, loss, dataset, instructions))
+    context = task_digest(_own(worker, user, message.model), loss, instructions, message.dataset_key)
+    layout = _in_order(Layout.of(model), instructions)
+    own = replace(instructions, seed=secrets.randbits(63))  # see NOTE [A worker's own chance]
+    least = offers.least_in_sum.get(message.dataset_key)
+    if least is None:
+        result: FitResult = _discreetly(
+            worker, "the training", lambda: train_locally(model, loss, dataset, own)
+        )
+        vector = layout.flatten(result.update)
+        if not bool(torch.isfinite(vector).all()):
+            return ClientFailure(str(worker.id), "not finite", "Something in the update is NaN or infinite.")
+        answer = replace(result, update={})
+    else:
+        answer, vector = _train_silently(worker, model, loss, dataset, own, layout)
     kept: KeptUpdates = worker.extension(KEPT)
-    least = offers.least_in_sum.get(message.dataset_key, 2)
-    kept.keep(user, message.keep, Kept(vector, result.num_examples, least, context))
-    is_hidden = message.dataset_key in offers.least_in_sum
-    return replace(result, update={}, metrics={} if is_hidden else result.metrics)
+    kept.keep(user, message.keep, Kept(vector, answer.num_examples, least or 2, context))
+    return answer
+
+
+def _train_silently(
+    worker: Any,
+    model: PlanModule,
+    loss: PlanModule,
+    dataset: Any,
+    instructions: FitInstructions,
+    layout: Layout,
+) -> tuple[FitResult, torch.Tensor]:
+    """Train on data of which nothing leaves but sums: the answer, and the update.
+
+    That a training failed is a bit of one worker's data, and who writes the model chooses which bit. So a failure is
+    answered like a success, and adds nothing to the sum; the owner's log has it.
+    """
+    size, batch = len(dataset), instructions.batch_size
+    steps = instructions.epochs * (size // batch if instructions.drop_last else -(-size // batch))
+    if not steps:
+        raise ValueError("There was no batch to train on. Lower batch_size, or set drop_last=False.")
+    answer = FitResult(instructions.round, {}, size, steps)
+    zeros = torch.zeros(layout.size, dtype=layout.dtype)
+    try:
+        vector = layout.flatten(train_locally(model, loss, dataset, instructions).update)
+    except OverdueError:
+        raise  # nobody waits for this worker any more
+    except Exception as error:  # noqa: BLE001  (whatever it is, it is not told)
+        _log.warning(
+            "Worker %r: a training failed, and adds zeros to its sum: %s", worker.id, type(error).__name__
+        )
+        return answer, zeros
+    if not bool(torch.isfinite(vector).all()):
+        _log.warning("Worker %r: an update is NaN or infinite, and adds zeros to its sum.", worker.id)
+        return answer, zeros
+    return answer, vector
 
 
 def _own(worker: Any, user: str | None, obj_id: Any) -> PlanModule:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +19,7 @@ from torch import Tensor
 
 from syft.exceptions import SyftError
 from syft.federated.aggregation import Aggregation, Privacy, Updates
-from syft.federated.engines.base import Engine, Task
+from syft.federated.engines.base import Engine, Task, described
 from syft.federated.layout import Layout, state_fault
 from syft.federated.randomness import derive_seed, seeded
 from syft.federated.records import (
@@ -119,11 +120,21 @@ def run_round(
     vectors: dict[str, Tensor] = {}
     stay = getattr(aggregation, "leaves_updates", False)  # with the clients, until they are summed
 
+    most = getattr(aggregation, "max_weight", math.inf) if privacy is None else math.inf
+
     def check(name: str, value: Any) -> FitResult | ClientFailure:
         checked = check_fit(name, value, round, layout, len(tasks), stay)
         if isinstance(checked, ClientFailure):
             return checked
-        vectors[name], result = checked
+        vector, result = checked
+        if result.num_examples > most:
+            return ClientFailure(
+                name,
+                "malformed",
+                f"It states {result.num_examples} examples, and {type(aggregation).__name__} has room for weights up to "
+                f"{most:g}: declare a larger max_weight if that is true.",
+            )
+        vectors[name] = vector
         return result
 
     found, failures = collect(engine, tasks, training.deadline, check, listener)
@@ -164,7 +175,7 @@ def collect(
             logger.warning("An outcome for %r was ignored: it was not asked, or has answered.", outcome.name)
             continue
         value = outcome.value
-        checked = value if isinstance(value, ClientFailure) else check(outcome.name, value)
+        checked = value if isinstance(value, ClientFailure) else _checked(check, outcome.name, value)
         outcomes[outcome.name] = checked
         if isinstance(checked, ClientFailure):
             logger.warning("Not used: %s", checked)
@@ -179,6 +190,13 @@ def collect(
         else:
             results[task.name] = value
     return results, failures
+
+
+def _checked(check: Callable[[str, Any], Any], name: str, value: Any) -> Any:
+    try:
+        return check(name, value)
+    except Exception as error:  # noqa: BLE001  (tensors of other people's classes may raise anything)
+        return ClientFailure(name, "malformed", f"What it sent cannot be read: {described(error)}")
 
 
 # -- what comes back is not believed -----------------------------------------------------------------------
@@ -210,14 +228,18 @@ def check_fit(
     if stays:
         return torch.empty(0), value
     for entry in layout.entries:
-        found = value.update[entry.name].dtype
+        tensor = value.update[entry.name]
+        if tensor.layout is not torch.strided or tensor.is_meta or tensor.is_quantized:
+            kind = "a tensor without values" if tensor.is_meta else f"a tensor of {tensor.layout}"
+            return failed("malformed", f"In the update, {entry.name!r} is {kind} and not a plain one.")
+        found = tensor.dtype
         if found.is_complex != entry.dtype.is_complex:
             return failed("malformed", f"In the update, {entry.name!r} is {found} and not {entry.dtype}.")
     vector = layout.flatten(value.update)
     lowest, highest = vector.aminmax()
     largest = max(-lowest.item(), highest.item())  # NaN if there is one
     if not math.isfinite(largest):
-        return failed("not finite", f"{_where(value.update)} of the update is NaN or infinite.")
+        return failed("not finite", f"{_where(value.update, layout.dtype)} of the update is NaN or infinite.")
     if largest * value.num_examples * clients >= torch.finfo(layout.dtype).max:
         return failed("not finite", f"The update has values of {largest:.3g}, which a sum cannot hold.")
     return vector, value
@@ -241,14 +263,25 @@ def check_evaluation(name: str, value: Any, round: int) -> EvaluateResult | Clie
 
 
 def mean_metrics(results: Mapping[str, FitResult] | Mapping[str, EvaluateResult]) -> Metrics:
-    """Means over clients, weighted by numbers of examples; each over the clients that report it."""
-    sums: dict[str, list[float]] = {}
-    for result in results.values():
+    """Means over clients, weighted by numbers of examples; each over the clients that report it.
+
+    A value that is NaN or infinite is left out, and logged; where no client has another one, the mean is NaN.
+    """
+    told: dict[str, list[tuple[float, int]]] = {}
+    for client, result in results.items():
         for name, value in result.metrics.items():
-            pair = sums.setdefault(name, [0.0, 0.0])
-            pair[0] += value * result.num_examples
-            pair[1] += result.num_examples
-    return {name: total / weight for name, (total, weight) in sums.items()}
+            values = told.setdefault(name, [])
+            if math.isfinite(value):
+                values.append((float(value), result.num_examples))
+            else:
+                logger.warning("The metric %r of %r is %s, and is left out of the mean.", name, client, value)
+    return {name: _mean(values) for name, values in told.items()}
+
+
+def _mean(values: Sequence[tuple[float, int]]) -> float:
+    total = sum(count for _, count in values)
+    # NB: weights of at most 1, so that no value of a client makes the sum overflow.
+    return sum(value * (count / total) for value, count in values) if values else math.nan
 
 
 def _is_count(value: Any) -> bool:
@@ -257,16 +290,20 @@ def _is_count(value: Any) -> bool:
 
 
 def _metrics_fault(metrics: Any) -> str | None:
-    if isinstance(metrics, dict) and all(
+    if not isinstance(metrics, dict) or not all(
         isinstance(k, str) and isinstance(v, (int, float)) for k, v in metrics.items()
     ):
-        return None
-    return "the metrics are not a dict of numbers by name"
+        return "the metrics are not a dict of numbers by name"
+    for name, value in metrics.items():
+        if isinstance(value, int) and abs(value) > sys.float_info.max:
+            return f"the metric {name[:60]!r} is a number that no float can hold"
+    return None
 
 
-def _where(update: State) -> str:
-    return next(
-        repr(name)
-        for name, t in update.items()
-        if (t.is_floating_point() or t.is_complex()) and not bool(torch.isfinite(t).all())
-    )
+def _where(update: State, dtype: torch.dtype) -> str:
+    """The name of a tensor with something that is not finite, once it is of the dtype that is summed."""
+    for name, tensor in update.items():
+        values = torch.view_as_real(tensor) if tensor.is_complex() else tensor
+        if not bool(torch.isfinite(values.to(dtype)).all()):
+            return repr(name)
+    return "Something"

@@ -68,6 +68,12 @@ class TrainConfig:
             raise ValueError(
                 f"The optimizer {str(self.optimizer)[:60]!r} is not known. Name one of {', '.join(sorted(OPTIMIZERS))}."
             )
+        if not isinstance(self.optimizer_args, Mapping):
+            raise TypeError(
+                f"TrainConfig was given optimizer_args={self.optimizer_args!r}: they are a dict, e.g. {{'lr': 0.1}}."
+            )
+        if self.seed is not None and (isinstance(self.seed, bool) or not isinstance(self.seed, int)):
+            raise TypeError(f"TrainConfig was given seed={self.seed!r}: it is a whole number, or None.")
         known = _arguments_of(self.optimizer)
         unknown = sorted(set(self.optimizer_args) - known)
         if unknown:

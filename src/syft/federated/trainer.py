@@ -39,8 +39,19 @@ from syft.federated.rounds import (
     mean_metrics,
     run_round,
 )
+from syft.federated.secure_aggregation import MaskedSum, ShareAggregation
 from syft.federated.secure_aggregation.over_network import for_clients
 from syft.federated.strategies.base import Strategy, make_strategy
+from syft.federated.trainer_settings import (
+    check_callbacks,
+    check_count,
+    check_deadline,
+    check_seed,
+    check_work,
+    checked_arguments,
+    checked_figures,
+    is_number,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -116,6 +127,10 @@ class Trainer:
         seed: int | None = None,
         user: str | None = None,
     ) -> None:
+        check_work(model, loss, metrics)
+        check_deadline(deadline)
+        check_callbacks(callbacks)
+        check_seed(seed)
         self.layout = Layout.of(model)
         self.model = model
         # Clients copy this one, which nobody trains: what a module keeps beside its state does not wander.
@@ -146,15 +161,14 @@ class Trainer:
             ("evaluate_every", evaluate_every),
             ("checkpoint_every", checkpoint_every),
         ):
-            _check_count(name, number)
-        if deadline is not None and not deadline > 0:
-            raise ValueError(
-                f"Trainer was given deadline={deadline}: it is a number of seconds above 0, or None."
-            )
+            check_count(name, number)
         self._training = LocalTraining(epochs, batch_size, optimizer, {}, shuffle, drop_last, deadline)
         self._training_of(1)
         self.per_round = self._count_per_round(fraction, clients_per_round)
         self.min_clients = self._checked_quorum(min_clients)
+        for client in self.clients.values():
+            if isinstance(client, WorkerClient):
+                client.smallest_sum = self._smallest_sum()
         self._evaluate, self._evaluate_every = evaluate, evaluate_every
         if evaluate is not None and not (hasattr(evaluate, "__getitem__") or callable(evaluate)):
             raise TypeError(
@@ -179,7 +193,7 @@ class Trainer:
 
     def fit(self, rounds: int) -> History:
         """Train until `rounds` rounds are done in all, those of a resumed checkpoint included."""
-        _check_count("rounds", rounds)
+        check_count("rounds", rounds)
         self._stop_reason = None
         try:
             for callback in self.callbacks:
@@ -269,7 +283,7 @@ class Trainer:
         self.model.eval()
         try:
             with torch.no_grad():
-                return {str(name): float(value) for name, value in on(self.model).items()}
+                return checked_figures(on(self.model))
         finally:
             for module, mode in modes:
                 module.training = mode
@@ -320,6 +334,8 @@ class Trainer:
             raise ValueError("resume() needs a file. Give it one, or make the Trainer with checkpoint=...")
         if not path.exists():
             return False
+        if path.is_dir():
+            raise ValueError(f"resume() was given {str(path)!r}, a folder. Give it the checkpoint's file.")
         found = load_checkpoint(path)
         mine = (self.strategy.name, self.strategy.settings())
         if (found.strategy, dict(found.settings)) != mine:
@@ -365,7 +381,7 @@ class Trainer:
 
     def _training_of(self, round: int) -> LocalTraining:
         """How clients train in a round. !! ValueError for optimizers that cannot be made"""
-        args = self._optimizer_args(round) if callable(self._optimizer_args) else self._optimizer_args
+        args = checked_arguments(self._optimizer_args, round)
         training = self._training
         make_optimizer(training.optimizer, args, [nn.Parameter(torch.zeros(1))])
         self.strategy.check_training(training.optimizer, args)
@@ -373,7 +389,7 @@ class Trainer:
             training.epochs,
             training.batch_size,
             training.optimizer,
-            dict(args),
+            args,
             training.shuffle,
             training.drop_last,
             training.deadline,
@@ -384,18 +400,31 @@ class Trainer:
         if fraction is not None and count is not None:
             raise ValueError("Trainer was given fraction and clients_per_round. Give one of them.")
         if fraction is not None:
-            if not 0 < fraction <= 1:
-                raise ValueError(f"Trainer was given fraction={fraction}: it is above 0 and at most 1.")
+            if not is_number(fraction) or not 0 < fraction <= 1:
+                raise ValueError(
+                    f"Trainer was given fraction={fraction!r}: it is a number above 0 and at most 1."
+                )
             return max(1, round(fraction * known))
         if count is None:
             return known
-        _check_count("clients_per_round", count)
+        check_count("clients_per_round", count)
         if count > known:
             raise ValueError(f"Trainer was given clients_per_round={count}, and there are {known} clients.")
         return count
 
+    def _smallest_sum(self) -> int:
+        """Of how many updates this trainer sees the sum, at least; 1 if it sees each. For owners who insist."""
+        if isinstance(self.aggregation, ShareAggregation):
+            return self.min_clients
+        if not isinstance(self.aggregation, MaskedSum):
+            return 1
+        if isinstance(self.aggregation.threshold, int):
+            return self.aggregation.threshold
+        # A threshold that follows the number of updates is lowest where they are fewest.
+        return self.aggregation.setting(max(2, self.min_clients), 1).threshold
+
     def _checked_quorum(self, min_clients: int) -> int:
-        _check_count("min_clients", min_clients)
+        check_count("min_clients", min_clients)
         if min_clients > self.per_round:
             raise ValueError(
                 f"Trainer was given min_clients={min_clients}, and a round asks {self.per_round}. Ask more clients, or "
@@ -410,8 +439,3 @@ class Trainer:
             f"<Trainer of {len(self.clients)} clients, {self.strategy.name}, {type(self.engine).__name__}, "
             f"{self.round} rounds done>"
         )
-
-
-def _check_count(name: str, value: Any) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"Trainer was given {name}={value!r}: it is a whole number of 1 or more.")

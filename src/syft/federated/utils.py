@@ -41,7 +41,7 @@ def scale_model(model: nn.Module, scale: float) -> nn.Module:
 
     Integer buffers are rounded, boolean ones stay as they are.
     """
-    return _combined("scale_model", [model], [float(scale)])
+    return _combined("scale_model", [model], _numbers("scale_model", [scale]))
 
 
 def federated_avg(
@@ -56,6 +56,10 @@ def federated_avg(
     Means are computed in double precision. Integer buffers (BatchNorm's `num_batches_tracked`) are rounded to the
     nearest, boolean ones follow the majority.
     """
+    if isinstance(models, nn.Module) or not isinstance(models, Iterable):
+        raise TypeError(
+            f"federated_avg() was given a {type(models).__name__}. Give a list of models, or a dict of them by name."
+        )
     several = list(models.values()) if isinstance(models, Mapping) else list(models)
     if not several:
         raise ValueError("federated_avg() was given no model. Give at least one.")
@@ -73,9 +77,12 @@ def _weights(models: Any, count: int, weights: Any) -> list[float]:
                 "federated_avg() was given weights by name that do not name the models. Give a dict of models with "
                 f"the same names; the weights have {sorted(map(str, weights))}."
             )
-        given = [float(weights[name]) for name in models]
-    else:
-        given = [float(weight) for weight in weights]
+        weights = [weights[name] for name in models]
+    elif not isinstance(weights, Iterable):
+        raise TypeError(
+            f"federated_avg() was given weights={weights!r}. Give a list of numbers, one per model."
+        )
+    given = _numbers("federated_avg", weights)
     if len(given) != count:
         raise ValueError(
             f"federated_avg() was given {count} models and {len(given)} weights. Give one weight each."
@@ -87,8 +94,23 @@ def _weights(models: Any, count: int, weights: Any) -> list[float]:
     return given
 
 
+def _numbers(caller: str, values: Iterable[Any]) -> list[float]:
+    found = []
+    for value in values:
+        try:
+            found.append(float(value))
+        except (TypeError, ValueError):
+            raise TypeError(f"{caller}() was given {value!r} where it needs a number.") from None
+    return found
+
+
 def _combined(caller: str, models: Sequence[nn.Module], factors: Sequence[float]) -> nn.Module:
     """A copy of the first model with the sum of factor times model in every tensor."""
+    for model in models:
+        if not isinstance(model, nn.Module):
+            raise TypeError(
+                f"{caller}() was given a {type(model).__name__} where it needs a model, an nn.Module."
+            )
     states = [dict(_tensors(model)) for model in models]
     _check_alike(caller, states)
     made = copy.deepcopy(models[0])

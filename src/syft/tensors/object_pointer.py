@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from syft.core.objects import AbstractObject
+from syft.core.plain_text import printable
 from syft.core.session import session
 from syft.messaging.message import (
     AttributeMessage,
@@ -116,18 +117,21 @@ class ObjectPointer(AbstractObject):
 
 
 def describe_pointer(pointer: Any) -> str:
-    """`[PointerTensor | me:1 -> bob:2]` and what is known of the object, never its content."""
+    """`[PointerTensor | me:1 -> bob:2]` and what is known of the object, never its content.
+
+    Names, tags and descriptions are others' words: they cannot command a terminal.
+    """
     owner, location = pointer.owner, pointer.location
     attribute = f"::{pointer.point_to_attr}" if getattr(pointer, "point_to_attr", None) else ""
-    text = (
+    text = printable(
         f"[{type(pointer).__name__} | {getattr(owner, 'id', owner)}:{pointer.id} -> "
         f"{getattr(location, 'id', location)}:{pointer.id_at_location}{attribute}]"
     )
     if pointer.tags or pointer.description:
         if pointer.tags:
-            text += "\n\tTags: " + " ".join(sorted(str(tag) for tag in pointer.tags))
+            text += "\n\tTags: " + " ".join(sorted(printable(tag) for tag in pointer.tags))
         if getattr(pointer, "spec", None) is not None:
             text += f"\n\tShape: {pointer.shape}"
         if pointer.description:
-            text += "\n\tDescription: " + str(pointer.description).split("\n")[0]
+            text += "\n\tDescription: " + printable(str(pointer.description).split("\n")[0])
     return text

@@ -11,6 +11,7 @@ from typing import Any
 
 from syft.core.chain import Wrapper
 from syft.core.session import session
+from syft.exceptions import ReleaseNotPermittedError
 from syft.messaging.message import BudgetMessage, ReleaseMessage
 
 #: name -> what the owner of a worker calls on it, in the process of the worker
@@ -24,6 +25,7 @@ class ReleasingWorker:
 
     def keep_budgets(self, book: Any) -> None:
         """Keep what is spent in a file: a `BudgetBook`, or the path of one. Without, it ends with the process."""
+        _refuse_from_afar(self, "keep_budgets")
         OWNER_CALLS["keep_budgets"](self, book)
 
     def set_budget(
@@ -36,19 +38,24 @@ class ReleasingWorker:
         together: bool = False,
         name: str | None = None,
         max_records_per_person: int | None = None,
+        computed: bool = False,
     ) -> str:
         """Allow releases of a private data set, up to (epsilon, delta); returns the name it is kept under.
 
-        dataset   a pointer to here, an id, or a tag (then every private object with that tag)
+        dataset   a pointer to here, an id, or a tag (then every private object with that tag that was brought here;
+                  on a worker for several users, that its owner put here)
         user      whose budget; None: of every user who has none of their own, each for themselves
         together  instead, what all users may spend together, who may collude
         name      what the budget is kept under, over restarts; the tag without, or the only tag there is
         max_records_per_person   how many records (of dimension 0) one person may have; 1 unless told before
 
+        computed  the owner vouches for something that was computed here: each of its rows depends on one record
+
         Called again, it changes the limit. What was spent stays spent.
         """
+        _refuse_from_afar(self, "set_budget")
         name = OWNER_CALLS["set_budget"](
-            self, dataset, epsilon, delta, user, together, name, max_records_per_person
+            self, dataset, epsilon, delta, user, together, name, max_records_per_person, computed
         )
         return str(name)
 
@@ -77,6 +84,13 @@ class ReleasingWorker:
         """What a user has spent on a data set (a name, a pointer or an id), what is left, and for what."""
         message = BudgetMessage(dataset if isinstance(dataset, str) else _id_of(dataset, self), user)
         return session.require_local_worker().send_msg(message, self)
+
+
+def _refuse_from_afar(worker: Any, call: str) -> None:
+    if not worker.is_in_process:
+        raise ReleaseNotPermittedError(
+            f"{call} was called on a connection to worker {worker.id!r}. It is for the owner, where the worker runs."
+        )
 
 
 def _id_of(pointer: Any, worker: Any) -> Any:

@@ -42,7 +42,8 @@ class TrainsHere:
 
         Whoever may train on it gets models and figures computed from it, and never the rows themselves.
         `allowed_users` are those who may; without it everybody whom the worker serves. With `least_in_sum` what was
-        trained leaves a worker on a network only in a secure sum of so many workers or more.
+        trained leaves only in a secure sum of so many workers or more. That hides whose a row is, and not the row:
+        models can be written that put rows into the sum, and only noise bounds that.
         """
         self._check_owner("add_dataset")
         self.extension("federated_client").add_dataset(dataset, key, allowed_users, least_in_sum)

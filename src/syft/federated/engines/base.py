@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from asyncio import CancelledError
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
 from syft.federated.local_training import OverdueError
@@ -21,9 +22,11 @@ class Task:
 
     def run(self) -> Any:
         """Do it here; whatever the client returns."""
-        if isinstance(self.instructions, FitInstructions):
-            return self.client.fit(self.instructions)
-        return self.client.evaluate(self.instructions)
+        told = self.instructions
+        if not getattr(type(self.client), "only_reads", False):
+            # Somebody else's code: what it writes into its state is not to be the state of others, nor of the server.
+            told = replace(told, state={name: tensor.clone() for name, tensor in told.state.items()})
+        return self.client.fit(told) if isinstance(told, FitInstructions) else self.client.evaluate(told)
 
 
 @dataclass(frozen=True)
@@ -76,8 +79,12 @@ def attempt(task: Task) -> Outcome:
         return Outcome(task.name, task.run())
     except OverdueError as error:
         return Outcome(task.name, ClientFailure(task.name, "timeout", str(error)))
-    except (Exception, SystemExit) as error:  # noqa: BLE001  (a client may raise anything, and the round goes on)
-        return Outcome(task.name, ClientFailure(task.name, "error", described(error)))
+    except (Exception, SystemExit, CancelledError, GeneratorExit) as error:  # noqa: BLE001  (a client may raise anything)
+        return failed(task.name, error)
+
+
+def failed(name: str, error: BaseException) -> Outcome:
+    return Outcome(name, ClientFailure(name, "error", described(error)))
 
 
 def described(error: BaseException) -> str:

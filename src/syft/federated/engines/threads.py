@@ -16,7 +16,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 
-from syft.federated.engines.base import Outcome, Task, attempt, overdue, register_engine
+from syft.federated.engines.base import Outcome, Task, attempt, failed, overdue, register_engine
 from syft.federated.records import ClientFailure
 
 
@@ -70,7 +70,11 @@ class ThreadEngine:
 
 
 def _work(task: Task, done: queue.SimpleQueue[Outcome]) -> None:
-    done.put(attempt(task))
+    try:
+        outcome = attempt(task)
+    except BaseException as error:  # noqa: BLE001  (a thread that ends without a word is waited for)
+        outcome = failed(task.name, error)
+    done.put(outcome)
 
 
 def _patience(running: dict[str, tuple[threading.Thread, float]], deadline: float | None) -> float | None:

@@ -96,7 +96,11 @@ class Encoding:
         return round(Fraction(float(weight)) * (1 << self.weight_bits))
 
     def check_weight(self, weight: float) -> None:
-        if not (math.isfinite(weight) and 0 <= weight <= self.max_weight):
+        if not (math.isfinite(weight) and weight >= 0):
+            raise ValueError(
+                f"A weight of {weight!r} was given: weights are finite numbers of 0 or more, e.g. of examples."
+            )
+        if weight > self.max_weight:
             raise ValueError(
                 f"A weight of {weight!r} was given, and weights of this round are from 0 to {self.max_weight:g}: "
                 "declare a larger max_weight."

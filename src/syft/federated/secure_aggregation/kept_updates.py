@@ -7,7 +7,9 @@ Imports `client`, `messages`, `setting`.
 NOTE [The same for all]
 A server that has one client train the model and all others something that does not move gets that client's update as
 the sum (Pasquini, Francati, Ateniese 2022). So a round's setting, which all keys are bound to, stands for what is
-trained, and a worker takes part only if that is what it was told to train.
+trained, on a data set of which name, and with which weights; a worker takes part only if that is what it was told
+to train, and weighs its update as the setting says. With weights of the server's choice, two sums of the same
+updates would give one of them away.
 """
 
 from __future__ import annotations
@@ -108,6 +110,11 @@ def _advertise(worker: Any, kept: Kept, setting: RoundSetting, _weight: float) -
             "A round sums updates of one training, and this one was made by another: of another model, state or setting. "
             "It is not sent."
         )
+    if not setting.weighing:
+        raise ProtocolViolationError(
+            "The setting of this round does not say how updates are weighed, and all have to be weighed in one way: make "
+            "it with weighing='alike' or weighing='examples'."
+        )
     identity = worker.extension(KEPT).identity
     kept.client = SecureClient(str(worker.id), setting, identity=identity, least_threshold=kept.least)
     return kept.client.advertise_keys()
@@ -118,11 +125,12 @@ def _share(_worker: Any, kept: Kept, roster: Roster, _weight: float) -> Any:
 
 
 def _mask(worker: Any, kept: Kept, delivery: Delivery, weight: float) -> Any:
-    if kept.vector is None or weight not in (1.0, float(kept.examples)):
-        raise ProtocolViolationError(
-            "An update is sent once, with a weight of 1 or of its number of examples."
-        )
     client = _of(kept)
+    own = 1.0 if client.setting.weighing == "alike" else float(kept.examples)
+    if kept.vector is None or weight != own:
+        raise ProtocolViolationError(
+            "An update is sent once, with the weight of the round's setting: of 1, or of its number of examples."
+        )
     masked = client.masked_input(delivery, kept.vector, weight)
     kept.vector = None
     if client.clamped:

@@ -19,7 +19,7 @@ from syft import serde
 from syft.federated.secure_aggregation.client import Noise, SecureClient
 from syft.federated.secure_aggregation.keys import Identity
 from syft.federated.secure_aggregation.server import SecureServer
-from syft.federated.secure_aggregation.setting import RoundSetting
+from syft.federated.secure_aggregation.setting import RoundSetting, Weighing
 
 #: The steps of a round, as `dropouts` is told of them.
 STEPS = ("keys", "shares", "input", "confirmation", "unmasking")
@@ -73,6 +73,10 @@ class MaskedSum:
         noise_reach: int = 0,
         dropouts: Dropouts | None = None,
     ) -> None:
+        if isinstance(threshold, bool) or not isinstance(threshold, int | float | None):
+            raise TypeError(
+                f"MaskedSum was given threshold={threshold!r}: it is a number of clients, or a fraction of them."
+            )
         if isinstance(threshold, float) and not 0.5 < threshold <= 1.0:
             raise ValueError(f"A threshold as a fraction is above 0.5 and at most 1.0, got {threshold}.")
         self.threshold, self.dropouts = threshold, dropouts
@@ -135,7 +139,9 @@ class MaskedSum:
         )
         return found.total.to(dtype)
 
-    def setting(self, clients: int, length: int, context: bytes = b"") -> RoundSetting:
+    def setting(
+        self, clients: int, length: int, context: bytes = b"", weighing: Weighing = ""
+    ) -> RoundSetting:
         """The setting of a round of so many clients and so long updates."""
         threshold = (
             math.ceil(self.threshold * clients) if isinstance(self.threshold, float) else self.threshold
@@ -150,6 +156,7 @@ class MaskedSum:
             noise_reach=self.noise_reach,
             signed=self.signed,
             context=context,
+            weighing=weighing,
         )
 
 

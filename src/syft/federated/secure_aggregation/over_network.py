@@ -21,6 +21,7 @@ from syft.federated.records import ClientFailure
 from syft.federated.secure_aggregation.errors import ProtocolViolationError, SecureAggregationError
 from syft.federated.secure_aggregation.masked_sum import MaskedSum
 from syft.federated.secure_aggregation.server import SecureServer
+from syft.federated.secure_aggregation.setting import Weighing
 from syft.federated.secure_aggregation.shares import ShareAggregation
 
 
@@ -66,6 +67,7 @@ class NetworkMaskedSum:
     ) -> None:
         self.settings, self.clients, self.engine, self.deadline = settings, clients, engine, deadline
         self.length, self.dtype = length, dtype
+        self.max_weight = settings.max_weight
         self.report: NetworkSumReport | None = None
         """Of the last round, if it came to a sum."""
 
@@ -77,7 +79,8 @@ class NetworkMaskedSum:
                 f"A sum hides an update among others, and {len(updates)} update(s) were made: 2 clients or more."
             )
         context = self.clients[next(iter(updates))].context()
-        setting = self.settings.setting(len(updates), self.length, context)
+        weighing: Weighing = "alike" if set(weights.values()) == {1.0} else "examples"
+        setting = self.settings.setting(len(updates), self.length, context, weighing)
         server = SecureServer(setting, updates)
         why: dict[str, str] = {}
         try:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -20,6 +20,9 @@ from syft.federated.secure_aggregation.encoding import Encoding
 from syft.serde import register_record
 
 ROUND_BYTES = 16
+#: What all clients weigh their updates with: 1, or their numbers of examples; "" where each one chooses for itself.
+Weighing = Literal["", "alike", "examples"]
+
 _Count = Annotated[int, msgspec.Meta(ge=1, lt=1 << 32)]
 
 
@@ -37,6 +40,8 @@ class RoundSetting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     signed: bool
     context: bytes = b""
     """Stands for what all clients were told to train, where that is to be the same; see `over_network`."""
+    weighing: Weighing = ""
+    """How all clients weigh, where that is to be the same; see `kept_updates`."""
 
     def __post_init__(self) -> None:
         if len(self.round) != ROUND_BYTES:
@@ -63,6 +68,7 @@ class RoundSetting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         noise_reach: int = 0,
         signed: bool = False,
         context: bytes = b"",
+        weighing: Weighing = "",
     ) -> RoundSetting:
         """A fresh round for up to `clients` clients and updates of `length` numbers.
 
@@ -73,6 +79,7 @@ class RoundSetting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         noise_reach    the most that a client's noise adds to a word, in units of 2^-fraction_bits
         signed         clients sign keys and the list of survivors, against a server that deviates
         context        bytes that all clients of the round have to be told alike
+        weighing       how all clients have to weigh: "alike", by their "examples", or "" for as they like
         """
         if clients < 2:
             raise ValueError(f"A sum hides an update among others: 2 clients or more, got {clients}.")
@@ -89,6 +96,7 @@ class RoundSetting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             noise_reach=noise_reach,
             signed=signed,
             context=context,
+            weighing=weighing,
         )
 
     @property

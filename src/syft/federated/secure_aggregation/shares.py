@@ -38,6 +38,10 @@ class ShareAggregation:
         clip: float = 1024.0,
         max_weight: float = 2.0**20,
     ) -> None:
+        if not isinstance(holders, Sequence) or isinstance(holders, str):
+            raise TypeError(
+                f"ShareAggregation was given a {type(holders).__name__} as holders. Give a list of two workers or more."
+            )
         if len(holders) < 2:
             raise ValueError(
                 f"Shares of an update are held by two workers or more, got {len(holders)}: one holder would have it all."

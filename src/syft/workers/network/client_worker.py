@@ -69,6 +69,8 @@ class NetworkClientWorker(BaseWorker):
         limits: serde.Limits | None = None,
     ) -> None:
         self.address = address
+        # A context is compared by identity: nobody can tell what is in it.
+        self._speaks_as = (address, token, *(p and str(p) for p in (ca, certificate, key)), tls)
         self._token, self._timeout = token, timeout
         self._tls = tls if tls is not None else _tls_for(address, ca, certificate, key)
         self._expected = id
@@ -86,7 +88,11 @@ class NetworkClientWorker(BaseWorker):
         welcome = self._connect_first(patience)
         #: The name under which the worker knows us.
         self.user = welcome.user
-        super().__init__(hook, welcome.worker, None, is_client_worker, log_msgs, verbose, auto_add)
+        try:
+            super().__init__(hook, welcome.worker, None, is_client_worker, log_msgs, verbose, auto_add)
+        except BaseException:
+            self._link.close()
+            raise
 
     # -- the connection ----------------------------------------------------------------------------
 
@@ -157,10 +163,17 @@ class NetworkClientWorker(BaseWorker):
         self.close()
 
     def _share_state_of(self, other: BaseWorker) -> None:
+        if isinstance(other, NetworkClientWorker) and not other._link.is_closed:
+            if other._speaks_as != self._speaks_as:
+                raise RuntimeError(
+                    f"There is a connection to worker {self.id!r} as {other.user!r} already, at {other.address}, and "
+                    "this one has another address, token or certificate. Pass auto_add=False for a second one, or remove "
+                    "the first with remove_worker_from_local_worker_registry()."
+                )
+            if other._link.is_connected:
+                self._link.close()
+                self._link = other._link
         super()._share_state_of(other)
-        if isinstance(other, NetworkClientWorker) and other._link.is_connected:
-            self._link.close()
-            self._link = other._link
 
     # -- messages ----------------------------------------------------------------------------------
 

@@ -49,8 +49,10 @@ class Incoming:
                     self._show_life()
         return None
 
-    def await_confirmation(self, session: ServerSession) -> None:
-        """Read on while too many replies are kept. !! ProtocolError if none is confirmed"""
+    def await_confirmation(self, session: ServerSession, head: Head) -> None:
+        """Before the command of this head runs: read on while too many replies are kept. !! ProtocolError"""
+        with session.lock:
+            session.note_confirmed(head.confirmed)
         until = time.monotonic() + _HEARTBEATS * self._heartbeat
         read = 0
         while session.keeps_too_much:
@@ -80,5 +82,3 @@ class Incoming:
 
     def _show_life(self) -> None:
         self._connection.send(frames.encode(Head(Kind.HEARTBEAT)))
-
-

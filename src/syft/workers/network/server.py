@@ -253,9 +253,8 @@ class Server:
                     whole = assembly.take(head, payload)
                     del payload
                     if whole is not None:
-                        with session.lock:
-                            session.note_confirmed(head.confirmed)
-                        incoming.await_confirmation(session)
+                        if session.keeps_too_much:
+                            incoming.await_confirmation(session, head)
                         self._execute(connection, session, head, whole)
                 elif head.kind == Kind.GOODBYE:
                     with session.lock:
@@ -280,6 +279,7 @@ class Server:
             with session.lock:
                 if session.connection is not connection or session.ended:
                     return
+                session.note_confirmed(head.confirmed)
                 for answer, parts in session.execute(head, payload):
                     self._send(connection, answer, parts)
         finally:
@@ -409,9 +409,7 @@ class Server:
                     "Close some (client.close()); those that vanished end by themselves."
                 )
             most = settings.max_message
-            limits = serde.Limits(
-                max_bytes=most, max_decompressed=min(serde.Limits().max_decompressed, most)
-            )
+            limits = serde.Limits(max_bytes=most, max_decompressed=min(serde.Limits().max_decompressed, most))
             compression = serde.choose_compression(hello.compressions)
             made = ServerSession(self.worker, user or "", self._turn, limits, compression)
             made.is_anonymous = user is None

@@ -184,7 +184,7 @@ class ServerSession:
         NB: a view of four bytes may stand for gigabytes.
         """
         worker = self.worker
-        obj = worker._stored.get(obj_id)
+        obj = worker._stored.get(obj_id) if type(obj_id) in (int, str) else None
         if not isinstance(obj, torch.Tensor) or type(obj) is Wrapper:
             return
         nbytes, most = obj.numel() * obj.dtype.itemsize, self.limits.max_bytes
