@@ -150,7 +150,9 @@ def refuse_numbers_for_kinds(command: KnownCommand, args: list[Any], kwargs: dic
     for position, name in command.kinds:
         value = args[position] if position < len(args) else kwargs.get(name)
         if isinstance(value, int):
-            raise TypeError(f"{command.name} was called with {name}={value}, a number. Pass e.g. torch.float32.")
+            raise TypeError(
+                f"{command.name} was called with {name}={value}, a number. Pass e.g. torch.float32."
+            )
 
 
 def _run(command: KnownCommand, args: list[Any], kwargs: dict[str, Any]) -> Any:
