@@ -181,6 +181,7 @@ def test_every_single_change_of_a_character_is_noticed() -> None:
         payload(admin=True),
         payload() + b"x",
     ],
+    ids=lambda body: str(len(body)),  # their text has the time in it
 )
 def test_a_good_signature_over_something_else(body: bytes) -> None:
     """The key of the authority signs tokens only; but if it ever signed more, that would be no token."""
