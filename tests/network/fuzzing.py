@@ -6,6 +6,7 @@ In a process of its own, with a limit on its memory: what crashes or allocates t
 from __future__ import annotations
 
 import collections
+import importlib
 import json
 import random
 import resource
@@ -159,7 +160,8 @@ def main(seed: int, count: int) -> None:
     torch.set_num_threads(1)
     sy.TorchHook(torch)
     fuzzer = Fuzzer(seed)
-    repr(torch.ones(1))  # what is imported on first use
+    repr(torch.ones(1))  # what is imported on first use, here and when torch works out shapes
+    importlib.import_module("torch._dynamo")
     for _ in range(200):
         fuzzer.step()
     is_watching = True
