@@ -318,16 +318,5 @@ def _moved(leaf: Any, location: Any, user: str | None) -> Any:
     return move(leaf, location, user) if isinstance(leaf, torch.Tensor) else leaf
 
 
-def _found_pointer(found: Any, location: Any, owner: Any) -> PointerProtocol:
-    return PointerProtocol(
-        location,
-        found.id,
-        owner,
-        garbage_collect_data=False,
-        tags=found.tags,
-        description=found.description,
-    )
-
-
 POINTERS[Protocol.pointer_kind] = PointerProtocol
-handlers.POINTER_KINDS[Protocol.pointer_kind] = _found_pointer
+handlers.POINTER_KINDS[Protocol.pointer_kind] = PointerProtocol

@@ -245,17 +245,6 @@ def plan_command(worker: Any, message: PlanCommandMessage) -> Any:
     return command(worker, message)
 
 
-def _found_pointer(found: Any, location: Any, owner: Any) -> PointerPlan:
-    return PointerPlan(
-        location,
-        found.id,
-        owner,
-        garbage_collect_data=False,
-        tags=found.tags,
-        description=found.description,
-    )
-
-
 handlers.HANDLERS[PlanCallMessage] = run_plan
 handlers.HANDLERS[PlanCommandMessage] = plan_command
-handlers.POINTER_KINDS[HeldPlan.pointer_kind] = _found_pointer
+handlers.POINTER_KINDS[HeldPlan.pointer_kind] = PointerPlan

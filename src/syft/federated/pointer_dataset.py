@@ -119,17 +119,6 @@ def _tuples(batch: Any) -> Any:
     )
 
 
-def _from_found(found: Any, location: Any, owner: Any) -> PointerDataset:
-    return PointerDataset(
-        location,
-        found.id,
-        owner,
-        garbage_collect_data=False,
-        tags=found.tags,
-        description=found.description,
-    )
-
-
 def _encode(_worker: Any, pointer: PointerDataset) -> tuple[Any, ...]:
     return (
         pointer.location,
@@ -158,5 +147,5 @@ serde.register(
     fields=tuple[Any, int | str, int | None, tuple[str, ...], str | None],
 )
 POINTERS[HeldDataset.pointer_kind] = PointerDataset
-handlers.POINTER_KINDS[HeldDataset.pointer_kind] = _from_found
+handlers.POINTER_KINDS[HeldDataset.pointer_kind] = PointerDataset
 handlers.HANDLERS[BatchMessage] = make_batch

@@ -319,8 +319,17 @@ class BaseWorker(ObjectStorage, ReleasingWorker, TrainsHere, AbstractWorker):
 
     def pointer_from(self, found: Any, location: Any, owner: Any = None) -> Any:
         """A pointer to what a worker described; of the kind that fits the object."""
-        maker = handlers.POINTER_KINDS.get(found.kind)
-        return pointer_from_found(found, location, owner) if maker is None else maker(found, location, owner)
+        kind = handlers.POINTER_KINDS.get(found.kind)
+        if kind is None:
+            return pointer_from_found(found, location, owner)
+        return kind(
+            location,
+            found.id,
+            owner,
+            garbage_collect_data=False,
+            tags=found.tags,
+            description=found.description,
+        )
 
     def pointer_to(self, obj_id: Any) -> Any:
         """A wrapped pointer to a tensor held here, which does not delete it."""

@@ -46,8 +46,8 @@ from syft.workers.results import fresh_results, refuse_other_layouts
 #: Functions that a `CallMessage` may name: none of them writes into its arguments.
 CALLS = frozenset(f"torch.{name}" for name in REMOTE_CALLS)
 
-#: kind of a found object -> (found, location, owner) -> pointer; tensors are the default.
-POINTER_KINDS: dict[str, Callable[[Any, Any, Any], Any]] = {}
+#: kind of a found object -> class of pointers to it; tensors are the default.
+POINTER_KINDS: dict[str, Callable[..., Any]] = {}
 
 
 def without_privacy(obj: Any) -> tuple[Any, Allowed]:

@@ -37,20 +37,6 @@ def call_method(worker: Any, message: CallMethodMessage) -> Any:
     return handlers.found_of(worker, message.return_id)
 
 
-def _pointer_maker(kind: str) -> Any:
-    def make(found: Any, location: Any, owner: Any) -> Any:
-        return POINTERS[kind](
-            location,
-            found.id,
-            owner,
-            garbage_collect_data=False,
-            tags=found.tags,
-            description=found.description,
-        )
-
-    return make
-
-
 handlers.HANDLERS[CallMethodMessage] = call_method
 for _kind in ("object", "callable", string.String.pointer_kind):
-    handlers.POINTER_KINDS[_kind] = _pointer_maker(_kind)
+    handlers.POINTER_KINDS[_kind] = POINTERS[_kind]
