@@ -45,8 +45,11 @@ def refuse_what_does_not_fit(
     if left is None:
         return
     grows = _growth(command)
-    if type(grows) is int and _rough_bound((args, kwargs)) ** grows * _WIDEST_ELEMENT <= min(_SMALL, left):
-        return
+    if type(grows) is int:
+        # Most operations of a training step are views, or write in place: of those there is nothing to multiply.
+        bound = _rough_bound((args, kwargs)) ** grows if grows else 1
+        if bound * _WIDEST_ELEMENT <= min(_SMALL, left):
+            return
     if callable(grows) and not worker.policy.may_get(user_of(None), allowed):
         return  # it is refused anyway, and what the values are must not show
     check_fits(left, _bytes_of_results(command, args, kwargs, grows), command.name)

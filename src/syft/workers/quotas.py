@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -279,31 +279,47 @@ def _memory_of(obj: Any) -> tuple[int, _Storages]:
     """Bytes of its own, and the pieces of memory behind an object, by their identity."""
     own_bytes = 0
     blocks: _Storages = {}
-    seen: set[int] = set()
-    waiting = [obj]
-    while waiting:
-        part = waiting.pop()
-        if type(part) is Wrapper:
-            waiting.append(part.child)
-        elif isinstance(part, torch.Tensor):
+    for part in held_in(obj):
+        if isinstance(part, torch.Tensor):
             if part.layout is torch.strided:
                 storage = part.untyped_storage()
                 blocks[storage._cdata] = storage
             known = known_identity(part)
             if known is not None:
                 own_bytes += sum(len(str(tag)) for tag in known.tags) + len(known.description or "")
-        elif isinstance(part, np.ndarray) or getattr(type(part), "costs_what_it_stands_for", False):
+        elif isinstance(part, np.ndarray) or _costs_what_it_stands_for(part):
             own_bytes += part.nbytes
         elif isinstance(part, (str, bytes, bytearray)):
             own_bytes += len(part)
-        elif id(part) not in seen:
-            seen.add(id(part))
+        else:
             own_bytes += _SMALL
-            waiting.extend(parts_of(part))
     return own_bytes, blocks
 
 
-def parts_of(obj: Any) -> Iterable[Any]:
+def held_in(obj: Any) -> Iterator[Any]:
+    """An object and everything inside it: tensors and texts as often as they stand there, all else once."""
+    seen: set[int] = set()
+    waiting = [obj]
+    while waiting:
+        part = waiting.pop()
+        if type(part) is Wrapper:
+            waiting.append(part.child)
+        elif isinstance(part, _LEAVES) or _costs_what_it_stands_for(part):
+            yield part
+        elif id(part) not in seen:
+            seen.add(id(part))
+            yield part
+            waiting.extend(_parts_of(part))
+
+
+_LEAVES = (torch.Tensor, np.ndarray, str, bytes, bytearray)
+
+
+def _costs_what_it_stands_for(part: Any) -> bool:
+    return getattr(type(part), "costs_what_it_stands_for", False)
+
+
+def _parts_of(obj: Any) -> Iterable[Any]:
     """What an object holds. Pointers, workers, modules and classes hold nothing of the user's."""
     if isinstance(obj, (type, AbstractWorker, ModuleType, ObjectPointer)):
         return ()

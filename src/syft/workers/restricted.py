@@ -241,23 +241,21 @@ def foretell(worker: Any, command: KnownCommand, args: Any, kwargs: Any, user: s
 
     Errors about shapes are raised from here, in full: no data has been looked at.
     """
-    specs = _as_specs(args), _as_specs(kwargs)
-    key = command.name, _frozen(specs)
-    known = _foretold.get(key)
-    if known is not None:
-        return known
-    answer = _ask_without_data(command, *specs)
+    answer = _foretold_answer(command, args, kwargs)
     if answer is None:
         policy: Policy = worker.policy
         policy.refuse_shape(user, command.name)
-    if len(_foretold) >= _FORETOLD_LIMIT:
-        _foretold.clear()
-    _foretold[key] = answer
     return answer
 
 
 def foretold_specs(command: KnownCommand, args: Any, kwargs: Any) -> list[TensorSpec] | None:
     """The metadata of the new values of an operation; None if only the data can tell it."""
+    answer = _foretold_answer(command, args, kwargs)
+    return None if answer is None else list(fresh_specs(answer))
+
+
+def _foretold_answer(command: KnownCommand, args: Any, kwargs: Any) -> shapes.Answer | None:
+    """What `_ask_without_data` says, remembered."""
     specs = _as_specs(args), _as_specs(kwargs)
     key = command.name, _frozen(specs)
     answer = _foretold.get(key)
@@ -268,7 +266,7 @@ def foretold_specs(command: KnownCommand, args: Any, kwargs: Any) -> list[Tensor
         if len(_foretold) >= _FORETOLD_LIMIT:
             _foretold.clear()
         _foretold[key] = answer
-    return list(fresh_specs(answer))
+    return answer
 
 
 def _ask_without_data(command: KnownCommand, args: Any, kwargs: Any) -> shapes.Answer | None:

@@ -9,13 +9,12 @@ from typing import Any
 
 import torch
 
-from syft.core.chain import Wrapper
 from syft.core.identity import identity_of, known_identity
 from syft.exceptions import ObjectNotFoundError, QuotaExceededError
 from syft.tensors.object_pointer import ObjectPointer
 from syft.workers.caller import is_proved, user_of
 from syft.workers.permissions import About, Allowed, Policy, intersect
-from syft.workers.quotas import OWNER, Holdings, parts_of
+from syft.workers.quotas import OWNER, Holdings, held_in
 
 
 class ObjectStorage:
@@ -250,23 +249,10 @@ def tags_of(obj: Any) -> Collection[str]:
 def _storages(obj: Any) -> set[Any]:
     """Identities of the memory behind a stored object, whatever holds it."""
     found: set[Any] = set()
-    seen: set[int] = set()
-    waiting = [obj]
-    while waiting:
-        part = waiting.pop()
-        if type(part) is Wrapper:
-            waiting.append(part.child)
-        elif isinstance(part, torch.Tensor):
+    for part in held_in(obj):
+        if isinstance(part, torch.Tensor):
             if part.layout is torch.strided:
                 found.add(part.untyped_storage()._cdata)
         elif isinstance(part, ObjectPointer):
             found.add((part.location.id, part.id_at_location))
-        elif type(part) not in _NOTHING_INSIDE and id(part) not in seen:
-            seen.add(id(part))
-            waiting.extend(parts_of(part))
     return found
-
-
-_NOTHING_INSIDE = frozenset(
-    {type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size}
-)
