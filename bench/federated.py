@@ -8,20 +8,10 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from bench.harness import Figure, benchmark, side_by_side
+from bench.mlp import mlp, sgd_step
 
 ROWS, BATCH, WORKERS = 6000, 64, 10
 PART = ROWS // WORKERS
-
-
-def _mlp() -> torch.nn.Sequential:
-    torch.manual_seed(0)
-    return torch.nn.Sequential(torch.nn.Linear(784, 128), torch.nn.ReLU(), torch.nn.Linear(128, 10))
-
-
-def _step(model: Any, optimizer: Any, data: Any, target: Any) -> None:
-    optimizer.zero_grad()
-    torch.nn.functional.cross_entropy(model(data), target).backward()
-    optimizer.step()
 
 
 @benchmark
@@ -36,7 +26,7 @@ def federated_epoch() -> list[Figure]:
     for worker, part in zip(workers, torch.arange(ROWS).split(PART), strict=True):
         worker.add_dataset(sy.BaseDataset(data[part], target[part]), "rows")
 
-    plain_model, torch_model, loop_model, stay_model = _mlp(), _mlp(), _mlp(), _mlp()
+    plain_model, torch_model, loop_model, stay_model = mlp(), mlp(), mlp(), mlp()
     plain_sgd = torch.optim.SGD(plain_model.parameters(), lr=0.1)
     torch_sgd = torch.optim.SGD(torch_model.parameters(), lr=0.1)
     loop_sgd = torch.optim.SGD(loop_model.parameters(), lr=0.1)
@@ -48,27 +38,27 @@ def federated_epoch() -> list[Figure]:
         for start in range(0, ROWS, PART):
             for first in range(start, start + PART, BATCH):
                 last = min(first + BATCH, start + PART)
-                _step(plain_model, plain_sgd, data[first:last], target[first:last])
+                sgd_step(plain_model, plain_sgd, data[first:last], target[first:last])
 
     def with_data_loader() -> None:
         for batch, labels in torch_loader:
-            _step(torch_model, torch_sgd, batch, labels)
+            sgd_step(torch_model, torch_sgd, batch, labels)
 
     def documented_loop() -> None:
         for batch, labels in loader:
             loop_model.send(batch.location)  # type: ignore[operator]
-            _step(loop_model, loop_sgd, batch, labels)
+            sgd_step(loop_model, loop_sgd, batch, labels)
             loop_model.get()  # type: ignore[operator]
 
     def model_moves_once_per_worker() -> None:
         for batch, labels in loader:
             if stay_model.location is not batch.location:
                 stay_model.move(batch.location) if stay_model.location else stay_model.send(batch.location)  # type: ignore[operator]
-            _step(stay_model, stay_sgd, batch, labels)
+            sgd_step(stay_model, stay_sgd, batch, labels)
         stay_model.get()  # type: ignore[operator]
 
     def fit_there() -> None:
-        model: Any = _mlp()
+        model: Any = mlp()
         for worker in workers:
             config = sy.TrainConfig(
                 model, torch.nn.functional.cross_entropy, batch_size=BATCH, shuffle=False

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from bench.harness import Figure, benchmark, side_by_side
+from bench.mlp import mlp, sgd_step
 
 
 def _worker(name: str) -> Any:
@@ -43,29 +44,18 @@ def send_and_get() -> list[Figure]:
     ]
 
 
-def _mlp() -> torch.nn.Sequential:
-    torch.manual_seed(0)
-    return torch.nn.Sequential(torch.nn.Linear(784, 128), torch.nn.ReLU(), torch.nn.Linear(128, 10))
-
-
-def _step(model: Any, optimizer: Any, data: Any, target: Any) -> None:
-    optimizer.zero_grad()
-    torch.nn.functional.cross_entropy(model(data), target).backward()
-    optimizer.step()
-
-
 @benchmark
 def remote_sgd_step() -> list[Figure]:
     bob = _worker("bench_step")
-    local = _mlp()
+    local = mlp()
     remote = copy.deepcopy(local).send(bob)  # type: ignore[operator]
     data, target = torch.randn(64, 784), torch.randint(10, (64,))
     remote_data, remote_target = data.send(bob), target.send(bob)  # type: ignore[attr-defined]
     local_sgd = torch.optim.SGD(local.parameters(), lr=0.1)
     remote_sgd = torch.optim.SGD(remote.parameters(), lr=0.1)
     plain, ours = side_by_side(
-        lambda: _step(local, local_sgd, data, target),
-        lambda: _step(remote, remote_sgd, remote_data, remote_target),
+        lambda: sgd_step(local, local_sgd, data, target),
+        lambda: sgd_step(remote, remote_sgd, remote_data, remote_target),
     )
     return [
         Figure(

@@ -14,7 +14,8 @@ from typing import Any
 
 import syft as sy
 from syft.messaging.message import SyncMessage
-from syft.workers.network import handlers, sessions
+from syft.workers.network import handlers as _handlers  # noqa: F401  (adds the handlers)
+from syft.workers.network import sessions
 from syft.workers.network.client_worker import NetworkClientWorker
 from syft.workers.network.server import Server, ServerSettings
 
@@ -151,6 +152,3 @@ def network(transport: str, monkeypatch: Any) -> Any:
             yield made
         finally:
             made.close()
-
-
-_ = handlers

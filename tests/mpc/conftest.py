@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
+
+from mpc.network_parties import HOLDERS, Parties
 
 
 @pytest.fixture(autouse=True)
@@ -14,3 +18,17 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture
+def parties(hook: Any, me: Any) -> Iterator[Parties]:
+    """Two holders and a provider on a network."""
+    made = Parties(hook, (*HOLDERS, "carol"))
+    with made.closing:
+        made.introduce()
+        yield made
+
+
+@pytest.fixture
+def client(parties: Parties) -> SimpleNamespace:
+    return parties.client()

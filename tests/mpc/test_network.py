@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 import syft as sy
-from mpc.network_parties import HOLDERS, Parties, node_of
+from mpc.network_parties import Parties, node_of
 from syft.messaging.message import Ref
 from syft.mpc.correlations import Square, Triple, Truncation
 from syft.mpc.drivers import Lockstep, Shares
@@ -26,19 +24,6 @@ from syft.mpc.provider import Provider
 from syft.workers.network.client_worker import NetworkClientWorker
 
 pytestmark = pytest.mark.network
-
-
-@pytest.fixture
-def parties(hook: Any, me: Any) -> Iterator[Parties]:
-    made = Parties(hook, (*HOLDERS, "carol"))
-    with made.closing:
-        made.introduce()
-        yield made
-
-
-@pytest.fixture
-def client(parties: Parties) -> SimpleNamespace:
-    return parties.client()
 
 
 # -- what a user does ------------------------------------------------------------------------------------

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -32,19 +30,6 @@ from syft.mpc.protocols import beaver
 from syft.workers.network.server_worker import NetworkServerWorker
 
 pytestmark = pytest.mark.network
-
-
-@pytest.fixture
-def parties(hook: Any, me: Any) -> Iterator[Parties]:
-    made = Parties(hook, (*HOLDERS, "carol"))
-    with made.closing:
-        made.introduce()
-        yield made
-
-
-@pytest.fixture
-def client(parties: Parties) -> SimpleNamespace:
-    return parties.client()
 
 
 # -- who takes part ---------------------------------------------------------------------------------------------

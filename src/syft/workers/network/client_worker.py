@@ -21,11 +21,9 @@ from syft.messaging.message import (
 )
 from syft.tensors.pointer import PointerTensor
 from syft.workers.base import BaseWorker
-from syft.workers.network import handshake
+from syft.workers.network import frames, handshake
 from syft.workers.network.handshake import ANONYMOUS
 from syft.workers.network.link import Link
-
-_CHUNK_BYTES = 33 << 20
 
 
 class NetworkClientWorker(BaseWorker):
@@ -105,7 +103,7 @@ class NetworkClientWorker(BaseWorker):
             self._link.patience = patience
 
     def _open(self) -> transport.Connection:
-        limits = transport.FrameLimits(max_frame_bytes=_CHUNK_BYTES)
+        limits = transport.FrameLimits(max_frame_bytes=frames.MAX_FRAME_BYTES)
         return transport.connect(self.address, tls=self._tls, timeout=self._timeout, limits=limits)
 
     def _hello(self, session_id: str | None, last_reply: int) -> handshake.Hello:

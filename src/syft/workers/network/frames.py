@@ -35,6 +35,9 @@ Buffer = bytes | bytearray | memoryview
 
 MAGIC = b"SYL\x01"
 HEAD_BYTES = 64
+#: Payloads above this travel in chunks; a frame is a chunk, its head, and room to spare.
+CHUNK_BYTES = 32 << 20
+MAX_FRAME_BYTES = CHUNK_BYTES + (1 << 20)
 _HEAD = struct.Struct("<4sBBHQQQIIQQQ")
 _LAST = struct.Struct("<Q")
 _CHECKSUM_AT = HEAD_BYTES - _LAST.size

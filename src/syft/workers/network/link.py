@@ -38,7 +38,6 @@ Opener = Callable[[], Connection]
 #: How many sessions were before, and the number of a command.
 Key = tuple[int, int]
 
-_CHUNK_BYTES = 32 << 20
 #: What a connection holds between its ends, whoever reads: see NOTE [Who reads while we send].
 _UNREAD_BYTES = 32 << 10
 _MANY_DELETES = 48
@@ -274,7 +273,7 @@ class Link:
 
     def _send_frame(self, connection: Connection, sent: Sent, more_flags: int = 0) -> None:
         head = sent.head._replace(confirmed=self._last_reply, flags=sent.head.flags | more_flags)
-        for part_head, part in frames.in_chunks(head, sent.payload, _CHUNK_BYTES):
+        for part_head, part in frames.in_chunks(head, sent.payload, frames.CHUNK_BYTES):
             connection.send(frames.encode(part_head, part))
         self._last_spoken = time.monotonic()
 

@@ -38,8 +38,6 @@ Audit = Callable[[str, str | None, str, bool, str], None]
 #: Who is speaking, by what they said and how they are connected; !! AuthenticationError. None: nobody in particular.
 Authenticate = Callable[[handshake.Hello, Connection], str | None]
 
-_CHUNK_BYTES = 32 << 20
-_FRAME_BYTES = _CHUNK_BYTES + (1 << 20)
 #: What somebody may send before it is known who they are: a greeting.
 _GREETING_BYTES = 64 << 10
 _DISMISSAL_SECONDS = 5.0
@@ -111,7 +109,7 @@ class Server:
 
     def listen(self, address: str, tls: ssl.SSLContext | None = None) -> str:
         """Accept connections at an address, from now on; returns it with the port that was chosen."""
-        limits = FrameLimits(max_frame_bytes=_FRAME_BYTES, max_first_bytes=_GREETING_BYTES)
+        limits = FrameLimits(max_frame_bytes=frames.MAX_FRAME_BYTES, max_first_bytes=_GREETING_BYTES)
         listener = transport.listen(address, tls=tls, limits=limits)
         listener.on_refused = self._note_refusal
         self._listeners.append(listener)
@@ -287,7 +285,7 @@ class Server:
         self.commands_executed += head.count
 
     def _send(self, connection: Connection, head: Head, payload: list[Any]) -> None:
-        for part_head, part in frames.in_chunks(head, payload, _CHUNK_BYTES):
+        for part_head, part in frames.in_chunks(head, payload, frames.CHUNK_BYTES):
             connection.send(frames.encode(part_head, part))
 
     def _try_send(self, connection: Connection, head: Head, payload: Any = ()) -> None:
@@ -362,7 +360,7 @@ class Server:
         """Give a session a connection, and tell the client where it stands."""
         session.connection = connection
         session.last_heard = time.monotonic()
-        connection.max_frame_bytes = _FRAME_BYTES
+        connection.max_frame_bytes = frames.MAX_FRAME_BYTES
         try:
             self._send(connection, Head(Kind.WELCOME), [self._welcome(session, is_new)])
             for head, payload in session.unconfirmed_replies():
