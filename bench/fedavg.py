@@ -13,7 +13,7 @@ from bench.harness import Figure, benchmark, side_by_side
 CLIENTS, SAMPLES, BATCH = 10, 6000, 64
 
 
-def _mlp() -> nn.Module:
+def mlp() -> nn.Module:
     return nn.Sequential(nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 10))
 
 
@@ -24,7 +24,7 @@ def fedavg_round() -> list[Figure]:
     x, y = torch.randn(SAMPLES, 784), torch.randint(0, 10, (SAMPLES,))
     parts = list(zip(x.chunk(CLIENTS), y.chunk(CLIENTS), strict=True))
     clients = {f"client {i}": TensorDataset(*part) for i, part in enumerate(parts)}
-    model, loss = _mlp(), nn.CrossEntropyLoss()
+    model, loss = mlp(), nn.CrossEntropyLoss()
 
     def ours(engine: str) -> None:
         # A new trainer each time: its first round is all that is timed, with the making of it.

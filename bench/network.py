@@ -21,7 +21,7 @@ import torch
 import torch.distributed.rpc as rpc
 
 from bench.harness import Figure, benchmark, side_by_side
-from bench.pointers import _mlp, _step
+from bench.mlp import mlp, sgd_step
 
 ADDS = 1000
 
@@ -195,7 +195,7 @@ def _send_and_get(tcp: Any, ws: Any, echo: Any, has_rpc: bool) -> list[Figure]:
 
 
 def _sgd_step(client: Any) -> Figure:
-    local = _mlp()
+    local = mlp()
     remote = copy.deepcopy(local).send(client)  # type: ignore[operator]
     data, target = torch.randn(64, 784), torch.randint(10, (64,))
     there, wanted = data.send(client), target.send(client)  # type: ignore[attr-defined]
@@ -204,10 +204,10 @@ def _sgd_step(client: Any) -> Figure:
 
     def run() -> None:
         for _ in range(10):
-            _step(remote, remote_sgd, there, wanted)
+            sgd_step(remote, remote_sgd, there, wanted)
         client.sync()
 
-    plain, ours = side_by_side(lambda: _step(local, local_sgd, data, target), run, rounds=9)
+    plain, ours = side_by_side(lambda: sgd_step(local, local_sgd, data, target), run, rounds=9)
     return Figure(
         "SGD step over tcp, op by op", ours / 10, plain, "local step", "<= 2.2 ms", ours / 10 <= 2.2e-3
     )

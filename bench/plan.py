@@ -18,7 +18,7 @@ def _worker(name: str) -> Any:
     return sy.VirtualWorker(id=name)
 
 
-def _mlp(*sizes: int) -> torch.nn.Sequential:
+def mlp(*sizes: int) -> torch.nn.Sequential:
     torch.manual_seed(0)
     layers: list[torch.nn.Module] = []
     for before, after in itertools.pairwise(sizes):
@@ -31,7 +31,7 @@ def plan_call() -> list[Figure]:
     import syft as sy
 
     bob = _worker("bench_plan_call")
-    model = _mlp(784, 128, 64, 10)
+    model = mlp(784, 128, 64, 10)
     plan = sy.func2plan(args_shape=[(-1, 784)])(model)
     remote, replayed = plan.send(bob), plan.copy()
     data = torch.randn(64, 784)
@@ -53,7 +53,7 @@ def training_plan_step() -> list[Figure]:
     import syft as sy
 
     bob = _worker("bench_training_plan")
-    models = [_mlp(784, 128, 10)]
+    models = [mlp(784, 128, 10)]
     models += [copy.deepcopy(models[0]) for _ in range(2)]
     local, planned, pointed = models
     pointed.send(bob)  # type: ignore[operator]
@@ -86,7 +86,7 @@ def training_plan_step() -> list[Figure]:
 def plan_build() -> list[Figure]:
     import syft as sy
 
-    model = _mlp(*[256] * 21)
+    model = mlp(*[256] * 21)
     data = torch.randn(5, 256)
     forward, ours = side_by_side(lambda: model(data), lambda: sy.func2plan(args_shape=[(-1, 256)])(model))
     return [Figure("plan build, 20-layer net", ours, forward, "one forward pass", "< 50 ms", ours < 0.05)]
