@@ -141,7 +141,11 @@ class TestWithRay:
         trainer.fit(1)
         pool = engine._pool
         assert pool is not None
-        ray.kill(pool.idle[-1].handle)
+        victim = pool.idle[-1].handle
+        ray.kill(victim)
+        with pytest.raises(ray.exceptions.RayActorError):  # it takes Ray a moment
+            while True:
+                ray.get(victim.ready.remote())
         assert trainer.fit(2).rounds[1].failures == ()
 
     def test_one_that_hangs_is_ended_and_its_place_taken(self, engine: RayEngine) -> None:
