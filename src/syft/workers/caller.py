@@ -40,6 +40,12 @@ def user_of(message: Any) -> str | None:
     return getattr(message, "user", None)
 
 
+def proved_user(otherwise: str | None) -> str | None:
+    """The user who was proved; `otherwise` in one process, where nobody is."""
+    proved = _proved_user.get()
+    return otherwise if proved is _UNPROVED else proved
+
+
 def is_proved() -> bool:
     """Whether the message at hand came over a connection that knows its user."""
     return _proved_user.get() is not _UNPROVED

@@ -20,7 +20,7 @@ from syft.messaging.message import Operation, Ref
 from syft.tensors.transfer import private_copy
 from syft.workers.caller import user_of
 from syft.workers.foresight import refuse_what_does_not_fit
-from syft.workers.permissions import About, Allowed, intersect
+from syft.workers.permissions import Allowed, about_own, intersect
 from syft.workers.restricted import execute_restricted, refuse_overwriting
 from syft.workers.results import facts_of_command, fresh_results, keep_results
 
@@ -34,8 +34,8 @@ _MISSING = object()
 _TRAVELS = frozenset(base_types) - {torch.Generator}
 
 
-def resolve(worker: Any, values: Any) -> list[Any]:
-    """Message arguments with the objects they refer to."""
+def resolve(worker: Any, values: Any, ids: list[Any] | None = None) -> list[Any]:
+    """Message arguments with the objects they refer to, whose ids are added to `ids`."""
     objects = worker._stored
     resolved = []
     for value in values:
@@ -45,12 +45,14 @@ def resolve(worker: Any, values: Any) -> list[Any]:
             if found is _MISSING:
                 raise ObjectNotFoundError(value.id, worker)
             resolved.append(found)
+            if ids is not None:
+                ids.append(value.id)
         elif cls is list:
-            resolved.append(resolve(worker, value))
+            resolved.append(resolve(worker, value, ids))
         elif cls is tuple:
-            resolved.append(tuple(resolve(worker, value)))
+            resolved.append(tuple(resolve(worker, value, ids)))
         elif cls is dict:
-            resolved.append(dict(zip(value, resolve(worker, value.values()), strict=True)))
+            resolved.append(dict(zip(value, resolve(worker, value.values(), ids), strict=True)))
         elif cls in _TRAVELS:
             resolved.append(value)
         else:
@@ -88,8 +90,9 @@ def referenced_ids(values: Any) -> list[Any]:
 def allowed_on_all(worker: Any, ids: list[Any]) -> Allowed:
     """The users allowed on every one of these objects. !! ComputeNotPermittedError if they may not be used"""
     allowed: Allowed = None
+    restrictions = worker._allowed
     for obj_id in ids:
-        allowed = intersect(allowed, worker.allowed_users(obj_id))
+        allowed = intersect(allowed, restrictions.get(obj_id))
     if worker._holdings is None:
         return allowed
     check_compute(worker, ids)
@@ -101,34 +104,34 @@ def check_compute(worker: Any, ids: Collection[Any]) -> None:
     if worker._holdings is None:
         return
     user = user_of(None)
-    others = [obj_id for obj_id in ids if not worker.is_held_by(user, obj_id)]
+    others = worker._holdings.not_held_by(user, ids)
     for obj_id in others:
         if obj_id in worker._stored:
             worker.policy.check_compute(user, obj_id, worker.about(obj_id))
     if len(others) < len(ids) or not ids:  # one question for all that is theirs
-        worker.policy.check_compute(user, None, About(holder=user))
+        worker.policy.check_compute(user, None, about_own(user))
 
 
 def execute(worker: Any, message: Operation) -> Any:
     """Run one operation and store its results. Replies (ids, metadata) if asked to, else nothing."""
     command = command_named(message.cmd_name)
-    args = resolve(worker, message.cmd_args)
+    ids: list[Any] = []
+    args = resolve(worker, message.cmd_args, ids)
     if message.cmd_owner is not None:
-        args.insert(0, resolve(worker, (message.cmd_owner,))[0])
+        args.insert(0, resolve(worker, (message.cmd_owner,), ids)[0])
     kwargs = message.cmd_kwargs
     if kwargs:
-        kwargs = dict(zip(kwargs, resolve(worker, kwargs.values()), strict=True))
+        kwargs = dict(zip(kwargs, resolve(worker, kwargs.values(), ids), strict=True))
     if command.kinds:
         refuse_numbers_for_kinds(command, args, kwargs)
     return_ids = message.return_ids
     if worker._allowed or worker._holdings is not None:
         refuse_overwriting(worker, return_ids, user_of(message))
-        ids = referenced_ids((message.cmd_owner, message.cmd_args, message.cmd_kwargs))
         allowed = allowed_on_all(worker, ids)
         refuse_what_does_not_fit(worker, command, args, kwargs, allowed)
         if allowed is not None:
             return execute_restricted(
-                worker, message, command, args, kwargs, allowed, lambda: _run(command, args, kwargs)
+                worker, message, command, args, kwargs, ids, allowed, lambda: _run(command, args, kwargs)
             )
     result = _run(command, args, kwargs)
     if type(result) is torch.Tensor and len(return_ids) == 1 and result.layout is torch.strided:

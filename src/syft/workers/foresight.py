@@ -27,8 +27,10 @@ from syft.workers.caller import user_of
 from syft.workers.permissions import Allowed
 from syft.workers.restricted import Failure, foretold_specs
 
-#: Operations that take less than this are not looked at any closer.
+#: Operations that take less than this are not looked at any closer if that is left.
 _SMALL = 64 << 20
+#: And less than this not even then: what does not fit is refused when it is to be stored.
+_TINY = 1 << 12
 _WIDEST_ELEMENT = 16
 
 
@@ -41,15 +43,22 @@ def refuse_what_does_not_fit(
     """
     if worker._holdings is None:
         return
-    left = worker._holdings.quotas.bytes_left(user_of(None))
-    if left is None:
-        return
     grows = _growth(command)
+    bound = 0.0
     if type(grows) is int:
-        # Most operations of a training step are views, or write in place: of those there is nothing to multiply.
-        bound = _rough_bound((args, kwargs)) ** grows if grows else 1
-        if bound * _WIDEST_ELEMENT <= min(_SMALL, left):
+        if not grows:  # views, and what is written into: there is nothing to multiply
             return
+        bound = _rough_bound(args)
+        if kwargs:
+            bound *= _rough_bound(kwargs.values())
+        if grows > 1:
+            bound *= bound
+        bound *= _WIDEST_ELEMENT
+        if bound <= _TINY:
+            return
+    left = worker._holdings.quotas.bytes_left(user_of(None))
+    if left is None or (type(grows) is int and bound <= min(_SMALL, left)):
+        return
     if callable(grows) and not worker.policy.may_get(user_of(None), allowed):
         return  # it is refused anyway, and what the values are must not show
     check_fits(left, _bytes_of_results(command, args, kwargs, grows), command.name)
@@ -97,16 +106,19 @@ def check_fits(left: int | None, needed: int, what: str) -> None:
 def _rough_bound(values: Any) -> float:
     """The product of all that could multiply."""
     bound = 1.0
-    if isinstance(values, (torch.Tensor, Failure)):
-        return float(max(1, math.prod(values.shape)))
-    if isinstance(values, dict):
-        values = tuple(values.values())
-    if isinstance(values, (list, tuple)):
-        for value in values:
+    for value in values:
+        cls = type(value)
+        if cls is torch.Tensor:
+            bound *= value.numel() or 1
+        elif cls is int or cls is float:
+            # NB: nan and inf are sizes of nothing; the operation itself refuses them.
+            bound *= max(1.0, abs(value)) if math.isfinite(value) else 1.0
+        elif isinstance(value, dict):
+            bound *= _rough_bound(value.values())
+        elif isinstance(value, (list, tuple)):
             bound *= _rough_bound(value)
-    elif isinstance(values, (int, float)) and not isinstance(values, bool):
-        # NB: nan and inf are sizes of nothing; the operation itself refuses them.
-        bound = max(1.0, abs(values)) if math.isfinite(values) else 1.0
+        elif isinstance(value, (torch.Tensor, Failure)):
+            bound *= max(1, math.prod(value.shape))
     return bound
 
 

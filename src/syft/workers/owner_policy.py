@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Collection, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -222,6 +223,11 @@ def _list(words: Any) -> str:
 _NOTHING = UserRules(may_connect=False, may_compute=False, may_get="none", limits=Limits(0, 0, 0, 0.0, 0))
 
 
+@lru_cache(maxsize=1024)
+def _quota(limits: Limits) -> Quota:
+    return Quota(limits.max_objects, limits.max_bytes)
+
+
 class OwnerPolicy(Policy):
     """What the owner of a worker allows. `VirtualWorker(hook, id, policy=OwnerPolicy.load(path))`
 
@@ -285,8 +291,7 @@ class OwnerPolicy(Policy):
     def quota_of(self, user: str | None) -> Quota:
         if user == OWNER:
             return UNLIMITED
-        limits = self.user(user).limits
-        return Quota(limits.max_objects, limits.max_bytes)
+        return _quota(self.user(user).limits)
 
     # -- who may fetch what --------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, NamedTuple, NoReturn
 
 from syft.exceptions import GetNotPermittedError, SendNotPermittedError
@@ -45,6 +46,12 @@ class About(NamedTuple):
     tags: Collection[str] = ()
     holder: str | None = None  # the user who brought or computed it
     is_owners: bool = False  # the owner of the worker put it there
+
+
+@lru_cache(maxsize=1024)
+def about_own(user: str | None) -> About:
+    """What a policy is told about something that its user brought or computed, whatever it is."""
+    return About(holder=user)
 
 
 class Policy:
@@ -157,6 +164,6 @@ def _named(user: str | None) -> str:
 
 def intersect(one: Allowed, other: Allowed) -> Allowed:
     """The users allowed by both."""
-    if one is None:
+    if one is None or one is other:
         return other
     return one if other is None else one & other

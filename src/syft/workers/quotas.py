@@ -14,7 +14,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -49,43 +49,54 @@ class Usage(NamedTuple):
     bytes: int = 0
 
 
+@dataclass(slots=True)
+class _Count:
+    objects: int = 0
+    bytes: int = 0
+
+
 class Quotas:
     """Counts of objects and bytes per user. Every call is O(1), and any thread may make it."""
 
     def __init__(self, quota_of: Callable[[User], Quota] = lambda _user: UNLIMITED) -> None:
         self._quota_of = quota_of
-        self._used: dict[User, Usage] = {}
+        self._used: dict[User, _Count] = {}
         self._lock = threading.Lock()
 
     def charge(self, user: User, nbytes: int, count: int = 1, *, enforced: bool = True) -> None:
         """Note that a user holds so much more. !! QuotaExceededError if that is too much; nothing is noted then"""
         quota = self._quota_of(user) if enforced else UNLIMITED
         with self._lock:
-            used = self._used.get(user, Usage())
-            new = Usage(used.objects + count, used.bytes + nbytes)
-            if quota.max_objects is not None and count > 0 and new.objects > quota.max_objects:
+            used = self._used.get(user) or _Count()
+            if quota.max_objects is not None and count > 0 and used.objects + count > quota.max_objects:
                 raise QuotaExceededError(
                     f"{_named(user)} holds {used.objects} objects on this worker, and {quota.max_objects} is the most "
                     "the owner allows. Drop pointers that are not needed any more, or ask the owner for more."
                 )
-            if quota.max_bytes is not None and nbytes > 0 and new.bytes > quota.max_bytes:
+            if quota.max_bytes is not None and nbytes > 0 and used.bytes + nbytes > quota.max_bytes:
                 raise QuotaExceededError(
                     f"{_named(user)} holds {used.bytes} bytes on this worker and asked to keep {nbytes} more, and "
                     f"{quota.max_bytes} is the most the owner allows. Drop pointers that are not needed any more, work "
                     "on smaller batches, or ask the owner for more."
                 )
-            self._put(user, new)
+            used.objects += count
+            used.bytes += nbytes
+            if used.objects or used.bytes:
+                self._used[user] = used
 
     def release(self, user: User, nbytes: int, count: int = 1) -> None:
         """Note that a user holds so much less."""
         with self._lock:
-            used = self._used.get(user, Usage())
+            used = self._used.get(user) or _Count()
             if count > used.objects or nbytes > used.bytes:
                 raise ValueError(
                     f"release() was called with {count} objects and {nbytes} bytes for {_named(user)}, who holds "
                     f"{used.objects} and {used.bytes}. Release what was charged, once."
                 )
-            self._put(user, Usage(used.objects - count, used.bytes - nbytes))
+            used.objects -= count
+            used.bytes -= nbytes
+            if not used.objects and not used.bytes:
+                self._used.pop(user, None)
 
     def bytes_left(self, user: User) -> int | None:
         """How many more bytes a user may hold; None: any number."""
@@ -97,18 +108,13 @@ class Quotas:
 
     def usage(self, user: User) -> Usage:
         with self._lock:
-            return self._used.get(user, Usage())
+            used = self._used.get(user) or _Count()
+            return Usage(used.objects, used.bytes)
 
     def users(self) -> dict[User, Usage]:
         """What everybody holds who holds something."""
         with self._lock:
-            return dict(self._used)
-
-    def _put(self, user: User, used: Usage) -> None:
-        if used == Usage():
-            self._used.pop(user, None)
-        else:
-            self._used[user] = used
+            return {user: Usage(used.objects, used.bytes) for user, used in self._used.items()}
 
 
 # -- objects and the memory behind them ------------------------------------------------------------
@@ -121,8 +127,8 @@ class _Block:
     nbytes: int
     payer: User
     storage: torch.UntypedStorage  # held, so that its address is not given to another
-    holders: dict[User, int] = field(default_factory=dict)
-    ids: set[Any] = field(default_factory=set)
+    holders: dict[User, int]
+    ids: set[Any]
 
 
 class _Held(NamedTuple):
@@ -161,17 +167,24 @@ class Holdings:
             self._take(obj_id, user, own_bytes, blocks, int(is_new))
             if before is not None:
                 self._let_go(obj_id, before, int(is_new))
-            (self._opaque.discard if type(obj) is torch.Tensor else self._opaque.add)(obj_id)
+            if type(obj) is not torch.Tensor:
+                self._opaque.add(obj_id)
+            elif self._opaque:
+                self._opaque.discard(obj_id)
 
     def _take(self, obj_id: Any, user: User, own_bytes: int, blocks: _Storages, count: int) -> None:
-        new = [(key, storage.nbytes(), storage) for key, storage in blocks.items() if key not in self._blocks]
-        self.quotas.charge(user, own_bytes + sum(nbytes for _key, nbytes, _storage in new), count)
-        for key, nbytes, storage in new:
-            self._blocks[key] = _Block(nbytes, user, storage)
-        for key in blocks:
-            block = self._blocks[key]
-            block.holders[user] = block.holders.get(user, 0) + 1
-            block.ids.add(obj_id)
+        known, needed = self._blocks, own_bytes
+        for key, storage in blocks.items():
+            if key not in known:
+                needed += storage.nbytes()
+        self.quotas.charge(user, needed, count)
+        for key, storage in blocks.items():
+            block = known.get(key)
+            if block is None:
+                known[key] = _Block(storage.nbytes(), user, storage, {user: 1}, {obj_id})
+            else:
+                block.holders[user] = block.holders.get(user, 0) + 1
+                block.ids.add(obj_id)
         self._held[obj_id] = _Held(user, own_bytes, tuple(blocks))
 
     def drop(self, obj_id: Any) -> None:
@@ -229,6 +242,16 @@ class Holdings:
     def is_held(self, obj_id: Any) -> bool:
         return obj_id in self._held
 
+    def is_held_by(self, user: User, obj_id: Any) -> bool:
+        """Whether it was this user who brought or computed an object."""
+        held = self._held.get(obj_id)
+        return held is not None and held.user == user
+
+    def not_held_by(self, user: User, ids: Iterable[Any]) -> list[Any]:
+        """Those of these objects that it was not this user who brought or computed."""
+        known = self._held
+        return [i for i in ids if (held := known.get(i)) is None or held.user != user]
+
     def holder_of(self, obj_id: Any) -> User:
         """The user who brought or computed an object; None also for objects that nobody was noted for."""
         held = self._held.get(obj_id)
@@ -264,12 +287,16 @@ class _Noting:
         self._holdings = holdings
 
     def __enter__(self) -> None:
-        self._holdings._lock.acquire()
-        self._holdings._carry_out_drops()
+        holdings = self._holdings
+        holdings._lock.acquire()
+        if holdings._waiting_drops:
+            holdings._carry_out_drops()
 
     def __exit__(self, *_exception: object) -> None:
-        self._holdings._lock.release()
-        self._holdings._run_drops()
+        holdings = self._holdings
+        holdings._lock.release()
+        if holdings._waiting_drops:
+            holdings._run_drops()
 
 
 _Storages = dict[Any, torch.UntypedStorage]
@@ -279,6 +306,9 @@ def _memory_of(obj: Any) -> tuple[int, _Storages]:
     """Bytes of its own, and the pieces of memory behind an object, by their identity."""
     own_bytes = 0
     blocks: _Storages = {}
+    if type(obj) is torch.Tensor and known_identity(obj) is None and obj.layout is torch.strided:
+        storage = obj.untyped_storage()  # by far the most are this
+        return 0, {storage._cdata: storage}
     for part in held_in(obj):
         if isinstance(part, torch.Tensor):
             if part.layout is torch.strided:

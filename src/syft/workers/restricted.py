@@ -80,39 +80,41 @@ def execute_restricted(
     command: KnownCommand,
     args: list[Any],
     kwargs: dict[str, Any],
+    ids: Collection[Any],
     allowed: frozenset[str],
     run: Run,
 ) -> Any:
-    """Run an operation with restricted inputs; see NOTE [Nothing shows]."""
+    """Run an operation with restricted inputs; see NOTE [Nothing shows]. `ids` are those of what it uses."""
     facts = facts_of_command(command)
+    user = user_of(message)
     provenance = worker._attached.get("provenance")
-    if worker.policy.may_get(user_of(message), allowed):
-        if not all(type(value) is torch.Tensor for value in args) or kwargs:
-            failed = next((value for value in _tensors_in((args, kwargs)) if type(value) is Failure), None)
-            if failed is not None:
-                failed.tell()
-        may_write = _may_write(command.function)
-        if may_write:
-            refuse_writing_private(worker, command, args, kwargs, user_of(message), worker._owners_data)
-        if provenance is not None:
-            provenance.before(worker, command, args, kwargs)
-        if may_write:
-            spared = write_protected(worker, command, (args, kwargs), user_of(message))
+    if worker.policy.may_get(user, allowed):
+        for obj_id in ids:
+            used = worker._stored.get(obj_id)
+            if type(used) is Failure:
+                used.tell()
+        if _may_write(command):
+            refuse_writing_private(worker, command, args, kwargs, user, worker._owners_data)
+            if provenance is not None:
+                provenance.before(worker, command, args, kwargs)
+            spared = write_protected(worker, command, (args, kwargs), user)
             worker.taint(_written(command, args, kwargs), allowed, spared)
-            with no_writing_into(worker, spared, user_of(message)):
+            with no_writing_into(worker, spared, user) if spared else contextlib.nullcontext():
                 result = run()
         else:
+            if provenance is not None:
+                provenance.before(worker, command, args, kwargs)
             result = run()
         fresh = fresh_results(result, facts)
         answer = shapes.describe(result, facts) if message.wants_specs else None
     else:
-        answer = foretell(worker, command, args, kwargs, user_of(message))
-        refuse_writing_private(worker, command, args, kwargs, user_of(message), worker._private_ids)
-        spared = write_protected(worker, command, (args, kwargs), user_of(message))
+        answer = foretell(worker, command, args, kwargs, user)
+        refuse_writing_private(worker, command, args, kwargs, user, worker._private_ids)
+        spared = write_protected(worker, command, (args, kwargs), user)
         if provenance is not None:
             provenance.before(worker, command, args, kwargs)
         worker.taint(_written(command, args, kwargs), allowed, spared)
-        with no_writing_into(worker, spared, user_of(message)):
+        with no_writing_into(worker, spared, user):
             fresh, reason = run_concealed(run, answer, facts, (args, kwargs))
         if reason is not None and facts is not None:
             spoil(worker, _written(command, args, kwargs), reason)
@@ -130,6 +132,8 @@ def refuse_writing_private(
     private: Collection[Any],
 ) -> None:
     """Data that was brought here as private is not changed by those who may not."""
+    if not private:
+        return
     facts = facts_of_command(command)
     if facts is not None:
         written = _written(command, args, kwargs)
@@ -354,12 +358,16 @@ def _written(command: KnownCommand, args: Any, kwargs: dict[str, Any]) -> list[A
 def _written_by(func: OpOverload, args: Any, kwargs: dict[str, Any]) -> list[Any]:
     positions, names = _written_arguments(func)
     written: list[Any] = [args[i] for i in positions if i < len(args)]
-    written += [kwargs[name] for name in names if name in kwargs]
+    if kwargs:
+        written += [kwargs[name] for name in names if name in kwargs]
+    if len(written) == 1 and type(written[0]) is torch.Tensor:
+        return written
     return list(_tensors_in(written))
 
 
 @cache
-def _may_write(func: Any) -> bool:
+def _may_write(command: KnownCommand) -> bool:
+    func = command.function
     return not isinstance(func, OpOverload) or _written_arguments(func) != ((), ())
 
 

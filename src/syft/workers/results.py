@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from syft.messaging.message import Operation
 from syft.workers.permissions import Allowed
 
 
+@cache
 def facts_of_command(command: KnownCommand) -> OpFacts | None:
     """What is known of an aten operation; None for a public function, of which less is known."""
     func = command.function
@@ -26,6 +28,8 @@ def facts_of_command(command: KnownCommand) -> OpFacts | None:
 def fresh_results(result: Any, facts: Any) -> list[Any]:
     """The tensors of a response that are new, in order (arguments that were written into are not)."""
     aliases = facts.aliases if facts is not None and facts.mutates else ()
+    if type(result) is torch.Tensor and not aliases:
+        return [result]
     found: list[Any] = []
     several = isinstance(result, (tuple, list))
     for index, value in enumerate(result if several else (result,)):
@@ -56,6 +60,8 @@ def keep_results(
     Replies (ids, metadata) if the message asks for it. If there are too few ids the rest are stored under
     ids of their own, and !! ResponseSignatureError carries them all, in order.
     """
+    if not fresh and not message.return_ids and not message.wants_specs:
+        return None
     given = list(message.return_ids)
     used = [given.pop() if given else ID_PROVIDER.pop() for _ in fresh]
     for obj_id, value in zip(used, fresh, strict=True):

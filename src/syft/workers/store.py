@@ -12,7 +12,7 @@ import torch
 from syft.core.identity import identity_of, known_identity
 from syft.exceptions import ObjectNotFoundError, QuotaExceededError
 from syft.tensors.object_pointer import ObjectPointer
-from syft.workers.caller import is_proved, user_of
+from syft.workers.caller import proved_user
 from syft.workers.permissions import About, Allowed, Policy, intersect
 from syft.workers.quotas import OWNER, Holdings, held_in
 
@@ -78,10 +78,9 @@ class ObjectStorage:
         self._stored[obj_id] = obj
 
     def _note_holder(self, obj_id: Any, obj: Any) -> None:
-        holder = user_of(None) if is_proved() else OWNER
-        if (
-            holder != OWNER and obj_id in self._stored
-        ):  # the last of several checks, and the one that none passes by
+        holder = proved_user(OWNER)
+        # The last of several checks, and the one that none passes by:
+        if holder != OWNER and obj_id in self._stored:
             self.policy.check_send(holder, obj_id, self.changeable_by(obj_id))
         try:
             self._holdings.hold(obj_id, obj, holder)  # type: ignore[union-attr]
@@ -181,7 +180,7 @@ class ObjectStorage:
     def is_held_by(self, user: str | None, obj_id: Any) -> bool:
         """Whether it was this user who brought or computed an object, where that is noted."""
         holdings = self._holdings
-        return holdings is not None and holdings.is_held(obj_id) and holdings.holder_of(obj_id) == user
+        return holdings is not None and holdings.is_held_by(user, obj_id)
 
     def changeable_by(self, obj_id: Any) -> Allowed:
         """The users who may change or remove an object by message.
@@ -195,6 +194,8 @@ class ObjectStorage:
         if self._holdings is None:
             return allowed
         holder = self._holdings.holder_of(obj_id)
+        if allowed is not None and (holder is None or holder in allowed):
+            return allowed
         return (allowed or frozenset()) | (frozenset() if holder is None else {holder})
 
     def about(self, obj_id: Any) -> About:
@@ -232,6 +233,8 @@ class ObjectStorage:
         # NB: a copy, because a finalizer may remove objects at any moment.
         ids = self._holdings.may_share(storages) if self._is_indexed() else self._stored.copy()  # type: ignore[union-attr]
         for obj_id in ids:
+            if provenance is None and self._allowed.get(obj_id) is allowed:
+                continue  # it is restricted like that
             if obj_id not in spared and not storages.isdisjoint(_storages(self._stored.get(obj_id))):
                 self.restrict(obj_id, intersect(self.allowed_users(obj_id), allowed))
                 if provenance is not None:
@@ -248,6 +251,8 @@ def tags_of(obj: Any) -> Collection[str]:
 
 def _storages(obj: Any) -> set[Any]:
     """Identities of the memory behind a stored object, whatever holds it."""
+    if type(obj) is torch.Tensor and obj.layout is torch.strided:
+        return {obj.untyped_storage()._cdata}
     found: set[Any] = set()
     for part in held_in(obj):
         if isinstance(part, torch.Tensor):

@@ -29,7 +29,7 @@ from typing import NamedTuple
 import numpy as np
 
 from syft.exceptions import ProtocolError
-from syft.transport.inbox import allocate
+from syft.transport.memory import allocate
 
 Buffer = bytes | bytearray | memoryview
 

@@ -19,7 +19,13 @@ import torch
 from syft import serde
 from syft.core.chain import Wrapper
 from syft.exceptions import ProtocolError, QuotaExceededError, RemoteError
-from syft.messaging.message import ForwardMessage, ObjectMessage, ObjectRequestMessage, PointersGoneMessage
+from syft.messaging.message import (
+    ForwardMessage,
+    ObjectMessage,
+    ObjectRequestMessage,
+    Operation,
+    PointersGoneMessage,
+)
 from syft.serde.errors import SerdeError
 from syft.tensors.pointer import PointerTensor
 from syft.workers.caller import speaking_for
@@ -268,9 +274,17 @@ class ServerSession:
 
     def _note_ownership(self, message: Any, answer: Any) -> None:
         owned = self._owned
-        if type(message) is PointersGoneMessage:
+        if type(message) is Operation and answer is None:  # by far the most are this
+            owned.update(message.return_ids)
+        elif type(message) is PointersGoneMessage:
             owned.difference_update([i for i in message.ids if i not in self.worker._stored])
-            return
+        else:
+            self._note_results(message, answer)
+        if len(owned) > 2 * len(self.worker._stored) + _OWNED_SLACK:
+            owned.intersection_update(self.worker._stored)
+
+    def _note_results(self, message: Any, answer: Any) -> None:
+        owned = self._owned
         if type(message) is ObjectMessage:
             owned.add(message.object.id if message.id is None else message.id)
         for ids in (getattr(message, "return_ids", ()), _ids_in(answer)):
@@ -279,8 +293,6 @@ class ServerSession:
             obj_id = getattr(message, name, None)
             if obj_id is not None:
                 owned.add(obj_id)
-        if len(owned) > 2 * len(self.worker._stored) + _OWNED_SLACK:
-            owned.intersection_update(self.worker._stored)
 
     @property
     def holds_something(self) -> bool:
