@@ -9,6 +9,7 @@ import torch
 
 import syft as sy
 from syft.exceptions import QuotaExceededError
+from syft.messaging.message import ObjectMessage, Operation, Ref
 from syft.workers.caller import speaking_for
 from syft.workers.owner_policy import OwnerPolicy, read_rules
 
@@ -83,3 +84,39 @@ def test_how_large_private_values_are_does_not_show(small: Any) -> None:
                 small.run_command("torch.bincount", (x,))
             said.append(str(refusal.value).replace(str(x.id_at_location), "ID"))
     assert said[0] == said[1]
+
+
+OUTS = {
+    "full": ("aten.full.out", [[BIG * 10], 1.0]),
+    "arange": ("aten.arange.out", [BIG * 10]),
+    "repeat": ("aten.repeat.out", [Ref("ones"), [10**6, 100]]),
+    "cat": ("aten.cat.out", [[Ref("wide")] * 100]),
+    "a public function": ("torch.arange", [BIG * 10]),
+}
+
+
+@pytest.mark.parametrize("name", OUTS)
+def test_an_out_is_not_grown_to_what_does_not_fit(small: Any, name: str) -> None:
+    command, args = OUTS[name]
+    with speaking_for("ana"):
+        for obj_id, tensor in (("ones", torch.ones(1)), ("wide", torch.ones(10**6)), ("out", torch.zeros(0))):
+            small.recv_msg(ObjectMessage(tensor, obj_id))
+        with pytest.raises(QuotaExceededError, match="not run"):
+            small.recv_msg(Operation(command, None, args, {"out": Ref("out")}, ()))
+        assert small.get_obj("out").untyped_storage().nbytes() == 0
+
+
+@pytest.mark.parametrize("command", ["aten.full.out", "torch.full"])
+@pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
+def test_an_out_that_grows_is_paid_for(small: Any, command: str) -> None:
+    quotas = small._holdings.quotas
+    results = [] if command.startswith("aten") else ["same"]
+    with speaking_for("ana"):
+        small.recv_msg(ObjectMessage(torch.zeros(0), "out"))
+        for length in (10**6, 2 * 10**6):
+            small.recv_msg(Operation(command, None, [[length], 1.0], {"out": Ref("out")}, tuple(results)))
+            assert quotas.usage("ana").bytes == 4 * length
+        small.force_rm_obj("out")
+        for obj_id in results:
+            small.force_rm_obj(obj_id)
+        assert quotas.usage("ana") == (0, 0)

@@ -127,19 +127,24 @@ def _is_allowed_public(name: str) -> bool:
 class KnownCommand:
     """A command that passed the guard.
 
-    `kinds` are the (position, name) of arguments that are dtypes, layouts or memory formats.
+    kinds   the (position, name) of arguments that are dtypes, layouts or memory formats
+    outs    the names of arguments that its results are written into, which it makes as large as need be
     """
 
-    __slots__ = ("function", "kinds", "leaves_memory_uninitialised", "name")
+    __slots__ = ("function", "kinds", "leaves_memory_uninitialised", "name", "outs")
 
     def __init__(self, name: str, function: Callable[..., Any]) -> None:
         self.name, self.function = name, function
         parts = name.split(".")
         self.leaves_memory_uninitialised = (parts[1] if parts[0] in NAMESPACES else name) in UNINITIALISED
         schema: Any = getattr(function, "_schema", None)
+        arguments: Any = schema.arguments if schema is not None else ()
+        self.outs = tuple(
+            a.name for a in arguments if a.kwarg_only and a.alias_info is not None and a.alias_info.is_write
+        )
         self.kinds = tuple(
             (position, argument.name)
-            for position, argument in enumerate(schema.arguments if schema is not None else ())
+            for position, argument in enumerate(arguments)
             if any(kind in str(argument.real_type) for kind in ("ScalarType", "Layout", "MemoryFormat"))
         )
 

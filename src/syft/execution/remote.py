@@ -164,7 +164,10 @@ class _Run:
 def run_plan(worker: Any, message: PlanCallMessage) -> Any:
     """Run a plan and store its results, restricted like all that went into them; see NOTE [Nothing shows]."""
     call = _Run(worker, message)
-    outputs = call.run()
+    try:
+        outputs = call.run()
+    finally:
+        worker.remeasure(call.tensors)
     ids = message.return_ids
     if message.wants_specs and not ids:
         ids = tuple(ID_PROVIDER.pop() for _ in outputs)

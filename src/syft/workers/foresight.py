@@ -13,19 +13,21 @@ the results is worked out. The few whose size depends on values have rules of th
 from __future__ import annotations
 
 import math
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from typing import Any
 
 import torch
 from torch._ops import OpOverload
 
+from syft.core.chain import map_tensors
 from syft.core.commands import KnownCommand
 from syft.core.nested import found_in
 from syft.core.spec import extent_in_bytes
 from syft.exceptions import QuotaExceededError
 from syft.workers.caller import user_of
 from syft.workers.permissions import Allowed
-from syft.workers.restricted import Failure, foretold_specs
+from syft.workers.restricted import Failure, as_meta, foretold_specs
 
 #: Operations that take less than this are not looked at any closer if that is left.
 _SMALL = 64 << 20
@@ -48,12 +50,13 @@ def refuse_what_does_not_fit(
     if type(grows) is int:
         if not grows:  # views, and what is written into: there is nothing to multiply
             return
-        bound = _rough_bound(args)
-        if kwargs:
-            bound *= _rough_bound(kwargs.values())
-        if grows > 1:
-            bound *= bound
-        bound *= _WIDEST_ELEMENT
+        closer = _closer_bound(command)
+        elements = None if closer is None else closer(args, kwargs)
+        if elements is None:
+            elements = _rough_bound(args) * _rough_bound(kwargs.values())
+            if grows > 1:
+                elements *= elements
+        bound = elements * _WIDEST_ELEMENT
         if bound <= _TINY:
             return
     left = worker._holdings.quotas.bytes_left(user_of(None))
@@ -61,7 +64,10 @@ def refuse_what_does_not_fit(
         return
     if callable(grows) and not worker.policy.may_get(user_of(None), allowed):
         return  # it is refused anyway, and what the values are must not show
-    check_fits(left, _bytes_of_results(command, args, kwargs, grows), command.name)
+    needed = _bytes_of_results(command, args, kwargs, grows)
+    if type(grows) is int and command.outs:
+        needed = _bytes_of_outs(command, args, kwargs, bound)
+    check_fits(left, needed, command.name)
 
 
 @cache
@@ -74,7 +80,7 @@ def _growth(command: KnownCommand) -> Any:
     func = command.function
     if isinstance(func, OpOverload):
         returns = func._schema.returns
-        if returns and all(value.alias_info is not None for value in returns):
+        if returns and all(value.alias_info is not None for value in returns) and not command.outs:
             return 0  # views, and what was written into
         if torch.Tag.pointwise in func.tags:
             return 1
@@ -93,6 +99,54 @@ _NO_LARGER = frozenset(
     randint arange randperm max_pool2d_with_indices avg_pool2d tanh_backward sigmoid_backward
     gelu_backward""".split()
 )
+
+
+@cache
+def _closer_bound(command: KnownCommand) -> Callable[[Any, Any], float | None] | None:
+    """For the operations of training: elements of the results, from shapes alone; None where it cannot say."""
+    func = command.function
+    if not isinstance(func, OpOverload):
+        return None
+    factors = _FACTORS.get(command.name)
+    if factors is not None:
+        return partial(_product, *factors)
+    return _broadcast if torch.Tag.pointwise in func.tags else None
+
+
+#: Matrix products -> where their two factors are.
+_FACTORS = {
+    "aten.mm.default": (0, 1),
+    "aten.bmm.default": (0, 1),
+    "aten.addmm.default": (1, 2),
+    "aten.baddbmm.default": (1, 2),
+}
+
+
+def _product(left: int, right: int, args: Any, _kwargs: Any) -> float | None:
+    if len(args) <= right or type(args[left]) is not torch.Tensor or type(args[right]) is not torch.Tensor:
+        return None
+    rows, columns = args[left], args[right]
+    if rows.dim() < 2 or columns.dim() < 2 or not rows.size(-1):
+        return None
+    return float(rows.numel() // rows.size(-1) * columns.size(-1))
+
+
+def _broadcast(args: Any, kwargs: Any) -> float | None:
+    """Tensors of one shape, and of one element, give a tensor of that shape."""
+    shape: Any = None
+    elements = 1
+    for value in args if not kwargs else (*args, *kwargs.values()):
+        cls = type(value)
+        if cls is torch.Tensor:
+            if value.numel() == 1 and value.dim() <= 1:
+                continue
+            if shape is None:
+                shape, elements = value.shape, value.numel()
+            elif value.shape != shape:
+                return None
+        elif cls not in (int, float, bool, type(None), str):
+            return None
+    return float(elements)
 
 
 def check_fits(left: int | None, needed: int, what: str) -> None:
@@ -127,6 +181,20 @@ def _bytes_of_results(command: KnownCommand, args: Any, kwargs: dict[str, Any], 
         return 0 if any(True for _ in found_in((args, kwargs), Failure)) else int(grows(args, kwargs))
     specs = foretold_specs(command, args, kwargs)
     return sum(map(extent_in_bytes, specs)) if specs is not None else 0
+
+
+def _bytes_of_outs(command: KnownCommand, args: Any, kwargs: dict[str, Any], bound: float) -> int:
+    """What `out=...` would grow to: as large as an empty tensor in its place becomes; else the rough bound."""
+    outs = {
+        name: map_tensors(lambda t: torch.empty(0, dtype=t.dtype, device="meta"), kwargs[name])
+        for name in command.outs
+        if name in kwargs
+    }
+    try:
+        command.function(*as_meta(args), **{**as_meta(kwargs), **outs})
+    except (NotImplementedError, RuntimeError):
+        return int(min(bound, 2.0**62))
+    return sum(t.numel() * t.dtype.itemsize for t in found_in(outs, torch.Tensor))
 
 
 # -- results whose size depends on values, or grows faster than any product -------------------------------

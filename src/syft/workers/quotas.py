@@ -187,6 +187,24 @@ class Holdings:
                 block.ids.add(obj_id)
         self._held[obj_id] = _Held(user, own_bytes, tuple(blocks))
 
+    def remeasure(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Note what memory behind these has become larger, or smaller, since it was noted."""
+        for tensor in tensors:
+            if type(tensor) is not torch.Tensor or tensor.layout is not torch.strided:
+                continue
+            block = self._blocks.get(tensor.untyped_storage()._cdata)
+            if block is not None and block.nbytes != block.storage.nbytes():
+                with self._noting:
+                    self._pay_for_growth(block)
+
+    def _pay_for_growth(self, block: _Block) -> None:
+        grown = block.storage.nbytes() - block.nbytes
+        block.nbytes += grown
+        if grown > 0:  # above their quota, if need be: it is there
+            self.quotas.charge(block.payer, grown, 0, enforced=False)
+        else:
+            self.quotas.release(block.payer, -grown, 0)
+
     def drop(self, obj_id: Any) -> None:
         """Note that an object is gone."""
         self._waiting_drops.append(obj_id)

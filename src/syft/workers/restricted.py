@@ -99,8 +99,11 @@ def execute_restricted(
                 provenance.before(worker, command, args, kwargs)
             spared = write_protected(worker, command, (args, kwargs), user)
             worker.taint(_written(command, args, kwargs), allowed, spared)
-            with no_writing_into(worker, spared, user) if spared else contextlib.nullcontext():
-                result = run()
+            try:
+                with no_writing_into(worker, spared, user) if spared else contextlib.nullcontext():
+                    result = run()
+            finally:
+                _remeasure(worker, command, args, kwargs)
         else:
             if provenance is not None:
                 provenance.before(worker, command, args, kwargs)
@@ -116,6 +119,7 @@ def execute_restricted(
         worker.taint(_written(command, args, kwargs), allowed, spared)
         with no_writing_into(worker, spared, user):
             fresh, reason = run_concealed(run, answer, facts, (args, kwargs))
+        _remeasure(worker, command, args, kwargs)
         if reason is not None and facts is not None:
             spoil(worker, _written(command, args, kwargs), reason)
     if provenance is not None:
@@ -300,6 +304,11 @@ def _takes_device(func: Any) -> bool:
     return isinstance(func, OpOverload) and any(a.name == "device" for a in func._schema.arguments)
 
 
+def as_meta(values: Any) -> Any:
+    """Arguments with metadata in the place of tensors."""
+    return shapes.to_meta(_as_specs(values))
+
+
 def _to_zeros(value: Any) -> Any:
     if isinstance(value, TensorSpec):
         return torch.zeros_like(value.meta(), device="cpu")
@@ -363,6 +372,12 @@ def _written_by(func: OpOverload, args: Any, kwargs: dict[str, Any]) -> list[Any
     if len(written) == 1 and type(written[0]) is torch.Tensor:
         return written
     return list(_tensors_in(written))
+
+
+def _remeasure(worker: Any, command: KnownCommand, args: Any, kwargs: dict[str, Any]) -> None:
+    """What was written into may have grown: an `out=`, or anything that a public function was given."""
+    if command.outs or not isinstance(command.function, OpOverload):
+        worker.remeasure(args, kwargs)
 
 
 @cache

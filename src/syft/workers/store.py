@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from syft.core.identity import identity_of, known_identity
+from syft.core.nested import found_in
 from syft.exceptions import ObjectNotFoundError, QuotaExceededError
 from syft.tensors.object_pointer import ObjectPointer
 from syft.workers.caller import proved_user
@@ -181,6 +182,11 @@ class ObjectStorage:
         """Whether it was this user who brought or computed an object, where that is noted."""
         holdings = self._holdings
         return holdings is not None and holdings.is_held_by(user, obj_id)
+
+    def remeasure(self, *values: Any) -> None:
+        """After something was written into tensors among these: an `out=` may have grown."""
+        if self._holdings is not None:
+            self._holdings.remeasure(found_in(values, torch.Tensor))
 
     def changeable_by(self, obj_id: Any) -> Allowed:
         """The users who may change or remove an object by message.
