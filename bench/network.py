@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 import torch.distributed.rpc as rpc
+from torch.nn import functional as F
 
 from bench.harness import Figure, benchmark, side_by_side
 from bench.mlp import mlp, sgd_step
@@ -142,6 +143,8 @@ def network() -> list[Figure]:
             *_adds(tcp, has_rpc),
             *_send_and_get(tcp, ws, echo, has_rpc),
             _sgd_step(tcp),
+            _training_plan_step(tcp),
+            *_plan_call(tcp),
         ]
         if not has_rpc:
             print("torch RPC is not in this build of torch")
@@ -211,6 +214,43 @@ def _sgd_step(client: Any) -> Figure:
     return Figure(
         "SGD step over tcp, op by op", ours / 10, plain, "local step", "<= 2.2 ms", ours / 10 <= 2.2e-3
     )
+
+
+def _training_plan_step(client: Any) -> Figure:
+    import syft as sy
+
+    local, planned = mlp(), mlp()
+    sgd, of_plan = (torch.optim.SGD(model.parameters(), lr=0.1) for model in (local, planned))
+    data, target = torch.randn(64, 784), torch.randint(10, (64,))
+    there, wanted = data.send(client), target.send(client)  # type: ignore[attr-defined]
+    kinds = [torch.float32, torch.int64]
+    plan = sy.Plan.training(planned, F.cross_entropy, of_plan, [(-1, 784), (-1,)], kinds).send(client)
+
+    def run() -> None:
+        for _ in range(10):
+            plan(there, wanted)
+        client.sync()
+
+    plain, ours = side_by_side(lambda: sgd_step(local, sgd, data, target), run, rounds=9)
+    return Figure(
+        "training plan step over tcp", ours / 10, plain, "local step", "<= 1.2 ms", ours / 10 <= 1.2e-3
+    )
+
+
+def _plan_call(client: Any) -> list[Figure]:
+    """The target is the local call and one and a half round trips, all of it taken in turns."""
+    import syft as sy
+
+    torch.manual_seed(0)
+    layers = [torch.nn.Linear(784, 128), torch.nn.ReLU(), torch.nn.Linear(128, 64), torch.nn.ReLU()]
+    model = torch.nn.Sequential(*layers, torch.nn.Linear(64, 10))
+    plan = sy.func2plan(args_shape=[(-1, 784)])(model).send(client)
+    data = torch.randn(64, 784)
+    there = data.send(client)  # type: ignore[attr-defined]
+    with torch.no_grad():
+        local, round_trip, ours = side_by_side(lambda: model(data), client.sync, lambda: plan(there).get())
+    wanted = local + 1.5 * round_trip
+    return [Figure("plan call and get over tcp", ours, wanted, "local + 1.5 rtt", "<= 1x", ours <= wanted)]
 
 
 if __name__ == "__main__":
