@@ -12,7 +12,7 @@ import pytest
 
 from syft import transport
 from syft.transport import CannotConnect, CannotListen, FrameLimits
-from syft.transport.inbox import allocate
+from syft.transport.memory import allocate
 from syft.transport.stream import coalesce
 
 

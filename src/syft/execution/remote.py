@@ -141,11 +141,14 @@ class _Run:
             if failed is not None:
                 failed.tell()
         worker.taint(written, self.allowed, protected)
-        with no_writing_into(worker, protected, self.user):
-            if may_see or described is None:
-                return self.compute()
-            answer = Answer(parts=described.results, kind=tuple)
-            fresh, reason = run_concealed(lambda: tuple(self.compute()), answer, None, self.tensors)
+        try:
+            with no_writing_into(worker, protected, self.user):
+                if may_see or described is None:
+                    return self.compute()
+                answer = Answer(parts=described.results, kind=tuple)
+                fresh, reason = run_concealed(lambda: tuple(self.compute()), answer, None, self.tensors)
+        finally:
+            worker.remeasure(written)
         if reason is not None:
             spoil(worker, written, reason)
             self.leaves = [_spec(self.tensors[i]).meta() for i in self.message.differentiable]
@@ -164,10 +167,7 @@ class _Run:
 def run_plan(worker: Any, message: PlanCallMessage) -> Any:
     """Run a plan and store its results, restricted like all that went into them; see NOTE [Nothing shows]."""
     call = _Run(worker, message)
-    try:
-        outputs = call.run()
-    finally:
-        worker.remeasure(call.tensors)
+    outputs = call.run()
     ids = message.return_ids
     if message.wants_specs and not ids:
         ids = tuple(ID_PROVIDER.pop() for _ in outputs)

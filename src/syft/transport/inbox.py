@@ -2,24 +2,17 @@
 
 Small frames are cut out of one kept buffer, which one read may fill with many of them. Large ones are read to where they
 stay. Everything can be interrupted by a timeout and goes on where it stopped.
-
-NOTE [Memory of large frames]: a peer that announces a gigabyte and sends nothing must not make us commit one.
-`bytearray(n)` writes zeros into all of it. An anonymous mapping costs nothing until it is written to, a page at a
-time, and with huge pages it is also quicker to fill (40 MB over loopback: 1.2 GB/s into a bytearray, 3 GB/s into a
-mapping).
 """
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Callable
 
-from syft.transport.errors import FrameRefused
+from syft.transport.memory import allocate
 from syft.transport.stream import ByteStream, Pace
 
 #: What one read takes at most, and the largest frame that is cut out of the kept buffer.
 KEPT_BYTES = 1 << 16
-_MAPPED_FROM = 1 << 20
 _PIECE_BYTES = 1 << 18
 
 OnPiece = Callable[[memoryview, int], None]
@@ -27,24 +20,6 @@ OnPiece = Callable[[memoryview, int], None]
 
 class EndOfStream(Exception):
     """The peer sends no more. Never leaves this room."""
-
-
-def allocate(count: int) -> memoryview:
-    """Writable memory that is committed as it is written to, if there is much of it."""
-    if count < _MAPPED_FROM:
-        return memoryview(bytearray(count))
-    try:
-        if not hasattr(mmap, "MAP_PRIVATE"):  # Windows
-            return memoryview(mmap.mmap(-1, count))
-        mapping = mmap.mmap(-1, count, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        if hasattr(mmap, "MADV_HUGEPAGE"):
-            try:
-                mapping.madvise(mmap.MADV_HUGEPAGE)
-            except OSError:  # a kernel without them
-                pass
-    except (OSError, OverflowError, ValueError) as error:
-        raise FrameRefused(f"There is no memory for a frame of {count} bytes ({error}).") from error
-    return memoryview(mapping)
 
 
 class Partial:

@@ -21,7 +21,8 @@ from syft.transport.errors import (
     again,
 )
 from syft.transport.handshake import client_context
-from syft.transport.inbox import KEPT_BYTES, allocate
+from syft.transport.inbox import KEPT_BYTES
+from syft.transport.memory import allocate
 from syft.transport.sockets import announced_too_much, as_bytes, too_large, took_too_much
 
 #: What one direction holds before a sender has to wait; one frame always fits.

@@ -26,7 +26,7 @@ from syft.transport.errors import ConnectionLost
 _MOST_PARTS = 512
 #: What both ends of a local connection ask the system to hold; see `bench/transport.py`. NB: it turns off the growing of
 #: buffers that long distances need, so it is not asked for elsewhere.
-LOCAL_BUFFER = 1 << 20
+LOCAL_BUFFER = 1 << 22
 #: How often unread bytes are looked for when a socket is closed.
 _MOST_LEFTOVERS = 64
 #: What poll() says of a socket whose peer sends no more, where it can: to us, that the peer is gone.

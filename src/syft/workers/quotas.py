@@ -281,14 +281,17 @@ class Holdings:
     def __bool__(self) -> bool:
         return True
 
-    def may_share(self, addresses: Iterable[Any]) -> set[Any]:
-        """The ids of all objects that may share this memory, which is named as `torch.UntypedStorage._cdata` does."""
-        found = set(self._opaque)
+    def sharing(self, addresses: Iterable[Any]) -> tuple[set[Any], set[Any]]:
+        """The ids of tensors that share this memory, and of objects of which it is not known.
+
+        Memory is named as `torch.UntypedStorage._cdata` does.
+        """
+        found: set[Any] = set()
         for address in addresses:
             block = self._blocks.get(address)
             if block is not None:
                 found |= block.ids
-        return found
+        return found - self._opaque, self._opaque.copy()
 
     def held_by(self, user: User) -> list[Any]:
         """The ids of what a user holds, e.g. to free it when they are gone."""

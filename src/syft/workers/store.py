@@ -217,9 +217,12 @@ class ObjectStorage:
         storages = {address for t in tensors for address in _storages(t)} if among else None
         if not storages:
             return []
+        found: list[Any] = []
         if self._is_indexed():
-            among = self._holdings.may_share(storages).intersection(among)  # type: ignore[union-attr]
-        return [i for i in tuple(among) if not storages.isdisjoint(_storages(self._stored.get(i)))]
+            known, perhaps = self._holdings.sharing(storages)  # type: ignore[union-attr]
+            found, among = [i for i in known if i in among], perhaps.intersection(among)
+        found += [i for i in tuple(among) if not storages.isdisjoint(_storages(self._stored.get(i)))]
+        return found
 
     def _is_indexed(self) -> bool:
         """Whether the holdings know of every object; one that was stored past them has to be looked for."""
@@ -237,7 +240,11 @@ class ObjectStorage:
             return
         provenance = self._attached.get("provenance")
         # NB: a copy, because a finalizer may remove objects at any moment.
-        ids = self._holdings.may_share(storages) if self._is_indexed() else self._stored.copy()  # type: ignore[union-attr]
+        if self._is_indexed():
+            known, perhaps = self._holdings.sharing(storages)  # type: ignore[union-attr]
+            ids: Iterable[Any] = known | perhaps
+        else:
+            ids = self._stored.copy()
         for obj_id in ids:
             if provenance is None and self._allowed.get(obj_id) is allowed:
                 continue  # it is restricted like that

@@ -14,6 +14,7 @@ from typing import Any
 from syft import serde
 from syft.messaging.message import PointersGoneMessage
 from syft.serde.errors import SerdeError
+from syft.transport.memory import joined
 from syft.workers.network import frames
 from syft.workers.network.frames import Head, Kind
 from syft.workers.network.sites import Site
@@ -23,8 +24,9 @@ _BATCH_SECONDS = 600e-6
 _BATCH_DELETES = 8_192
 _WINDOW_COMMANDS = 8_192
 _WINDOW_BYTES = 32 << 20
-#: Above this many bytes a command may wait until it is confirmed, instead of being copied to be sent again.
-_UNCOPIED_BYTES = 256 << 10
+#: Above this many bytes a command may wait until it is confirmed, instead of being copied to be sent again: a copy into
+#: memory that is in use already (see NOTE [Kept mappings] in syft.transport.memory) takes less time than a round trip.
+_UNCOPIED_BYTES = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +110,7 @@ class Outbox:
         self._renew()
         is_borrowed = nbytes > _UNCOPIED_BYTES and (nbytes > _WINDOW_BYTES // 2 or not self.unconfirmed)
         if not is_borrowed:
-            payload = [b"".join(payload)]
+            payload = [joined(payload, nbytes)]
         if is_borrowed or self._is_beyond(_WINDOW_COMMANDS // 2, _WINDOW_BYTES // 2):
             flags |= frames.CONFIRM
         first, last = self._packed + 1, self.numbered
