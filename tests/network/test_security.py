@@ -334,3 +334,29 @@ def test_a_public_address_needs_tls_and_proof(
         with pytest.raises(ValueError, match=words):
             NetworkServerWorker(hook, address, id="bob", **options)
     NetworkServerWorker(hook, "tls://0.0.0.0:0", id="bob", tokens=authority.verifier("bob"), **files)
+
+
+def test_a_closed_worker_is_forgotten_and_a_new_connection_takes_its_name(
+    serve: Any, connect: Any, me: Any, make_worker: Any
+) -> None:
+    bob = make_worker("bob")
+    server = serve(id="once more")
+    first = connect(server, auto_add=True)
+    assert me.get_worker("once more") is first and bob.get_worker("once more") is first
+    first.close()
+    for worker in (me, bob, first):
+        assert worker.get_worker("once more") == "once more"
+    second = connect(server, auto_add=True)
+    assert me.get_worker("once more") is second and bob.get_worker("once more") is second
+    first.close()  # again: the other stays
+    assert me.get_worker("once more") is second
+    moved = torch.ones(2).send(bob).move(me.get_worker("once more"))
+    assert moved.location is second and moved.get().tolist() == [1, 1]
+
+
+def test_who_shares_a_connection_is_forgotten_with_it(serve: Any, connect: Any, me: Any) -> None:
+    server = serve(id="shared")
+    first, again = connect(server, auto_add=True), connect(server, auto_add=True)
+    assert again._link is first._link
+    again.close()
+    assert me.get_worker("shared") == "shared"

@@ -143,8 +143,20 @@ class NetworkClientWorker(BaseWorker):
         self._link.connect()
 
     def close(self) -> None:
-        """End the session: the worker frees what was computed in it. Tagged data that was sent stays there."""
+        """End the session: the worker frees what was computed in it. Tagged data that was sent stays there.
+
+        Nobody here knows the worker by its name any more, until there is a new connection to it.
+        """
         self._link.close()
+        self._leave()
+
+    def _leave(self) -> None:
+        me = session.local_worker
+        for worker in (self, *(me._known_workers.values() if me is not None else ())):
+            known = getattr(worker, "_known_workers", {})
+            found = known.get(self.id)
+            if isinstance(found, NetworkClientWorker) and found._link is self._link:
+                del known[self.id]
 
     def flush(self) -> None:
         """Send the commands that are waiting to be sent together; they go by themselves a moment later."""
