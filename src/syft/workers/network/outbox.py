@@ -24,9 +24,8 @@ _BATCH_SECONDS = 600e-6
 _BATCH_DELETES = 8_192
 _WINDOW_COMMANDS = 8_192
 _WINDOW_BYTES = 32 << 20
-#: Above this many bytes a command may wait until it is confirmed, instead of being copied to be sent again: a copy into
-#: memory that is in use already (see NOTE [Kept mappings] in syft.transport.memory) takes less time than a round trip.
-_UNCOPIED_BYTES = 8 << 20
+#: Above this many bytes a command may wait until it is confirmed, instead of being copied to be sent again.
+_UNCOPIED_BYTES = 256 << 10
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,9 +129,9 @@ class Server:
     def addresses(self) -> list[str]:
         return [listener.address for listener in self._listeners]
 
-    def wait(self) -> None:
-        """Until somebody asks the server to stop."""
-        self._asked_to_stop.wait()
+    def wait(self, seconds: float | None = None) -> bool:
+        """Until somebody asks the server to stop, or so many seconds; whether somebody did."""
+        return self._asked_to_stop.wait(seconds)
 
     def ask_to_stop(self) -> None:
         """May be called by a signal handler."""

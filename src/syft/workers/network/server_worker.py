@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from syft import transport
+from syft.core import shapes
 from syft.exceptions import AuthenticationError, ConnectNotPermittedError
 from syft.identity.certificates import server_context
 from syft.identity.tokens import TokenVerifier
@@ -30,6 +31,10 @@ from syft.workers.permissions import AuditRecord, Policy
 from syft.workers.virtual import VirtualWorker
 
 logger = logging.getLogger("syft.worker")
+
+
+#: A worker that serves for so long is here to stay, and prepares for what takes long the first time.
+_SETTLED_SECONDS = 1.0
 
 
 class NetworkServerWorker(VirtualWorker):
@@ -126,7 +131,9 @@ class NetworkServerWorker(VirtualWorker):
 
     def wait(self) -> None:
         """Until somebody asks it to stop, with a signal or `ask_to_stop()`."""
-        self._server.wait()
+        if not self._server.wait(_SETTLED_SECONDS):
+            shapes.prepare()
+            self._server.wait()
 
     def ask_to_stop(self) -> None:
         """End what waits in `wait()` or `start()`; may be called by a signal handler."""
