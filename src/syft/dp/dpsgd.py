@@ -16,7 +16,7 @@ does not depend on the data (Mironov 2012; see `noise`). Rounding a sum of d coo
 sqrt(d) / 2^33 standard deviations: a millionth for a hundred million parameters.
 
 NOTE [A part in a million]
-Gradients are clipped to a millionth less than the bound. That pays for rounding: of the norm (parts in 10^15),
+Gradients are clipped to a millionth less than the bound. That pays for rounding: of the norm (a part in 10^10),
 and of the sum, which is in double precision. A sum of B vectors of length C, in any order, is off by at most
 B^2 C / 2^53 (Higham 2002, section 4.2, and the triangle inequality), and two such sums by twice that: less
 than the millionth for batches of up to 60 000 examples.

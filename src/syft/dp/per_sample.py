@@ -15,15 +15,15 @@ NOTE [In double precision]
 What is clipped must be as short as it is said to be, whatever the gradients are. A square of 1e-25 is 0 in single
 precision, and a norm of 0 is not clipped. So norms and sums are in double precision. There the square of every
 number of single, half or brain precision is exact: it has at most 48 bits, and lies between 2^-298 and 2^256.
-A double may have a square that is none, so doubles are divided by the largest of them first. A sum of n
-squares is then off by a part of n / 2^53 at most, in any order (Higham 2002, section 4.2), its root by half of
-that. With squares of at most 2^15 numbers in one sum, and those roots joined by `hypot` (one rounding each), a
-norm is off by less than a part in 10^10, for up to 10^10 parameters.
+The square of a double may be 0 or infinite, so doubles are divided by the largest of them first. A sum of n
+squares is then off by a part in 2^53 / n at most, in any order (Higham 2002, section 4.2), and its root by less.
+No sum is over more than 2^15 squares; the roots are joined by `hypot`, which is off by a part in 2^52. So a norm
+is off by less than a part in 10^10, for up to 10^10 parameters in 10^5 tensors.
 
 NOTE [Blocks]
-A double copy of all gradients would be written to memory fresh from the operating system, which costs more
-than the arithmetic on it. So a block of examples x columns is made double at a time, small enough to stay in
-the cache of a core; an accelerator has no such memory, and is called less often with larger blocks.
+A double copy of all gradients would be in pages fresh from the operating system, which cost more than the
+arithmetic. So a block of examples x columns is made double at a time, small enough to stay in the cache of a
+core, and a convolution copies the patches of as many examples. An accelerator gets larger blocks, fewer times.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ from syft.dp.recurrent import unrolled
 LossFunction = Callable[[Tensor, Any], Tensor]
 
 
-#: Numbers that are put into double precision at once, see NOTE [Blocks]: on a CPU, and on an accelerator.
+#: Numbers of a block on a CPU and on an accelerator: see NOTE [Blocks].
 _BLOCK_CPU, _BLOCK_ACCELERATOR = 1 << 17, 1 << 24
-#: The widest block, see NOTE [In double precision].
+#: Columns of a block at most: see NOTE [In double precision].
 _WIDEST = 1 << 15
 #: Numbers of two factors that are put into double precision at once for a matrix product, and examples.
 _NUMBERS_AT_ONCE, _EXAMPLES_AT_ONCE = 1 << 22, 1 << 10
@@ -71,7 +71,7 @@ class Full:
     def weighted_sum(self, weights: Tensor) -> Tensor:
         order, weights = self._order(), weights.double()
         stored = self.gradients.permute(0, *order)
-        flat = stored.flatten(1)
+        flat = _flat(stored)
         total = flat.new_zeros(flat.shape[1], dtype=torch.float64)
         for rows, columns in _blocks(flat):
             total[columns].addmv_(flat[rows, columns].double().T, weights[rows])
@@ -151,6 +151,11 @@ def _parts(*tensors: Tensor) -> Iterator[slice]:
         yield slice(start, start + size)
 
 
+def _flat(gradients: Tensor) -> Tensor:
+    """Examples x numbers, of a parameter that is a single number too."""
+    return gradients.unsqueeze(-1).flatten(1)
+
+
 def _numbers_at_once(tensor: Tensor) -> int:
     return _BLOCK_CPU if tensor.device.type == "cpu" else _BLOCK_ACCELERATOR
 
@@ -167,7 +172,7 @@ def _blocks(flat: Tensor) -> Iterator[tuple[slice, slice]]:
 
 def _norms(gradients: Tensor) -> Tensor:
     """The L2 norm of each example; not finite where it has a number that is not."""
-    flat = gradients.flatten(1)
+    flat = _flat(gradients)
     found = flat.new_zeros(flat.shape[0], dtype=torch.float64)
     for rows, columns in _blocks(flat):
         block = flat[rows, columns]

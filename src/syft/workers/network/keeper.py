@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 #: How often it looks at the connection in the time of a heartbeat.
 LOOKS_PER_HEARTBEAT = 4
 #: Commands that are collected wait this long for more.
-_MOMENT = 0.001
+_MOMENT = 0.003
 
 
 class Keeper:
