@@ -26,6 +26,10 @@ from syft.exceptions import ChainError, UnsupportedOperationError
 Command = tuple[str, Any, tuple[Any, ...], dict[str, Any]]
 
 
+#: What a shortcut answers when it is none.
+MISSED: Any = object()
+
+
 class AbstractTensor(AbstractObject):
     """One link of a chain. Subclass it, overload some names, register it: that is a new tensor type."""
 
@@ -40,6 +44,8 @@ class AbstractTensor(AbstractObject):
     aten_rules: ClassVar[dict[Any, Callable[..., Any]]] = {}
     #: False: an aten operation without a rule is refused instead of being passed on to the child.
     passes_unknown_ops: ClassVar[bool] = True
+    #: (func, args, kwargs), the wrappers still on -> the response, or MISSED to go the usual way down.
+    shortcut: ClassVar[Callable[..., Any] | None] = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

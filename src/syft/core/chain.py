@@ -16,7 +16,7 @@ import torch
 from torch.utils._python_dispatch import return_and_correct_aliasing
 
 from syft.core import hook_args
-from syft.core.abstract import AbstractTensor
+from syft.core.abstract import MISSED, AbstractTensor
 from syft.core.descent import descend, empty_wrapper, rewrap_response
 from syft.core.ops import facts_of, written_argument
 from syft.core.overload import OBSERVE, route
@@ -93,10 +93,13 @@ class Wrapper(torch.Tensor):
         kwargs = kwargs or {}
         if facts.changes_shape and type(args[0]) is Wrapper and facts.functional is not None:
             return _change_shape(func, facts.functional, args, kwargs)
-        child_args, child_kwargs, _, head = descend(Wrapper, func, args, kwargs)
-        if head is None or head is type(None):
-            raise empty_wrapper(str(func))
-        response = head.interpret(func, child_args, child_kwargs)
+        shortcut = getattr(args[0].child, "shortcut", None) if args and type(args[0]) is Wrapper else None
+        response = MISSED if shortcut is None else shortcut(func, args, kwargs)
+        if response is MISSED:
+            child_args, child_kwargs, _, head = descend(Wrapper, func, args, kwargs)
+            if head is None or head is type(None):
+                raise empty_wrapper(str(func))
+            response = head.interpret(func, child_args, child_kwargs)
         if facts.mutates:
             return _written_wrappers(facts, response, args, kwargs)
         if isinstance(response, AbstractTensor):

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from syft.core import shapes
-from syft.core.abstract import AbstractTensor
+from syft.core.abstract import MISSED, AbstractTensor
 from syft.core.chain import Wrapper, new_wrapper
 from syft.core.hook_args import (
     base_types,
@@ -105,7 +105,7 @@ class PointerTensor(ObjectPointer, AbstractTensor):
     @classmethod
     def interpret(cls, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         result = _repeat(func, args, kwargs)
-        if result is not _MISSED:
+        if result is not MISSED:
             return result
         call = _Call(func)
         refs = call.scan(args)
@@ -202,14 +202,13 @@ _new = PointerTensor.__new__
 
 #: Arguments that are sent, and compared, as they are.
 _PLAIN = frozenset({int, float, bool, type(None), torch.dtype, str})
-_MISSED = object()
 
 
 def _repeat(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-    """The result of a plain operation whose like was run before; `_MISSED` if `_Call` has to look closer.
+    """The result of a plain operation whose like was run before; `MISSED` if `_Call` has to look closer.
 
-    Most operations by far are of this kind: pointers of one place and numbers in, one new tensor out or the first
-    argument written into. Same as `_Call`, without its bookkeeping (see bench/pointers.py).
+    Most operations by far are of this kind: pointers of one place, bare or wrapped, and numbers in, one new tensor out
+    or the first argument written into. Same as `_Call`, without its bookkeeping (see bench/pointers.py).
     """
     facts = facts_of(func)
     key: list[Any] = [facts]
@@ -217,11 +216,14 @@ def _repeat(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     first: PointerTensor | None = None
     for value in args:
         kind = type(value)
+        if kind is Wrapper:
+            value = value.child
+            kind = type(value)
         if kind is PointerTensor:
             if first is None:
                 first = value
             elif value._location is not first._location:
-                return _MISSED
+                return MISSED
             key.append(value._spec)
             value = Ref(value._id_at_location)
         elif kind in _PLAIN:
@@ -231,30 +233,33 @@ def _repeat(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
             key.append((list, len(value)))
             for item in value:
                 if type(item) is not int:
-                    return _MISSED
+                    return MISSED
                 key.append(int)
                 key.append(item)
         else:
-            return _MISSED
+            return MISSED
         refs.append(value)
     for name, value in kwargs.items():
         if type(value) not in _PLAIN:
-            return _MISSED
+            return MISSED
         key.append(name)
         key.append(type(value))
         key.append(value)
     answer = shapes.remembered(key)
     if answer is None or first is None:
-        return _MISSED
+        return MISSED
     speaker = first._owner or session.local_worker
     if answer.spec is not None:
         new_id = _pop_id()
         speaker.send_msg(Operation(facts.name, None, refs, kwargs, (new_id,)), first._location)
         return new_pointer(first._location, new_id, answer.spec)
-    if answer.parts == _WRITTEN and answer.kind is None and args[0] is first:
+    if answer.parts == _WRITTEN and answer.kind is None and (args[0] is first or args[0].child is first):
         speaker.send_msg(Operation(facts.name, None, refs, kwargs, ()), first._location)
         return first
-    return _MISSED
+    return MISSED
+
+
+PointerTensor.shortcut = staticmethod(_repeat)
 
 
 #: Parts of the names of operations whose results are not dense, which a pointer could not describe.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 from collections.abc import Collection
+from functools import cache
 from typing import Any
 
 import torch
@@ -115,7 +116,8 @@ def check_compute(worker: Any, ids: Collection[Any]) -> None:
 def execute(worker: Any, message: Operation) -> Any:
     """Run one operation and store its results. Replies (ids, metadata) if asked to, else nothing."""
     command = command_named(message.cmd_name)
-    ids: list[Any] = []
+    is_guarded = worker._allowed or worker._holdings is not None
+    ids: list[Any] | None = [] if is_guarded else None
     args = resolve(worker, message.cmd_args, ids)
     if message.cmd_owner is not None:
         args.insert(0, resolve(worker, (message.cmd_owner,), ids)[0])
@@ -125,7 +127,7 @@ def execute(worker: Any, message: Operation) -> Any:
     if command.kinds:
         refuse_numbers_for_kinds(command, args, kwargs)
     return_ids = message.return_ids
-    if worker._allowed or worker._holdings is not None:
+    if ids is not None:
         refuse_overwriting(worker, return_ids, user_of(message))
         allowed = allowed_on_all(worker, ids)
         refuse_what_does_not_fit(worker, command, args, kwargs, allowed)
@@ -159,13 +161,20 @@ def refuse_numbers_for_kinds(command: KnownCommand, args: list[Any], kwargs: dic
 
 
 def _run(command: KnownCommand, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    if _is_plain(command):
+        return command.function(*args, **kwargs)
     if command.name in _OF_OTHERS:
         return _resize(command, args, kwargs)
     result = command.function(*args, **kwargs)
-    if command.leaves_memory_uninitialised:
-        facts = facts_of_command(command)
-        _clear(result, facts is not None and facts.mutates)
+    facts = facts_of_command(command)
+    _clear(result, facts is not None and facts.mutates)
     return result
+
+
+@cache
+def _is_plain(command: KnownCommand) -> bool:
+    """Whether NOTE [Memory of others] does not concern it."""
+    return command.name not in _OF_OTHERS and not command.leaves_memory_uninitialised
 
 
 # NOTE [Memory of others]

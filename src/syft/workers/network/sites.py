@@ -16,7 +16,7 @@ _INSIDE = ("syft.", "torch.", "contextlib", "threading")
 _is_inside: dict[str, bool] = {}
 
 #: How far away torch called us for an operation on a pointer. What is between is our own, and there is much of it.
-_USUAL_DEPTH = 9
+_USUAL_DEPTH = 8
 _DISPATCH: CodeType = Wrapper.__torch_dispatch__.__code__
 
 
