@@ -205,9 +205,9 @@ class PrivateTraining:
         for name, value in total.items():
             drawn = noise[start : start + value.numel()].view(value.shape).to(value.device)
             start += value.numel()
-            noisy = (value.double() / unit).round().long() + drawn
+            noisy = (value.double() / unit).round_().long().add_(drawn)
             parameter = parameters[name]
-            parameter.grad = (noisy.double() * (unit / self.expected_batch)).to(parameter.dtype)
+            parameter.grad = noisy.double().mul_(unit / self.expected_batch).to(parameter.dtype)
 
 
 def group_of(parameter: str, bounds: Mapping[str, float]) -> str:

@@ -31,6 +31,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import torch
@@ -44,7 +45,7 @@ LossFunction = Callable[[Tensor, Any], Tensor]
 
 
 #: Numbers of a block on a CPU and on an accelerator: see NOTE [Blocks].
-_BLOCK_CPU, _BLOCK_ACCELERATOR = 1 << 17, 1 << 24
+_BLOCK_CPU, _BLOCK_ACCELERATOR = 1 << 17, 1 << 26
 #: Columns of a block at most: see NOTE [In double precision].
 _WIDEST = 1 << 15
 #: Numbers of two factors that are put into double precision at once for a matrix product, and examples.
@@ -114,24 +115,34 @@ class Rows:
     gradients: Tensor
     rows: int
 
-    def norms(self) -> Tensor:
-        # A row used twice by one example gets the sum of both, so rows are added up per example first.
-        batch = self.index.shape[0]
+    @cached_property
+    def _added_up(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Example, row and gradient of every row that an example uses.
+
+        A row used twice gets the sum of both. NB: weighted sums add up these, not their terms: terms that
+        cancel have no norm, and what is small beside them would still be rounded away from the table.
+        """
+        batch, _, width = self.gradients.shape
         example = torch.arange(batch, device=self.index.device)[:, None]
         places, inverse = torch.unique(example * self.rows + self.index, return_inverse=True)
-        flat = self.gradients.flatten(0, 1).double()
-        sums = flat.new_zeros(places.numel(), flat.shape[1]).index_add_(0, inverse.flatten(), flat)
-        owner, each = places // self.rows, _norms(sums)
-        largest = each.new_zeros(batch).scatter_reduce(0, owner, each, "amax")
+        wide = torch.promote_types(self.gradients.dtype, torch.float32)
+        sums = self.gradients.new_zeros(places.numel(), width, dtype=wide)
+        sums.index_add_(0, inverse.flatten(), self.gradients.flatten(0, 1).to(wide))
+        return places // self.rows, places % self.rows, sums
+
+    def norms(self) -> Tensor:
+        owner, _row, sums = self._added_up
+        each = _norms(sums)
+        largest = each.new_zeros(self.index.shape[0]).scatter_reduce(0, owner, each, "amax")
         scale = torch.where(largest > 0, largest, 1.0)
         squares = (each / scale[owner]).square()
-        return largest * each.new_zeros(batch).index_add_(0, owner, squares).sqrt()
+        return largest * torch.zeros_like(largest).index_add_(0, owner, squares).sqrt()
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
-        table = self.gradients.new_zeros(self.rows, self.gradients.shape[2], dtype=torch.float64)
-        for part in _parts(self.gradients):
-            scaled = self.gradients[part].double() * weights[part].double()[:, None, None]
-            table.index_add_(0, self.index[part].flatten(), scaled.flatten(0, 1))
+        owner, row, sums = self._added_up
+        table = sums.new_zeros(self.rows, sums.shape[1], dtype=torch.float64)
+        for part in _parts(sums):
+            table.index_add_(0, row[part], sums[part].double() * weights.double()[owner[part], None])
         return table
 
     def expand(self) -> Tensor:
