@@ -63,9 +63,9 @@ def test_a_student_learns_from_noisy_answers_and_pays_for_them(vote: Any) -> Non
     labels = aggregator.release(ballots, "gnmax", user="student", classes=3, sigma=3.0)
     assert (labels == truth).float().mean() >= 0.75
     state = aggregator.budget("student", "votes")
-    # The accountant's figure and the paper's are the same divergence, order / sigma^2 per answer, converted twice.
+    # The same divergence, order / sigma^2 per answer: the paper's at the best order, the book's at one fixed beforehand.
     paper = gnmax.epsilon_from_rdp(12 * torch.tensor(gnmax.ORDERS).numpy() / 9.0, gnmax.ORDERS, 1e-5)[0]
-    assert 0.7 * paper < state.spent <= paper * 1.001
+    assert 0.7 * paper < state.spent <= 1.15 * paper
     with pytest.raises(BudgetExceededError):
         aggregator.release(ballots, "gnmax", user="student", classes=3, sigma=1.0)
 

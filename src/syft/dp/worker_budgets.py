@@ -9,14 +9,28 @@ that race are served one after the other. Nothing here refunds: what happens aft
 too, does not take it back, because nobody can tell whether the answer was seen.
 
 NOTE [Either bound]
-What a list of releases costs together has two bounds: their epsilons and deltas added up, and the accountant's
-(Rényi divergences, for a budget with a delta and the extra `dp`; what it knows nothing of is added to it). Both
-hold for the same releases, so the better of them counts.
+What releases cost together has two bounds: their epsilons and deltas added up, and their Rényi divergences of one order
+added up. A state of the book is allowed if either fits. Users choose what to ask next, and what it shall cost, by
+what they were told, so the bounds have to hold for that. They do, if the order and what each bound may use of delta are
+fixed beforehand, here by the limit alone (a budget without a delta only ever adds up). With e, d the limit and a the
+order:
 
-Each is proved for costs that are fixed beforehand, whatever is asked. If users also choose what the next release
-*costs* by what they were told, adding up is proved (Rogers et al. 2016, theorem 3.6), and so is the sum of
-divergences of one order that was fixed beforehand (Feldman and Zrnic 2021). That the better of the two bounds, at
-the best of all orders, may be taken then, is not. A budget without a delta only ever adds up.
+    sum          the deltas of all releases are at most d/2, their epsilons at most e
+    divergence   the deltas of opaque releases are at most d/4; their epsilons, the divergences of the others, and
+                 log(4 c / d) / (a - 1) are at most e, where c = (1 - 1/a)^(a - 1) / a
+
+Proof. A release that is (e_i, d_i)-DP, given what came before, is with probability 1 - d_i one whose privacy loss is
+at most e_i (Kairouz, Oh and Viswanath 2015): let a coin decide. Coins of all releases up to where their deltas exceed
+d/2 fall the wrong way with probability d/2 at most, those of opaque releases up to d/4 with d/4 at most (the
+expectation of a sum of conditional probabilities that is bounded on every path). Else, if the book ends with the
+sum, the loss L is at most e. If it ends with the divergence, the loss of the opaque ones is at most their epsilons,
+and of the others M = exp((a - 1) (loss - divergence)) is a supermartingale from 1. The second condition makes
+c exp((a - 1) (L - e)) at most M d/4, and 1 - exp(-y) is at most c exp((a - 1) y) for every y (Canonne, Kamath and
+Steinke 2020, proposition 12), so the mean of 1 - exp(e - L), where it is above 0, is at most d/4. What one data set makes
+likelier than e^e times the other is the mean of that and the probability of wrong coins: d at most in all. (Feldman
+and Zrnic 2021 call the part with divergences a Rényi filter.)
+
+The order is the one at which Gaussian noise that just uses up the limit may be least.
 
 NOTE [Those without a name]
 A worker on a network that asks for no proof gives every connection a new name. Charged by it, a budget would be one
@@ -34,16 +48,12 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from syft.dp.accounting import Accountant, Event, Gaussian, Pure, _sync_folder
-from syft.exceptions import (
-    BudgetExceededError,
-    BudgetFileError,
-    DependencyError,
-    ReleaseNotPermittedError,
-)
+from syft.dp.accounting import Event, Gaussian, Pure, _sync_folder
+from syft.exceptions import BudgetExceededError, BudgetFileError, ReleaseNotPermittedError
 from syft.workers.network.handshake import ANONYMOUS
 
 FORMAT = 1
@@ -139,24 +149,9 @@ class BudgetState:
 def spent_epsilon(charges: Iterable[Charge], limit: Limit) -> float:
     """The epsilon that all these cost together at the delta of the limit: see NOTE [Either bound]."""
     listed = list(charges)
-    basic = _added_up(listed, limit.delta)
-    if limit.delta == 0 or not listed:
-        return basic
-    accountant, opaque = Accountant(), []
-    for charge in listed:
-        if charge.event is None:
-            opaque.append(charge)
-        else:
-            accountant.compose(charge.event, charge.count)
-    left = limit.delta - math.fsum(c.delta * c.count for c in opaque)
-    if left <= 0:
-        return basic
-    try:
-        return min(basic, _added_up(opaque, limit.delta) + accountant.epsilon(left))
-    except DependencyError:
-        if math.isinf(basic):
-            raise
-        return basic
+    if limit.delta < _LEAST_DELTA or not listed:
+        return _added_up(listed, limit.delta)
+    return min(_added_up(listed, limit.delta / 2), _diverged(listed, limit))
 
 
 def _added_up(charges: list[Charge], delta: float) -> float:
@@ -165,10 +160,45 @@ def _added_up(charges: list[Charge], delta: float) -> float:
     return math.fsum(c.epsilon * c.count for c in charges) if deltas <= delta else math.inf
 
 
+def _diverged(charges: list[Charge], limit: Limit) -> float:
+    """The sum of the divergences, as an epsilon."""
+    order = _order(limit)
+    opaque = [charge for charge in charges if charge.event is None]
+    divergences = (_divergence(c.event, order) * c.count for c in charges if c.event is not None)
+    total = math.fsum(divergences) + _conversion(order, limit.delta / 4)
+    return _added_up(opaque, limit.delta / 4) + max(0.0, total)
+
+
+#: Below it, a part of a delta may be no number any more.
+_LEAST_DELTA = 1e-300
+#: From little above 1 to what an epsilon of a millionth needs.
+_ORDERS = tuple(1 + 10 ** (step / 32) for step in range(-64, 32 * 8))
+
+
+@lru_cache(maxsize=1024)
+def _order(limit: Limit) -> float:
+    """The order that is best for many releases with Gaussian noise; it depends on the limit alone."""
+    return max(_ORDERS, key=lambda order: (limit.epsilon - _conversion(order, limit.delta / 4)) / order)
+
+
+def _conversion(order: float, delta: float) -> float:
+    """What is added to a divergence to make it an epsilon: see NOTE [Either bound]."""
+    return math.log1p(-1 / order) - math.log(delta * order) / (order - 1)
+
+
+def _divergence(event: Event, order: float) -> float:
+    """The Rényi divergence of an order."""
+    if isinstance(event, Gaussian):
+        return order / (2 * event.noise_multiplier**2)
+    if event.epsilon < 1e-4:  # where the difference below would be all rounding
+        return order * event.epsilon**2 / 2
+    # That of randomised response, the worst there is (Bun and Steinke 2016, proposition 3.3 and its proof).
+    most, least = (order - 1) * event.epsilon, -order * event.epsilon
+    return (most + math.log1p(math.exp(least - most)) - math.log1p(math.exp(-event.epsilon))) / (order - 1)
+
+
 def _fits(charges: list[Charge], limit: Limit) -> bool:
-    most = limit.epsilon * (1 + 1e-12)
-    # NB: adding up costs nothing and mostly decides; the accountant is asked only if it does not.
-    return _added_up(charges, limit.delta) <= most or spent_epsilon(charges, limit) <= most
+    return spent_epsilon(charges, limit) <= limit.epsilon * (1 + 1e-12)
 
 
 def payer(user: str) -> str:
@@ -479,11 +509,18 @@ def _check_limit(who: str, dataset: str, charges: list[Charge], limit: Limit) ->
     refusal = BudgetExceededError(
         f"{who} has epsilon {left:.4g} of {limit.epsilon:g} left on {dataset!r} (at delta {limit.delta:g}), and this "
         f"release ({asked.mechanism}) asks for {cost}"
-        f"{f', delta {asked.delta:g}' if asked.delta else ''}{times}. Nothing was charged. Ask for less, or ask the data "
-        "owner for more."
+        f"{f', delta {asked.delta:g}' if asked.delta else ''}{times}. Nothing was charged. Ask for less"
+        f"{_of_delta(charges, limit)}, or ask the data owner for more."
     )
     refusal.left = left
     raise refusal
+
+
+def _of_delta(charges: list[Charge], limit: Limit) -> str:
+    deltas = math.fsum(c.delta * c.count for c in charges)
+    if deltas <= limit.delta / 2 or not limit.delta:
+        return ""
+    return f" (deltas that are added up may be {limit.delta / 2:g} in all, half of the budget's)"
 
 
 _EVENTS: dict[str, type[Gaussian] | type[Pure]] = {"gaussian": Gaussian, "pure": Pure}
