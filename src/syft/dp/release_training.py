@@ -22,6 +22,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import torch
@@ -55,6 +56,60 @@ LARGEST_EPSILON = 500.0
 MOST_EPOCHS = 1_000_000
 
 
+@dataclass(frozen=True)
+class Settings:
+    """The numbers of a request, and for whom it is."""
+
+    loss: str
+    epsilon: float
+    delta: float
+    epochs: int
+    batch_size: int
+    lr: float
+    momentum: float
+    max_grad_norm: float
+    user: str | None
+
+    def check(self) -> None:
+        """!! ValueError, TypeError with what is wrong with them"""
+        if not isinstance(self.loss, str) or self.loss not in LOSSES:
+            raise ValueError(f"There is no loss {str(self.loss)[:60]!r}. There are: {', '.join(LOSSES)}.")
+        if self.user is not None and not isinstance(self.user, str):
+            raise TypeError(
+                f"train_privately got a {type(self.user).__name__} as user: a user is named by a text."
+            )
+        faults = [
+            f"{name}={repr(getattr(self, name))[:60]} ({what})"
+            for name, (is_right, what) in _RIGHT.items()
+            if not is_right(getattr(self, name))
+        ]
+        if faults:
+            raise ValueError(f"train_privately was given {', '.join(faults)}. Nothing was charged.")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= 1e300
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 1 << 62
+
+
+#: Name of a number -> whether one is right, and what is.
+_RIGHT: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "epsilon": (lambda e: _is_number(e) and 0 < e <= LARGEST_EPSILON, "above 0, 500 at most"),
+    "delta": (lambda d: _is_number(d) and 0 < d < 1, "above 0, below 1"),
+    "epochs": (lambda n: _is_count(n) and n <= MOST_EPOCHS, "a whole number from 1 to a million"),
+    "batch_size": (_is_count, "a whole number, 1 at least"),
+    "lr": (lambda rate: _is_number(rate) and rate >= 0, "a finite number, 0 at least"),
+    "momentum": (lambda m: _is_number(m) and m >= 0, "a finite number, 0 at least"),
+    "max_grad_norm": (
+        lambda bound: _is_number(bound) and LEAST_BOUND <= bound <= LARGEST_BOUND,
+        f"a number from {LEAST_BOUND:g} to {LARGEST_BOUND:g}",
+    ),
+}
+
+
 def train_privately(
     inputs: Any,
     targets: Any,
@@ -77,21 +132,11 @@ def train_privately(
     batch_size        on average: every record is in every batch with the same probability
     """
     worker, places = _place_of(inputs, targets)
-    settings: dict[str, Any] = dict(
-        loss=loss,
-        epsilon=epsilon,
-        delta=delta,
-        epochs=epochs,
-        batch_size=batch_size,
-        lr=lr,
-        momentum=momentum,
-        max_grad_norm=max_grad_norm,
-        user=user,
-    )
-    _check_settings(**settings)
+    settings = Settings(loss, epsilon, delta, epochs, batch_size, lr, momentum, max_grad_norm, user)
+    settings.check()
     if worker.is_in_process:
-        return _train(worker, places, model, **settings)
-    message = PrivateTrainingMessage(*places, record_of(model), **settings)
+        return _train(worker, places, model, settings)
+    message = PrivateTrainingMessage(*places, record_of(model), **asdict(settings))
     trained = copy.deepcopy(model)
     write_state(trained, session.require_local_worker().send_msg(message, worker))
     return trained
@@ -99,40 +144,15 @@ def train_privately(
 
 def train_here(worker: Any, message: PrivateTrainingMessage) -> dict[str, torch.Tensor]:
     """Train a model that was described, for somebody on a network; replies its state."""
-    trained = _train(
-        worker,
-        (message.inputs, message.targets),
-        model_of(message.model),
-        message.loss,
-        message.epsilon,
-        message.delta,
-        message.epochs,
-        message.batch_size,
-        message.lr,
-        message.momentum,
-        message.max_grad_norm,
-        user_of(message),
-    )
-    return read_state(trained)
+    said = {field.name: getattr(message, field.name) for field in fields(Settings)}
+    settings = Settings(**{**said, "user": user_of(message)})
+    return read_state(_train(worker, (message.inputs, message.targets), model_of(message.model), settings))
 
 
-def _train(
-    worker: Any,
-    places: tuple[Any, Any],
-    model: nn.Module,
-    loss: str,
-    epsilon: float,
-    delta: float,
-    epochs: int,
-    batch_size: int,
-    lr: float,
-    momentum: float,
-    max_grad_norm: float,
-    user: str | None,
-) -> nn.Module:
+def _train(worker: Any, places: tuple[Any, Any], model: nn.Module, settings: Settings) -> nn.Module:
     """The work, at the worker."""
     examples, labels = (worker.get_obj(place) for place in places)
-    names: set[str] = set()
+    user, names = settings.user, set[str]()
     try:
         executor.check_compute(worker, places)
         cuts = []
@@ -140,37 +160,39 @@ def _train(
             desk, rows = released_rows(worker, obj, place, user)
             names |= {name for source in rows.sources for name in source.names}
             cuts.append(rows.cuts)
-        _check_settings(loss, epsilon, delta, epochs, batch_size, lr, momentum, max_grad_norm, user)
+        settings.check()
         _check(examples, labels, cuts, model)
 
         def make(model: nn.Module, rows: TensorDataset, size: int, **noise: Any) -> PrivateTraining:
             return make_private(
                 model,
-                torch.optim.SGD(model.parameters(), lr=lr, momentum=momentum),
+                torch.optim.SGD(model.parameters(), lr=settings.lr, momentum=settings.momentum),
                 DataLoader(rows, size),
-                loss_fn=LOSSES[loss](),
-                max_grad_norm=max_grad_norm,
+                loss_fn=LOSSES[settings.loss](),
+                max_grad_norm=settings.max_grad_norm,
                 way="vmap",
                 **noise,
             )
 
         trained = copy.deepcopy(model).train()
-        wanted = _rehearsed(make, trained, examples, labels, loss)
-        per_step, delta_per_step = _for_one_more(epsilon, delta, 2 * desk.book.records_per_person(names))
+        wanted = _rehearsed(make, trained, examples, labels, settings.loss)
+        steps = 2 * desk.book.records_per_person(names)
+        epsilon, delta = _for_one_more(settings.epsilon, settings.delta, steps)
         training = make(
             trained,
             TensorDataset(examples.detach().clone(), wanted),
-            batch_size,
-            target_epsilon=per_step,
-            target_delta=delta_per_step,
-            epochs=epochs,
+            settings.batch_size,
+            target_epsilon=epsilon,
+            target_delta=delta,
+            epochs=settings.epochs,
         )
-        desk.book.charge(names, user, Charge("dpsgd", None, float(epsilon), float(delta)))
+        charge = Charge("dpsgd", None, float(settings.epsilon), float(settings.delta))
+        desk.book.charge(names, user, charge)
     except Exception:
         worker.policy.record(AuditRecord("release", places[0], user, False, "dpsgd"))
         raise
     worker.policy.record(AuditRecord("release", places[0], user, True, "dpsgd"))
-    for _ in range(epochs):
+    for _ in range(settings.epochs):
         for batch, answers in training.loader:
             training.step(batch, answers)
     return trained
@@ -192,62 +214,6 @@ def _place_of(inputs: Any, targets: Any) -> tuple[Any, tuple[Any, Any]]:
             f"Worker {first.id!r} has no budgets. Its owner sets them with set_budget, where the worker runs."
         )
     return first, (nodes[0].id_at_location, nodes[1].id_at_location)
-
-
-def _check_settings(
-    loss: str,
-    epsilon: float,
-    delta: float,
-    epochs: int,
-    batch_size: int,
-    lr: float,
-    momentum: float,
-    max_grad_norm: float,
-    user: str | None,
-) -> None:
-    """What is wrong with the numbers of a request."""
-    if not isinstance(loss, str) or loss not in LOSSES:
-        raise ValueError(f"There is no loss {str(loss)[:60]!r}. There are: {', '.join(LOSSES)}.")
-    if user is not None and not isinstance(user, str):
-        raise TypeError(f"train_privately got a {type(user).__name__} as user: a user is named by a text.")
-    faults = [
-        f"{name}={repr(value)[:60]} ({what})"
-        for name, value, is_right, what in (
-            (
-                "epsilon",
-                epsilon,
-                _is_number(epsilon) and 0 < epsilon <= LARGEST_EPSILON,
-                "above 0, 500 at most",
-            ),
-            ("delta", delta, _is_number(delta) and 0 < delta < 1, "above 0, below 1"),
-            (
-                "epochs",
-                epochs,
-                _is_count(epochs) and epochs <= MOST_EPOCHS,
-                "a whole number from 1 to a million",
-            ),
-            ("batch_size", batch_size, _is_count(batch_size), "a whole number, 1 at least"),
-            ("lr", lr, _is_number(lr) and lr >= 0, "a finite number, 0 at least"),
-            ("momentum", momentum, _is_number(momentum) and momentum >= 0, "a finite number, 0 at least"),
-            (
-                "max_grad_norm",
-                max_grad_norm,
-                _is_number(max_grad_norm) and LEAST_BOUND <= max_grad_norm <= LARGEST_BOUND,
-                f"a number from {LEAST_BOUND:g} to {LARGEST_BOUND:g}",
-            ),
-        )
-        if not is_right
-    ]
-    if faults:
-        raise ValueError(f"train_privately was given {', '.join(faults)}. Nothing was charged.")
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= 1e300
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 1 << 62
 
 
 def _check(examples: Any, labels: Any, cuts: list[Any], model: nn.Module) -> None:
