@@ -120,3 +120,14 @@ def test_an_out_that_grows_is_paid_for(small: Any, command: str) -> None:
         for obj_id in results:
             small.force_rm_obj(obj_id)
         assert quotas.usage("ana") == (0, 0)
+
+
+def test_small_outs_do_not_grow_beyond_the_quota_either(make_worker: Any) -> None:
+    tight = make_worker("tight", policy=OwnerPolicy(read_rules("[limits]\nmax_bytes = 1000\n")))
+    with speaking_for("ana"):
+        tight.recv_msg(ObjectMessage(torch.zeros(240), "most"))
+        tight.recv_msg(ObjectMessage(torch.zeros(0), "out"))
+        with pytest.raises(QuotaExceededError, match="not run"):
+            tight.recv_msg(Operation("aten.full.out", None, [[20], 1.0], {"out": Ref("out")}, ()))
+        tight.recv_msg(Operation("aten.full.out", None, [[10], 1.0], {"out": Ref("out")}, ()))
+        assert tight._holdings.quotas.usage("ana") == (2, 1000)

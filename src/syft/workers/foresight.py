@@ -57,7 +57,7 @@ def refuse_what_does_not_fit(
             if grows > 1:
                 elements *= elements
         bound = elements * _WIDEST_ELEMENT
-        if bound <= _TINY:
+        if bound <= _TINY and not command.outs:
             return
     left = worker._holdings.quotas.bytes_left(user_of(None))
     if left is None or (type(grows) is int and bound <= min(_SMALL, left)):
