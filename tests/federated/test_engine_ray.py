@@ -84,6 +84,14 @@ def test_settings_that_make_no_sense_are_refused_at_once(options: dict[str, Any]
 # -- the same numbers ----------------------------------------------------------------------------------------
 
 
+def _answers(ray: Any, actor: Any) -> bool:
+    try:
+        ray.get(actor.ready.remote())
+    except ray.exceptions.RayActorError:
+        return False
+    return True
+
+
 @needs_ray
 @pytest.mark.network
 class TestWithRay:
@@ -143,9 +151,8 @@ class TestWithRay:
         assert pool is not None
         victim = pool.idle[-1].handle
         ray.kill(victim)
-        with pytest.raises(ray.exceptions.RayActorError):  # it takes Ray a moment
-            while True:
-                ray.get(victim.ready.remote())
+        while _answers(ray, victim):  # it takes Ray a moment
+            pass
         assert trainer.fit(2).rounds[1].failures == ()
 
     def test_one_that_hangs_is_ended_and_its_place_taken(self, engine: RayEngine) -> None:

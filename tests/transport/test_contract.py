@@ -115,6 +115,25 @@ def test_twenty_megabytes_arrive_whole(pair: Any) -> None:
         sent()
 
 
+def test_who_looks_at_a_large_frame_while_it_arrives_sees_it_grow(socket_wires: Any) -> None:
+    ours, theirs = socket_wires.pair()
+    data = random.Random(4).randbytes(5_000_000)
+    seen: list[tuple[memoryview, int, bool]] = []
+    theirs.on_part = lambda frame, here: seen.append((frame, here, frame[:here] == data[:here]))
+    sent = in_thread(lambda: [ours.send([b"small"]), ours.send([data[:7], data[7:]]), ours.send([b"small"])])
+    assert theirs.receive(10) == b"small"
+    assert not seen
+    frame = theirs.receive(10)
+    assert frame == data
+    assert seen
+    assert all(part is frame and is_right for part, _here, is_right in seen)
+    counts = [here for _frame, here, _is_right in seen]
+    assert counts == sorted(set(counts))
+    assert theirs.receive(10) == b"small"
+    assert len(counts) == len(seen)
+    sent()
+
+
 def test_a_frame_of_many_parts_is_one_frame(pair: Any) -> None:
     ours, theirs = pair
     rng = random.Random(1)

@@ -37,6 +37,8 @@ DTYPES: dict[str, torch.dtype] = {
     name: vars(torch)[name] for name in f"{_FLOATS} {_NARROW} {_INTEGERS}".split() if name in vars(torch)
 }
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
+#: Those whose elements a memoryview has a name for.
+_PLAIN = frozenset(DTYPES[name] for name in "float32 float64 uint8 int8 int16 int32 int64".split())
 LAYOUTS = {"strided": torch.strided, "sparse_coo": torch.sparse_coo, "sparse_csr": torch.sparse_csr}
 MEMORY_FORMATS = {
     "contiguous_format": torch.contiguous_format,
@@ -113,10 +115,12 @@ def dense_memory(tensor: torch.Tensor, pins: bool) -> tuple[memoryview, tuple[in
     strides = tensor.stride()
     if tensor.numel() == 0:
         return memoryview(b""), None if strides == _row_major(tensor.shape) else strides
-    flat = tensor.as_strided((tensor.numel(),), (1,))
-    flat = flat.view(torch.uint8)
+    in_order = strides == _row_major(tensor.shape)
+    if pins and in_order and tensor.dtype in _PLAIN:
+        return tensor.numpy().data.cast("B"), None
+    flat = tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8)
     memory: memoryview = (flat.numpy() if pins else _array_over(flat)).data
-    return memory, None if strides == _row_major(tensor.shape) else strides
+    return memory, None if in_order else strides
 
 
 def _array_over(flat: torch.Tensor) -> Any:
@@ -194,13 +198,15 @@ def _placed(memory: memoryview, dtype: torch.dtype, shape: Any, strides: Any) ->
     flat = torch.frombuffer(memory, dtype=dtype)
     if flat.data_ptr() % dtype.itemsize:
         flat = flat.clone()
-    _check_bools(flat.view(torch.uint8), dtype)
+    _check_bools(flat, dtype)
+    if len(shape) == 1 and strides[0] == 1:
+        return flat
     # Not a view of `flat`: a parameter or a leaf must not have a base.
-    return torch.empty(0, dtype=dtype).set_(flat.untyped_storage(), 0, shape, strides)
+    return flat.set_(flat.untyped_storage(), 0, shape, strides)
 
 
 def _check_bools(flat: torch.Tensor, dtype: torch.dtype) -> None:
-    if dtype is torch.bool and int(flat.max()) > 1:
+    if dtype is torch.bool and int(flat.view(torch.uint8).max()) > 1:
         raise SerdeError("A tensor of truth values holds a byte that is neither 0 nor 1.")
 
 

@@ -15,6 +15,8 @@ from typing import Self
 Buffer = bytes | bytearray | memoryview
 #: Told of everybody who was turned away: (their address, why, as a sentence).
 RefusalListener = Callable[[str, str], None]
+#: Told how far a large frame has come: (its memory, the bytes that are here).
+PartListener = Callable[[memoryview, int], None]
 
 logger = logging.getLogger("syft.transport")
 
@@ -84,6 +86,9 @@ class Connection(abc.ABC):
     max_frame_bytes: int
     #: Seconds to look again and again before going to sleep in `receive`; see NOTE [Looking before sleeping].
     spin_seconds: float = 0.0
+    #: Called within `receive`, now and then, while a large frame arrives: whoever has to look at every byte does it while
+    #: the rest is under way. Nobody else sees what is here yet, and it may turn out to be all that comes.
+    on_part: PartListener | None = None
 
     @abc.abstractmethod
     def send(self, parts: Sequence[Buffer]) -> None:

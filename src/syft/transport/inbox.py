@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from syft.transport.base import PartListener
 from syft.transport.memory import allocate
 from syft.transport.stream import ByteStream, Pace
 
 #: What one read takes at most, and the largest frame that is cut out of the kept buffer.
 KEPT_BYTES = 1 << 16
 _PIECE_BYTES = 1 << 18
+#: How much comes between two calls of an `on_part`.
+_PART_BYTES = 1 << 19
 
 OnPiece = Callable[[memoryview, int], None]
 
@@ -68,13 +71,21 @@ class Inbox:
         self.start += count
         return taken
 
-    def fill(self, partial: Partial, deadline: float | None, on_piece: OnPiece | None = None) -> None:
+    def fill(
+        self,
+        partial: Partial,
+        deadline: float | None,
+        on_piece: OnPiece | None = None,
+        on_part: PartListener | None = None,
+    ) -> None:
         """Read until a large frame is whole; a TimeoutError leaves it to be filled further.
 
-        `on_piece` is called with each piece as it arrives, while it is in the processor's cache, and where it begins.
+        `on_piece` is called with each piece as it arrives, while it is in the processor's cache, and where it begins;
+        `on_part` as that of a connection.
         """
         view, size = partial.view, len(partial.view)
         at_once = size if on_piece is None else _PIECE_BYTES
+        told = partial.filled
         while partial.filled < size:
             begin = partial.filled
             here = self.end - self.start
@@ -89,3 +100,6 @@ class Inbox:
             if on_piece is not None:
                 on_piece(view[begin : begin + got], begin)
             partial.filled += got
+            if on_part is not None and partial.filled - told >= _PART_BYTES:
+                told = partial.filled
+                on_part(view, told)

@@ -21,8 +21,7 @@ from syft.transport.errors import (
     again,
 )
 from syft.transport.handshake import client_context
-from syft.transport.inbox import KEPT_BYTES
-from syft.transport.memory import allocate
+from syft.transport.memory import joined
 from syft.transport.sockets import announced_too_much, as_bytes, too_large, took_too_much
 
 #: What one direction holds before a sender has to wait; one frame always fits.
@@ -67,7 +66,7 @@ class InprocConnection(Connection):
         self._check_open()
         if total > self._other.max_frame_bytes:
             raise self._refused_there(total)
-        frame = _copy(views, total)
+        frame = joined(views, total)
         out, quiet = self._out, 0.0
         with out.changed:
             while out.is_full_for(total) and not self.closed:
@@ -135,16 +134,6 @@ class InprocConnection(Connection):
         for direction in (self._out, self._in):
             with direction.changed:
                 direction.changed.notify_all()
-
-
-def _copy(views: list[Buffer], total: int) -> bytearray | memoryview:
-    if total < KEPT_BYTES:
-        return bytearray().join(views)
-    memory, position = allocate(total), 0
-    for view in views:
-        memory[position : position + len(view)] = view
-        position += len(view)
-    return memory
 
 
 class InprocListener(Listener):

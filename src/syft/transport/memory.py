@@ -33,7 +33,7 @@ _GRAIN = 1 << 16
 #: A mapping is at most this part of its frame longer than it.
 _SPARE_PART = 4
 #: What is kept in all; see `Mappings`.
-_KEPT_BYTES = 96 << 20
+_KEPT_BYTES = 64 << 20
 
 
 def _with_spare(count: int) -> int:
@@ -60,13 +60,13 @@ class Mappings:
 
     def lease(self, count: int) -> memoryview | None:
         """So many bytes of a kept mapping, to be overwritten; None if none fits. See NOTE [Kept mappings]."""
-        length = _with_spare(count)
+        most = max(_with_spare(count), count + count // _SPARE_PART)
         for _ in range(len(self._free)):
             try:
                 mapping = self._free.pop()  # the newest: the processor may know it still
             except IndexError:
                 return None
-            if length <= len(mapping) <= length + length // _SPARE_PART:
+            if count <= len(mapping) <= most:
                 return self._leased(mapping, count)
             self._free.appendleft(mapping)
         return None
@@ -128,10 +128,10 @@ def allocate(count: int) -> memoryview:
         raise FrameRefused(f"There is no memory for a frame of {count} bytes ({error}).") from error
 
 
-def joined(parts: Sequence[Buffer], count: int) -> Buffer:
+def joined(parts: Sequence[Buffer], count: int) -> bytearray | memoryview:
     """A copy of the parts, `count` bytes together, in one piece."""
     if count < _MAPPED_FROM:
-        return b"".join(parts)
+        return bytearray().join(parts)
     memory, position = allocate(count), 0
     for part in parts:
         memory[position : position + len(part)] = part

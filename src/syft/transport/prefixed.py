@@ -58,7 +58,7 @@ class PrefixedConnection(SocketConnection):
                 raise announced_too_much(self.peer, length, self.max_frame_bytes)
             self._partial = Partial(length)
             inbox.start += 8
-        inbox.fill(self._partial, deadline)
+        inbox.fill(self._partial, deadline, on_part=self.on_part)
         frame, self._partial = self._partial.view, None
         return frame
 

@@ -128,7 +128,8 @@ class SocketConnection(Connection):
         """Note how the connection ended, tell the peer if it is to blame; what to raise."""
         if self._end is not None:
             return again(self._end)
-        self._end = error
+        # NB: not the error itself, whose traceback would hold the memory of a frame that is half here.
+        self._end, self._partial = again(error), None
         if isinstance(error, FrameRefused):
             self._say_goodbye(error)
         self._stream.shutdown()

@@ -160,7 +160,13 @@ class WebsocketConnection(SocketConnection):
             self._partial_is_final = inbox.data[inbox.start] >= _FINAL
             self._partial_key = key
             inbox.start += size
-        inbox.fill(self._partial, deadline, None if self._is_client else self._unmask)
+        is_whole = self._partial_is_final and self._message is None
+        inbox.fill(
+            self._partial,
+            deadline,
+            None if self._is_client else self._unmask,
+            self.on_part if is_whole else None,
+        )
         view, self._partial = self._partial.view, None
         return view
 

@@ -100,8 +100,11 @@ def encode(head: Head, payload: Sequence[Buffer] = ()) -> list[Buffer]:
     return [packed, *payload]
 
 
-def decode(frame: Buffer) -> tuple[Head, memoryview]:
-    """The head and the payload of a frame; !! ProtocolError if it is damaged or none of ours."""
+def decode(frame: Buffer, arriving: Arriving | None = None) -> tuple[Head, memoryview]:
+    """The head and the payload of a frame; !! ProtocolError if it is damaged or none of ours.
+
+    `arriving` was told of the frame while it came.
+    """
     view = memoryview(frame)
     if len(view) < HEAD_BYTES:
         raise ProtocolError(f"A frame of {len(view)} bytes arrived; the head alone has {HEAD_BYTES}.")
@@ -115,7 +118,9 @@ def decode(frame: Buffer) -> tuple[Head, memoryview]:
     payload = view[HEAD_BYTES:]
     head = bytearray(view[:HEAD_BYTES])
     head[_CHECKSUM_AT:] = bytes(_LAST.size)
-    if _checksum(head, (payload,)) != checksum:
+    begun = None if arriving is None else arriving.sums_of(frame)
+    rest = payload if begun is None else payload[begun.added :]
+    if _checksum(head, (rest,), begun) != checksum:
         raise ProtocolError("A frame was damaged on the way: its checksum is wrong.")
     if reserved or also_reserved or flags & ~_KNOWN_FLAGS or kind not in _KINDS:
         raise ProtocolError(f"A frame of kind {kind} with flags {flags:#x} is not known to this version.")
@@ -125,40 +130,73 @@ def decode(frame: Buffer) -> tuple[Head, memoryview]:
 _KINDS = frozenset(int(kind) for kind in Kind)
 
 
-def _checksum(head: Buffer, payload: Iterable[Buffer]) -> int:
-    """Finds what noise does to a frame. Against people there is TLS."""
-    parts = list(payload)
+class _Sums:
+    """The sums of the columns of a payload, as far as it was added."""
+
+    __slots__ = ("_columns", "added")
+
+    def __init__(self) -> None:
+        self._columns = np.zeros(_COLUMNS, dtype="<u8")
+        self.added = 0
+
+    def add(self, memory: memoryview) -> None:
+        """What follows next in the payload."""
+        begin = self.added % _ROW_BYTES
+        self.added += len(memory)
+        if begin:
+            ahead = memory[: _ROW_BYTES - begin]
+            self._add_row(ahead, begin)
+            memory = memory[len(ahead) :]
+        whole = len(memory) // _ROW_BYTES * _ROW_BYTES
+        if whole:
+            words = np.frombuffer(memory[:whole], dtype="<u8").reshape(-1, _COLUMNS)
+            self._columns += np.add.reduce(words, axis=0)
+        if whole < len(memory):
+            self._add_row(memory[whole:], 0)
+
+    def _add_row(self, memory: memoryview, begin: int) -> None:
+        row = bytearray(_ROW_BYTES)
+        row[begin : begin + len(memory)] = memory
+        self._columns += np.frombuffer(row, dtype="<u8")
+
+    def checksum(self, crc: int) -> int:
+        return zlib.crc32(self._columns.data, crc) | self.added << 32 & 0xFFFF_FFFF_0000_0000
+
+
+class Arriving:
+    """Adds up a large frame while it arrives: an `on_part` of a connection, whose frames `decode` is given with it."""
+
+    def __init__(self) -> None:
+        self._frame: memoryview | None = None
+        self._sums = _Sums()
+
+    def __call__(self, frame: memoryview, filled: int) -> None:
+        if len(frame) - HEAD_BYTES <= _CRC_BYTES:
+            return
+        if frame is not self._frame:
+            self._frame, self._sums = frame, _Sums()
+        begin = HEAD_BYTES + self._sums.added
+        rows = (filled - begin) // _ROW_BYTES
+        if rows > 0:
+            self._sums.add(frame[begin : begin + rows * _ROW_BYTES])
+
+    def sums_of(self, frame: Buffer) -> _Sums | None:
+        """Those of how the payload of this very frame begins, once."""
+        known, self._frame = self._frame, None
+        return self._sums if known is frame else None
+
+
+def _checksum(head: Buffer, payload: Sequence[Buffer], begun: _Sums | None = None) -> int:
+    """Finds what noise does to a frame. Against people there is TLS. `begun` are the sums of what came before."""
     crc = zlib.crc32(head)
-    if sum(map(len, parts)) <= _CRC_BYTES:
-        for part in parts:
+    if begun is None and sum(map(len, payload)) <= _CRC_BYTES:
+        for part in payload:
             crc = zlib.crc32(part, crc)
         return crc
-    sums, position = np.zeros(_COLUMNS, dtype="<u8"), 0
-    for part in parts:
-        _add_up(sums, memoryview(part).cast("B"), position)
-        position += len(part)
-    return zlib.crc32(sums.data, crc) | position << 32 & 0xFFFF_FFFF_0000_0000
-
-
-def _add_up(sums: np.ndarray, memory: memoryview, position: int) -> None:
-    """Add memory that begins at `position` of the payload to the sums of its columns."""
-    begin = position % _ROW_BYTES
-    if begin:
-        ahead = memory[: _ROW_BYTES - begin]
-        _add_row(sums, ahead, begin)
-        memory = memory[len(ahead) :]
-    whole = len(memory) // _ROW_BYTES * _ROW_BYTES
-    if whole:
-        words = np.frombuffer(memory[:whole], dtype="<u8").reshape(-1, _COLUMNS)
-        sums += np.add.reduce(words, axis=0)
-    if whole < len(memory):
-        _add_row(sums, memory[whole:], 0)
-
-
-def _add_row(sums: np.ndarray, memory: memoryview, begin: int) -> None:
-    row = bytearray(_ROW_BYTES)
-    row[begin : begin + len(memory)] = memory
-    sums += np.frombuffer(row, dtype="<u8")
+    sums = _Sums() if begun is None else begun
+    for part in payload:
+        sums.add(memoryview(part).cast("B"))
+    return sums.checksum(crc)
 
 
 def in_chunks(head: Head, payload: Sequence[Buffer], chunk_bytes: int) -> Iterable[tuple[Head, list[Buffer]]]:

@@ -31,6 +31,7 @@ class Incoming:
         self._connection, self._heartbeat = connection, heartbeat
         self._ahead: deque[tuple[Head, memoryview]] = deque()
         self._said_goodbye = False
+        self._arriving = connection.on_part = frames.Arriving()
 
     def next(self) -> tuple[Head, memoryview] | None:
         """The next frame; None if three heartbeats pass in which nothing comes, not even a part of one."""
@@ -40,7 +41,7 @@ class Incoming:
         silent, progress = 0, connection.progress
         while silent < 2 * _HEARTBEATS:
             try:
-                return frames.decode(connection.receive(timeout=self._heartbeat / 2))
+                return frames.decode(connection.receive(timeout=self._heartbeat / 2), self._arriving)
             except TimeoutError:
                 silent += 1
                 if connection.progress != progress:
@@ -67,9 +68,10 @@ class Incoming:
                     "session. Read the replies, and say in the next frame, or in a heartbeat, which ones arrived."
                 )
             try:
-                head, payload = frames.decode(self._connection.receive(timeout=min(left, self._heartbeat)))
+                frame = self._connection.receive(timeout=min(left, self._heartbeat))
             except TimeoutError:
                 continue
+            head, payload = frames.decode(frame, self._arriving)
             session.last_heard = time.monotonic()
             with session.lock:
                 session.note_confirmed(head.confirmed)

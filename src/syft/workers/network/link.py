@@ -108,6 +108,7 @@ class Link:
         self._outbox = Outbox(self._compression)
         self._last_reply = 0
         self._assembly = frames.Assembly(self._limits.max_bytes)
+        self._arriving = frames.Arriving()
 
     # -- what workers call -------------------------------------------------------------------------
 
@@ -340,7 +341,7 @@ class Link:
     def _take(self, frame: Any) -> None:
         """One frame from the worker. Called by whoever holds `_reading`."""
         self._silences = self._quiet_looks = 0
-        head, payload = frames.decode(frame)
+        head, payload = frames.decode(frame, self._arriving)
         if head.kind not in _PERMITTED:
             raise ProtocolError(f"The worker sent a frame of kind {head.kind} in the middle of a session.")
         if head.kind == Kind.REFUSAL:
@@ -426,6 +427,7 @@ class Link:
         if welcome is None:
             return
         self._assembly = frames.Assembly(self._limits.max_bytes)
+        connection.on_part = self._arriving = frames.Arriving()
         self._silences = 0
         if outbox.confirm(welcome.executed, welcome.failed):
             self._attempts.succeed()

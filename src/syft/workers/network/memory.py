@@ -7,6 +7,8 @@ import gc
 import sys
 from collections.abc import Callable
 
+from syft.transport.memory import KEPT
+
 
 def _trimmer() -> Callable[[int], int] | None:
     if not sys.platform.startswith("linux"):
@@ -25,5 +27,6 @@ _trim = _trimmer()
 def give_back() -> None:
     """Return what is free to the system, where that can be asked for. Takes milliseconds: not for every object."""
     gc.collect()
+    KEPT.trim()
     if _trim is not None:
         _trim(0)
