@@ -67,6 +67,38 @@ def test_rounded_gaussian_is_normal() -> None:
     assert len(drawn) == 100_001
 
 
+class Words:
+    """A stream of words that were chosen."""
+
+    def __init__(self, *parts: Any) -> None:
+        self.parts = [np.array(part, dtype=np.uint64) for part in parts]
+
+    def words(self, count: int) -> torch.Tensor:
+        part = self.parts.pop(0)
+        assert part.size == count
+        return torch.from_numpy(part.view(np.int64).copy())
+
+
+def test_far_out_the_circles_of_the_noise_are_closer_than_its_grid() -> None:
+    """See NOTE [Circles]: with 64 bits alone, a thousand neighbouring circles would be hundreds of steps apart."""
+    count, angle = 1000, 0  # along the first axis
+    more = [number << 54 for number in range(count)]
+    drawn = noise.rounded_gaussian(2 * count, Words([1 << 28] * count + [angle] * count, more))[:count]  # type: ignore[arg-type]
+    next_circle = noise.rounded_gaussian(2, Words([(1 << 28) + 1, angle], [0]))[0]  # type: ignore[arg-type]
+    assert 7 < drawn[0] / noise.ROUNDED_STEPS < 7.2
+    assert len(set(drawn.tolist())) > 2
+    assert (np.diff(drawn) <= 0).all() and abs(int(drawn[-1]) - int(next_circle)) <= 1
+    last = noise.rounded_gaussian(2, Words([0, angle], [0]))[0]  # type: ignore[arg-type]
+    assert 13 < last / noise.ROUNDED_STEPS < 13.5
+
+
+def test_next_to_zero_the_circles_of_the_noise_are_as_close_as_its_grid() -> None:
+    below = np.arange(200)
+    words = [(1 << 64) - 1 - int(c) for c in below] + [0] * 200
+    drawn = noise.rounded_gaussian(400, Words(words))[:200]  # type: ignore[arg-type]
+    assert drawn.tolist() == np.rint(np.sqrt(2.0 * below)).astype(int).tolist()
+
+
 @pytest.mark.parametrize("gamma", [(0, 1), (1, 3), (1, 1), (7, 2), (600, 1)])
 def test_bernoulli_exp_has_its_probability(gamma: tuple[int, int]) -> None:
     passed = noise.bernoulli_exp(np.full(60_000, gamma[0]), gamma[1], stream(5))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 
 import pytest
 import torch
@@ -114,3 +115,22 @@ def test_packing_all_parts_at_once_is_packing_them_one_by_one(shape, radix, widt
     for part in range(radix):
         one_by_one = [ring.pack(one, radix, width, part) for one in planes.view(-1, *shape[-2:])]
         assert torch.equal(parts[part].reshape(-1, *parts.shape[-2:]), torch.stack(one_by_one))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+@pytest.mark.parametrize("derived", [False, True])
+def test_a_forked_process_has_streams_of_its_own_unless_they_were_given_a_seed(derived: bool) -> None:
+    own, agreed = Stream(), Stream(b"0123456789abcdef")
+    if derived:
+        own, agreed = own.fork(), agreed.fork()
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(write, own.raw(16) + agreed.raw(16))
+        os._exit(0)
+    os.waitpid(child, 0)
+    theirs = os.read(read, 32)
+    os.close(read)
+    os.close(write)
+    assert theirs[:16] != own.raw(16) and theirs[16:] == agreed.raw(16)

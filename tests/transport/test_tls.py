@@ -149,6 +149,20 @@ def test_old_versions_of_tls_are_refused(certificates: Any) -> None:
         transport.listen("wss://127.0.0.1:0", tls=server)
 
 
+def test_a_least_version_that_nobody_chose_is_made_one(certificates: Any) -> None:
+    client, server = certificates.client(), certificates.server()
+    for context in (client, server):
+        context.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED
+    with transport.listen("tls://127.0.0.1:0", tls=server) as listener:
+        with (
+            transport.connect(listener.address, tls=client) as connection,
+            listener.accept(timeout=5.0) as there,
+        ):
+            connection.send([b"hello"])
+            assert bytes(there.receive(timeout=5.0)) == b"hello"
+    assert client.minimum_version == server.minimum_version == ssl.TLSVersion.TLSv1_2
+
+
 def test_a_server_needs_a_context_for_servers(certificates: Any) -> None:
     with pytest.raises(ValueError, match="needs tls="):
         transport.listen("tls://127.0.0.1:0")

@@ -13,6 +13,7 @@ right up to double precision.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -106,11 +107,32 @@ def discrete_gaussian(count: int, variance: int, stream: Stream) -> Ints:
     return drawn
 
 
+# NOTE [Circles]
+# A pair of draws lies on a circle, whose radius follows from the logarithm of one uniform number. Circles must be
+# closer to each other than the grid is fine, or a pair may be impossible where another value was noised, and
+# certain where this one was. With 64 bits they are not, far out (beyond 7 standard deviations) and next to 0: there
+# the number has 64 bits more, or is taken from 1 exactly. So every pair of integers up to 13 standard deviations is
+# possible; beyond it is e^-85. (Probabilities are right up to double precision, not exactly: for exact ones there is
+# `discrete_gaussian`.)
+_FAR, _NEAR = np.uint64(1 << 40), np.uint64((1 << 64) - (1 << 44))
+
+
+def _logarithms(words: npt.NDArray[np.uint64], rounded: npt.NDArray[np.float64], stream: Stream) -> Any:
+    """log of (word + 1) / 2^64, and of a uniform number between two such where the words are small."""
+    found = np.log((rounded + 1.0) * 2.0**-64)
+    far, near = np.flatnonzero(words < _FAR), np.flatnonzero(words >= _NEAR)
+    if far.size:
+        more = stream.words(far.size).numpy().view(np.uint64).astype(np.float64)
+        found[far] = np.log((rounded[far] + (more + 1.0) * 2.0**-64) * 2.0**-64)
+    if near.size:
+        found[near] = np.log1p(-(~words[near]).astype(np.float64) * 2.0**-64)
+    return found
+
+
 def rounded_gaussian(count: int, stream: Stream) -> Ints:
     """`count` draws of a normal with standard deviation ROUNDED_STEPS, rounded to integers.
 
-    Box and Muller 1958 on 64-bit uniforms: the support is every integer up to 9.4 standard deviations (beyond:
-    probability 2^-68 per draw, to be thought of as part of delta), whatever it is added to.
+    Box and Muller 1958; see NOTE [Circles].
     """
     half = (count + 1) // 2
     words = stream.words(2 * half).numpy().view(np.uint64).reshape(2, half)
@@ -118,7 +140,7 @@ def rounded_gaussian(count: int, stream: Stream) -> Ints:
     for start in range(0, half, _PAIRS_AT_ONCE):
         part = slice(start, start + _PAIRS_AT_ONCE)
         first, second = words[:, part].astype(np.float64)
-        radius = np.sqrt(-2.0 * np.log((first + 1.0) * 2.0**-64)) * float(ROUNDED_STEPS)
+        radius = np.sqrt(-2.0 * _logarithms(words[0, part], first, stream)) * float(ROUNDED_STEPS)
         # NB: torch's sine and cosine are as exact as numpy's, and several times as fast.
         angle = torch.from_numpy(second * (2.0 * math.pi * 2.0**-64))
         drawn[0, part] = np.rint(radius * angle.cos().numpy())

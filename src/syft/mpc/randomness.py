@@ -9,6 +9,7 @@ its state follows from its output) is never used near a secret. Imports nothing 
 from __future__ import annotations
 
 import math
+import os
 import secrets
 from collections.abc import Sequence
 
@@ -23,6 +24,19 @@ _CHUNK = 1 << 17  # plaintext encrypted per call: it stays in the cache, so only
 _ZEROS = bytes(_CHUNK)
 
 
+#: How often this process and those before it were forked: told by the system, and cheaper than its number.
+_process = 0
+
+
+def _note_fork() -> None:
+    global _process
+    _process += 1
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_note_fork)
+
+
 def new_seed() -> bytes:
     """A fresh key from the operating system."""
     return secrets.token_bytes(SEED_BYTES)
@@ -32,13 +46,18 @@ class Stream:
     """The key stream of AES-128-CTR under one seed, read as tensors.
 
     The cipher object is kept: making one costs as much as 40 kB of key stream. A seed must never key two
-    streams whose outputs are supposed to be independent; take `fork()` for that.
+    streams whose outputs are supposed to be independent; take `fork()` for that. A stream that was given no seed
+    has another one in a process that is forked: its copies there are independent, too.
     """
 
-    __slots__ = ("_encryptor",)
+    __slots__ = ("_encryptor", "_process")
 
     def __init__(self, seed: bytes | None = None) -> None:
-        seed = new_seed() if seed is None else bytes(seed)
+        #: Of which process it is, if nobody else has its seed.
+        self._process: int | None = _process if seed is None else None
+        self._begin(new_seed() if seed is None else bytes(seed))
+
+    def _begin(self, seed: bytes) -> None:
         if len(seed) != SEED_BYTES:
             raise ValueError(
                 f"A stream is keyed by {SEED_BYTES} bytes, got {len(seed)}: make them with new_seed()."
@@ -48,6 +67,9 @@ class Stream:
 
     def fill(self, buffer: memoryview, size: int) -> None:
         """Write `size` bytes of key stream; `buffer` needs 15 bytes of slack behind them."""
+        if self._process is not None and self._process != _process:
+            self._process = _process
+            self._begin(new_seed())
         done = 0
         while done < size:
             step = min(_CHUNK, size - done)
@@ -117,4 +139,6 @@ class Stream:
 
     def fork(self) -> Stream:
         """A stream keyed by the next 16 bytes of this one: independent of everything else it gives."""
-        return Stream(self.raw(SEED_BYTES))
+        made = Stream(self.raw(SEED_BYTES))
+        made._process = self._process
+        return made

@@ -203,6 +203,9 @@ def _refuse_tls(address: str, tls: ssl.SSLContext | None) -> None:
 
 
 def _check_version(call: str, tls: ssl.SSLContext) -> None:
+    if tls.minimum_version is ssl.TLSVersion.MINIMUM_SUPPORTED:
+        # Nobody chose it: Pythons that leave the least version to their system (Debian's, Ubuntu's) begin like that.
+        tls.minimum_version = ssl.TLSVersion.TLSv1_2
     if tls.minimum_version < ssl.TLSVersion.TLSv1_2:
         raise ValueError(
             f"{call} got a TLS context that allows versions before 1.2. Set its minimum_version to "
