@@ -49,7 +49,19 @@ def calls_per_run(run: Run, seconds: float = 0.02) -> int:
     return max(1, calls)
 
 
+class TimedElsewhere:
+    """A run in another process, which measures itself: `timed(calls)` is its seconds per call."""
+
+    def __init__(self, timed: Callable[[int], float]) -> None:
+        self.timed = timed
+
+    def __call__(self) -> None:
+        self.timed(1)
+
+
 def time_run(run: Run, calls: int) -> float:
+    if isinstance(run, TimedElsewhere):
+        return run.timed(calls)
     started = time.perf_counter()
     for _ in range(calls):
         run()

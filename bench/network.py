@@ -1,7 +1,8 @@
 """Remote execution between two processes, against torch RPC and the websockets library, all in one run.
 
-The other process serves a worker with the permissions every network worker has, echoes bytes over websockets, and
-takes part in torch RPC.
+The other process serves a worker with the permissions every network worker has, and echoes bytes over websockets.
+torch RPC has two processes of its own, which are stopped while others are timed: its threads look for work without a
+pause, and would take the cores from whoever is.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import contextlib
 import copy
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -21,7 +23,7 @@ import torch
 import torch.distributed.rpc as rpc
 from torch.nn import functional as F
 
-from bench.harness import Figure, benchmark, side_by_side
+from bench.harness import Figure, TimedElsewhere, benchmark, side_by_side, time_run
 from bench.mlp import mlp, sgd_step
 
 ADDS = 1000
@@ -30,11 +32,10 @@ ADDS = 1000
 # -- the other process -----------------------------------------------------------------------------------
 
 
-def _serve(rpc_port: int) -> None:
+def _serve() -> None:
     import syft as sy
     from syft.workers.network.server_worker import NetworkServerWorker
 
-    torch.set_num_threads(1)
     worker = NetworkServerWorker(
         sy.TorchHook(torch), ["tcp://127.0.0.1:0", "ws://127.0.0.1:0"], id="bench_network"
     ).start(block=False)
@@ -43,8 +44,6 @@ def _serve(rpc_port: int) -> None:
     with serve(_echo, "127.0.0.1", 0, compression=None, max_size=None) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         print(json.dumps([*worker.addresses, server.socket.getsockname()[1]]), flush=True)
-        if rpc_port:
-            _join(rpc_port, 1)
         sys.stdin.read()
     os._exit(0)
 
@@ -54,9 +53,23 @@ def _echo(connection: Any) -> None:
         connection.send(message)
 
 
-def _join(port: int, rank: int) -> None:
+# -- torch RPC -------------------------------------------------------------------------------------------
+
+
+def _take_part(rank: int, port: int) -> None:
+    """Of two processes the second waits; the first is told what to run, and how often, and says how long it took."""
     options = rpc.TensorPipeRpcBackendOptions(init_method=f"tcp://127.0.0.1:{port}", num_worker_threads=4)
     rpc.init_rpc(f"bench{rank}", rank=rank, world_size=2, rpc_backend_options=options)
+    tensor = torch.randn(1_000_000)
+    jobs: dict[str, Any] = {
+        "echo": lambda: rpc.rpc_sync("bench1", give_back, args=(tensor,)),
+        "chain": _rpc_chain if rank == 0 else None,
+    }
+    print("ready", flush=True)
+    for line in sys.stdin:
+        job, calls = line.split()
+        print(time_run(jobs[job], int(calls)), flush=True)
+    os._exit(0)
 
 
 def zeros_there(count: int) -> Any:
@@ -72,43 +85,80 @@ def give_back(tensor: Any) -> Any:
     return tensor
 
 
+def _rpc_chain() -> None:
+    x = rpc.remote("bench1", zeros_there, args=(10,))
+    for _ in range(ADDS):
+        x = rpc.remote("bench1", add_there, args=(x, 1))
+    x.to_here()
+
+
+class _Rpc:
+    """The two processes, stopped but when they are timed."""
+
+    def __init__(self, processes: list[Any]) -> None:
+        self._processes = processes
+        for process in processes:
+            process.stdout.readline()
+        self._signal(signal.SIGSTOP)
+
+    def _signal(self, number: int) -> None:
+        for process in self._processes:
+            process.send_signal(number)
+
+    def job(self, name: str) -> TimedElsewhere:
+        return TimedElsewhere(lambda calls: self._timed(name, calls))
+
+    def _timed(self, name: str, calls: int) -> float:
+        first = self._processes[0]
+        self._signal(signal.SIGCONT)
+        try:
+            first.stdin.write(f"{name} {calls}\n".encode())
+            first.stdin.flush()
+            return float(first.stdout.readline())
+        finally:
+            self._signal(signal.SIGSTOP)
+
+
 # -- this process ----------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
-def _other() -> Iterator[tuple[Any, Any, Any, bool]]:
-    """(client over tcp, client over ws, websocket echo, whether torch RPC is there)."""
-    from websockets.sync.client import connect
-
-    import syft as sy
-    from syft.workers.network.client_worker import NetworkClientWorker
-
-    has_rpc = rpc.is_available()
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1] if has_rpc else 0
+def _child(*words: str) -> Iterator[Any]:
     child = subprocess.Popen(
-        [sys.executable, "-m", "bench.network", str(port)],
+        [sys.executable, "-m", "bench.network", *words],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
     )
     try:
-        if child.stdout is None:
-            raise RuntimeError("The other process has no output.")
-        tcp_address, ws_address, echo_port = json.loads(child.stdout.readline())
-        if has_rpc:
-            _join(port, 0)
-        hook = sy.local_worker.hook
-        tcp = NetworkClientWorker(hook, tcp_address, auto_add=False)
-        ws = NetworkClientWorker(hook, ws_address, auto_add=False)
-        with connect(f"ws://127.0.0.1:{echo_port}", compression=None, max_size=None) as echo:
-            yield tcp, ws, echo, has_rpc
-        tcp.close()
-        ws.close()
+        yield child
     finally:
         child.kill()
         child.communicate()
+
+
+@contextlib.contextmanager
+def _other() -> Iterator[tuple[Any, Any, Any, _Rpc | None]]:
+    """(client over tcp, client over ws, websocket echo, torch RPC if it is in this build of torch)."""
+    from websockets.sync.client import connect
+
+    import syft as sy
+    from syft.workers.network.client_worker import NetworkClientWorker
+
+    with contextlib.ExitStack() as stack:
+        child = stack.enter_context(_child("serve"))
+        tcp_address, ws_address, echo_port = json.loads(child.stdout.readline())
+        torch_rpc = None
+        if rpc.is_available():
+            with socket.create_server(("127.0.0.1", 0)) as probe:
+                port = str(probe.getsockname()[1])
+            torch_rpc = _Rpc([stack.enter_context(_child("rpc", rank, port)) for rank in "01"])
+        hook = sy.local_worker.hook
+        tcp = stack.enter_context(NetworkClientWorker(hook, tcp_address, auto_add=False))
+        ws = stack.enter_context(NetworkClientWorker(hook, ws_address, auto_add=False))
+        echo = stack.enter_context(connect(f"ws://127.0.0.1:{echo_port}", compression=None, max_size=None))
+        yield tcp, ws, echo, torch_rpc
 
 
 def _chain(client: Any) -> Any:
@@ -123,30 +173,18 @@ def _chain(client: Any) -> Any:
     return run
 
 
-def _rpc_chain() -> Any:
-    held = rpc.remote("bench1", zeros_there, args=(10,))
-
-    def run() -> None:
-        x = held
-        for _ in range(ADDS):
-            x = rpc.remote("bench1", add_there, args=(x, 1))
-        x.to_here()
-
-    return run
-
-
 @benchmark
 def network() -> list[Figure]:
-    with _other() as (tcp, ws, echo, has_rpc):
+    with _other() as (tcp, ws, echo, torch_rpc):
         figures = [
             _round_trip(tcp),
-            *_adds(tcp, has_rpc),
-            *_send_and_get(tcp, ws, echo, has_rpc),
+            *_adds(tcp, torch_rpc),
+            *_send_and_get(tcp, ws, echo, torch_rpc),
             _sgd_step(tcp),
             _training_plan_step(tcp),
             *_plan_call(tcp),
         ]
-        if not has_rpc:
+        if torch_rpc is None:
             print("torch RPC is not in this build of torch")
         return figures
 
@@ -156,8 +194,8 @@ def _round_trip(client: Any) -> Figure:
     return Figure("round trip, tcp", ours, None, "", "", None)
 
 
-def _adds(client: Any, has_rpc: bool) -> list[Figure]:
-    runs = [_chain(client), *([_rpc_chain()] if has_rpc else [])]
+def _adds(client: Any, torch_rpc: _Rpc | None) -> list[Figure]:
+    runs = [_chain(client), *([torch_rpc.job("chain")] if torch_rpc is not None else [])]
     ours, *others = side_by_side(*runs, rounds=7)
     figures = [Figure("1000 chained pointer adds, tcp", ours, None, "", "<= 50 ms", ours <= 0.05)]
     if others:
@@ -166,7 +204,7 @@ def _adds(client: Any, has_rpc: bool) -> list[Figure]:
     return figures
 
 
-def _send_and_get(tcp: Any, ws: Any, echo: Any, has_rpc: bool) -> list[Figure]:
+def _send_and_get(tcp: Any, ws: Any, echo: Any, torch_rpc: _Rpc | None) -> list[Figure]:
     x = torch.randn(1_000_000)
     data = x.numpy().tobytes()
 
@@ -178,7 +216,7 @@ def _send_and_get(tcp: Any, ws: Any, echo: Any, has_rpc: bool) -> list[Figure]:
         lambda: x.send(tcp).get(),  # type: ignore[attr-defined]
         lambda: x.send(ws).get(),  # type: ignore[attr-defined]
         raw,
-        *([lambda: rpc.rpc_sync("bench1", give_back, args=(x,))] if has_rpc else []),
+        *([torch_rpc.job("echo")] if torch_rpc is not None else []),
     )
     figures = [
         Figure(
@@ -254,4 +292,8 @@ def _plan_call(client: Any) -> list[Figure]:
 
 
 if __name__ == "__main__":
-    _serve(int(sys.argv[1]))
+    torch.set_num_threads(1)
+    if sys.argv[1] == "serve":
+        _serve()
+    else:
+        _take_part(int(sys.argv[2]), int(sys.argv[3]))
