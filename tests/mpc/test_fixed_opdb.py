@@ -157,6 +157,6 @@ def test_fixed_precision_agrees_with_torch(op: Any, monkeypatch: pytest.MonkeyPa
 
 def test_the_table_names_only_entries_and_most_are_supported() -> None:
     names = {opdb.op_id(op) for op in ENTRIES}
-    assert set(NOT_YET) <= names
+    assert set(NOT_YET) <= names | opdb.LATER
     sensible = [n for n in names - TAKES_NO_TENSOR if NOT_YET.get(n) not in WITHOUT_SENSE]
     assert sum(name not in NOT_YET for name in sensible) >= 0.7 * len(sensible)

@@ -118,7 +118,7 @@ def test_secrets_agree_with_torch(op: Any, lift: Any, monkeypatch: pytest.Monkey
 def test_the_table_names_only_entries_and_most_are_supported() -> None:
     assert fixed.TOLERANCE == TOLERANCE
     names = {opdb.op_id(op) for op in ENTRIES}
-    assert set(NOT_YET) <= names
+    assert set(NOT_YET) <= names | opdb.LATER
     sensible = [n for n in names if NOT_YET.get(n) not in WITHOUT_SENSE]
     unsupported = NOT_YET.keys() | DEPENDS_ON_COINS
     assert sum(name not in unsupported for name in sensible) >= 0.7 * len(sensible)

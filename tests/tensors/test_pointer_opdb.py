@@ -76,7 +76,7 @@ def test_an_operation_on_a_worker_agrees_with_torch_forward_and_backward(bob: An
 
 def test_at_least_98_percent_agree() -> None:
     """The others have run above, strictly."""
-    assert set(XFAIL) <= set(ENTRIES)
+    assert set(XFAIL) <= set(ENTRIES) | opdb.LATER
     assert (len(ENTRIES) - len(XFAIL)) / len(ENTRIES) >= 0.98
     assert len(ENTRIES) > 600
 
