@@ -63,6 +63,7 @@ DIFFERENT = {
     # The worker of the fixture is a client, and what it points to a server.
     "tests/workers/test_workers.py::test_the_same_id_and_type_is_the_same_worker": "two names of one VirtualWorker",
     "tests/workers/test_workers.py::test_the_same_id_and_another_type_is_refused": "compares with a VirtualWorker",
+    "tests/workers/test_workers.py::test_a_worker_made_again_is_the_same_place": "the fixture makes another server",
     "tests/workers/test_workers.py::test_messages_are_kept_on_request": "compares messages by identity",
     "tests/tensors/test_pointer.py::test_a_pointer_to_a_pointer": "compares workers by identity",
     # A worker tells another one of a pointer that has gone a moment later.
@@ -73,9 +74,7 @@ DIFFERENT = {
 def run(transport: str, *options: str, seconds: float) -> int:
     """Run the tests; how many passed."""
     left_out = [f"--deselect={name}" for name in DIFFERENT]
-    words = (
-        f"-m pytest --transport {transport} -q -x -p no:cacheprovider -p network.sampling --tb=short".split()
-    )
+    words = f"-m pytest --transport {transport} -q -p no:cacheprovider -p network.sampling --tb=short".split()
     done = subprocess.run(
         [sys.executable, *words, *FOLDERS, *left_out, *options],
         cwd=ROOT,
