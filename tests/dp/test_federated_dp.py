@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -128,6 +128,72 @@ def test_rounds_that_an_earlier_run_released_are_counted() -> None:
         spent.round_done()
 
 
+@pytest.mark.parametrize("kind", [ClientPrivacy, DistributedPrivacy])
+def test_charges_are_kept_as_plain_data_and_taken_over(kind: Any) -> None:
+    first = kind(1.0, 1.0, clients=6)
+    for _ in range(3):
+        first.round_done()
+    kept = json.loads(json.dumps(first.charges(coming=1)))
+    second = kind(1.0, 4.0, clients=6)  # charged as what they were, not as what its own would be
+    second.take_over(kept)
+    for _ in range(2):
+        second.round_done()
+    own = second.charges()["gaussians"][1][0]
+    expected = Accountant().compose(Gaussian(first.charges()["gaussians"][0][0]), 4).compose(Gaussian(own), 2)
+    assert own == pytest.approx(4.0, rel=1e-3)
+    assert second.epsilon(1e-5) == pytest.approx(expected.epsilon(1e-5), rel=1e-12)
+    assert second.rounds == 6 and first.rounds == 3
+    third = kind(1.0, 1.0, clients=6)
+    third.take_over(json.loads(json.dumps(second.charges())))
+    assert third.epsilon(1e-5) == second.epsilon(1e-5) and third.rounds == 6
+
+
+def test_charges_are_taken_over_though_a_budget_has_no_room_and_others_charges_are_not_kept() -> None:
+    shared = Budget(3.0, 1e-5)
+    shared.spend(Gaussian(10.0))
+    first = ClientPrivacy(1.0, 1.0, clients=6, budget=Budget(100.0, 1e-5))
+    for _ in range(5):
+        first.round_done()
+    second = ClientPrivacy(1.0, 1.0, clients=6, budget=shared)
+    second.take_over(first.charges())
+    assert second.charges() == first.charges()
+    assert second.epsilon() > first.epsilon() > 3.0
+    with pytest.raises(BudgetExceededError):
+        second.noise(torch.zeros(1), 2)
+    assert second.charges() == first.charges()  # what was refused is not charged
+
+
+def test_a_moving_bound_is_kept_and_one_that_stands_is_not() -> None:
+    moving = ClientPrivacy(1.0, 1.0, clients=100, adaptive=AdaptiveClipping())
+    moving.noise(torch.zeros(1), 0)
+    moving.round_done()
+    assert moving.clip_norm != 1.0
+    again, fixed = (ClientPrivacy(1.0, 1.0, clients=100, adaptive=a) for a in (AdaptiveClipping(), None))
+    for privacy in (again, fixed):
+        privacy.take_over(moving.charges())
+    assert (again.clip_norm, fixed.clip_norm) == (moving.clip_norm, 1.0)
+    assert "clip_norm" not in fixed.charges() or fixed.charges()["clip_norm"] is None
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"rounds": -1},
+        {"rounds": "3"},
+        {"gaussians": [[1.0, 1.0, 0]]},
+        {"gaussians": [[0.0, 1.0, 1]]},
+        {"gaussians": [[1.0, 2.0, 1]]},
+        {"clip_norm": 0.0},
+        {"more": 1},
+    ],
+)
+def test_what_are_no_charges_is_refused_and_changes_nothing(changes: dict[str, Any]) -> None:
+    privacy = ClientPrivacy(1.0, 1.0, clients=6)
+    with pytest.raises(ValueError, match="not the charges of a private training"):
+        privacy.take_over({"rounds": 1, "gaussians": [[1.0, 1.0, 1]], "clip_norm": None} | changes)
+    assert privacy.rounds == 0 and privacy.accountant.spent == {}
+
+
 def test_clients_are_drawn_each_on_its_own() -> None:
     privacy = ClientPrivacy(1.0, 1.0, clients=2000, sampling_rate=0.3, stream=stream(2))
     first, second = set(privacy.sample(names(2000))), set(privacy.sample(names(2000)))
@@ -159,60 +225,38 @@ def test_what_the_claim_does_not_cover_is_refused() -> None:
     [
         dict(clip_norm=0.0),
         dict(clip_norm=math.nan),
+        dict(clip_norm=True),
+        dict(clip_norm=1e-320),
+        dict(clip_norm=1.7e308),
         dict(noise_multiplier=0.0),
         dict(clients=0),
-        dict(sampling_rate=1.5),
+        dict(clients=0.4),
+        dict(clients=2.5),
+        dict(clients=True),
+        dict(clients="5"),
     ],
 )
-def test_a_wrong_argument_is_named(options: dict[str, Any]) -> None:
+@pytest.mark.parametrize("kind", [ClientPrivacy, DistributedPrivacy])
+def test_a_wrong_argument_is_named(kind: Any, options: dict[str, Any]) -> None:
     arguments = dict(clip_norm=1.0, noise_multiplier=1.0, clients=5) | options
-    with pytest.raises(ValueError, match=next(iter(options))):
-        ClientPrivacy(**arguments)
+    with pytest.raises(ValueError, match=f"{next(iter(options))} is a"):
+        kind(**arguments)
 
 
-# -- adaptive clipping -----------------------------------------------------------------------------------
+@pytest.mark.parametrize("rate", [0.0, 1.5, math.nan])
+def test_a_wrong_sampling_rate_is_named(rate: float) -> None:
+    with pytest.raises(ValueError, match="sampling_rate"):
+        ClientPrivacy(1.0, 1.0, clients=5, sampling_rate=rate)
 
 
-@pytest.mark.parametrize("quantile", [0.3, 0.5, 0.8])
-def test_the_bound_finds_the_quantile_of_the_norms(quantile: float) -> None:
-    """Norms are uniform between 0 and 10, so the bound has to come to 10 * quantile."""
-    privacy = ClientPrivacy(
-        0.1, 0.5, clients=400, adaptive=AdaptiveClipping(quantile, 0.3, count_noise=5.0), stream=stream(3)
-    )
-    random = np.random.default_rng(0)
-    bounds = []
-    for _ in range(80):
-        for norm in random.uniform(0, 10, 400):
-            privacy.clip(torch.tensor([norm]))
-        privacy.noise(torch.zeros(1), 400)
-        privacy.round_done()
-        bounds.append(privacy.clip_norm)
-    assert np.mean(bounds[-20:]) == pytest.approx(10 * quantile, rel=0.1)
-
-
-def test_counts_are_paid_for_out_of_the_same_noise() -> None:
-    """Two Gaussians, on the update and on the count of sensitivity 1/2, compose to one of the stated multiplier."""
-    privacy = ClientPrivacy(1.0, 1.2, clients=100, adaptive=AdaptiveClipping(count_noise=3.0))
-    both = Accountant().compose(Gaussian(privacy.update_multiplier)).compose(Gaussian(2 * 3.0))
-    assert both.epsilon(1e-5) == pytest.approx(Accountant().compose(Gaussian(1.2)).epsilon(1e-5), rel=1e-9)
-    assert ClientPrivacy(1.0, 1.2, clients=100, adaptive=AdaptiveClipping()).count_noise == 5.0
-    with pytest.raises(ValueError, match=r"above 0\.6"):
-        ClientPrivacy(1.0, 1.2, clients=100, adaptive=AdaptiveClipping(count_noise=0.5))
-    with pytest.raises(ValueError, match="quantile"):
-        AdaptiveClipping(1.5)
-
-
-def test_one_round_moves_the_bound_by_its_learning_rate_at_most_and_a_failed_round_is_not_counted_twice() -> (
-    None
-):
-    privacy = ClientPrivacy(1.0, 0.5, clients=4, adaptive=AdaptiveClipping(0.5, 0.2, count_noise=1e-3 + 0.25))
-    for _ in range(2):  # the first fails on its way: no sum was made of its updates
-        for _ in range(4):
-            privacy.clip(torch.zeros(1))
-    privacy.noise(torch.zeros(1), 4)
-    assert privacy._counted == (4, 4)
-    privacy.round_done()
-    assert math.exp(-0.2) <= privacy.clip_norm <= math.exp(0.2)
+@pytest.mark.parametrize("clients", [10, 1000])
+def test_noise_too_small_for_the_sum_is_refused_and_the_least_there_is_holds_it(clients: int) -> None:
+    with pytest.raises(ValueError, match="does not fit into 64 bits") as refused:
+        ClientPrivacy(1.0, 1e-9, clients=clients)
+    least = float(str(refused.value).split("at least ")[1].split()[0]) * 1.05
+    privacy = ClientPrivacy(1.0, least, clients=clients)
+    released = privacy.noise(privacy.clip(torch.full((1,), 9.0, dtype=torch.float64)) * clients, clients)
+    assert float(released) == pytest.approx(clients, abs=10 * least + 1e-8 * clients)
 
 
 # -- audit -----------------------------------------------------------------------------------------------
@@ -327,6 +371,18 @@ def test_a_round_that_fails_stays_charged_and_the_next_is_charged_too() -> None:
         with pytest.raises(TooFewClientsError):
             failing.weighted_sum(clipped, dict.fromkeys(clipped, 1.0))
     assert list(privacy.accountant.spent.values()) == [2]
+
+
+@pytest.mark.parametrize("wrong", [20, 11, 0, -1, True, "5", 1.5, 0.0, math.nan])
+def test_a_threshold_that_no_round_can_meet_is_refused(wrong: Any) -> None:
+    with pytest.raises(ValueError, match="threshold is a number of clients from 1 to the 10"):
+        DistributedPrivacy(1.0, 1.0, clients=10, threshold=wrong)
+
+
+@pytest.mark.parametrize("wrong", [1.5, True, "1", None])
+def test_colluding_clients_are_counted_whole(wrong: Any) -> None:
+    with pytest.raises(ValueError, match="colluding is a whole number"):
+        DistributedPrivacy(1.0, 1.0, clients=10, colluding=wrong)
 
 
 def test_noise_that_the_exact_sampler_or_the_ring_cannot_hold_is_refused() -> None:

@@ -1,7 +1,8 @@
 """Client-level privacy in federated training: what a trained model tells about any one client's whole data set.
 
 One duty: the objects for the Trainer's `privacy` argument. Each clips every client's update as a whole, sees to it
-that the sum has noise, and counts what the rounds cost. Imports `accounting`, `noise`, `federated`, `mpc.randomness`.
+that the sum has noise, and counts what the rounds cost. Imports `client_updates`, `noise`, `federated`,
+`mpc.randomness`.
 
     ClientPrivacy        the server adds the noise (McMahan et al. 2018): it is trusted to, and to show nobody the updates
     DistributedPrivacy   every client adds a part of the noise before its update is masked (Kairouz, Liu and Steinke
@@ -13,10 +14,16 @@ many do, is public; so a sum may be divided by the number of its clients. Only w
 part part of the secret: then the random choice, and the number of those chosen, must not be shown, and sums are
 divided by `denominator`. Clients count alike: weighted by numbers of examples, one client could move the sum by more.
 
-NOTE [Sums without rounding]
-A clipped update is a multiple of a power of two in double precision, so fine that nothing is lost and so coarse that
-sums of a million clients are exact. So the order of summation does not matter, and one client moves the sum by its own
-clipped update and nothing else (Casacuberta et al. 2022). A sum in single precision loses this, by parts in 10^7.
+The accountant's sampling theorem is about one client more or less. A client that is not there adds nothing to a sum and
+nothing to a count (NOTE [Counts]); nor does one whose update is zero. So both kinds of neighbours are the same pair of
+distributions, and all parts of a round are paid for by one event, on one sample.
+
+NOTE [Counts]
+Adaptive clipping looks at the sum over clients of f(update): f is 1/2 for an update within the clipping bound, -1/2
+for a longer one, and 0 for one that is zero. So f is 0 in the run where the client's update is zero, or the client not
+there, and at most 1/2 from it in the other: the sensitivity of the count is 1/2. Were a zero counted as unclipped, a
+client could move the count by 1. Together with the updates' sum, of sensitivity C and noise z_u C, the round is one
+Gaussian of noise multiplier z with z^-2 = z_u^-2 + (2 s)^-2 (Andrew et al. 2021, theorem 1).
 """
 
 from __future__ import annotations
@@ -30,6 +37,17 @@ import torch
 from torch import Tensor
 
 from syft.dp.accounting import Accountant, Budget, Gaussian, Kind, noise_multiplier_for
+from syft.dp.client_updates import (
+    LARGEST_CLIP,
+    LEAST_CLIP,
+    Counted,
+    check_clients,
+    check_clip_norm,
+    check_positive,
+    clipped_to_grid,
+    is_number,
+    is_whole,
+)
 from syft.dp.noise import LARGEST_VARIANCE, ROUNDED_STEPS, discrete_gaussian, rounded_gaussian
 from syft.federated.secure_aggregation.encoding import LARGEST_FRACTION
 from syft.federated.secure_aggregation.masked_sum import MaskedSum
@@ -37,69 +55,7 @@ from syft.mpc.randomness import Stream
 
 _MANY_VALUES = 1 << 40  # more than any model has, for a round whose length is not known
 _FINE = 32  # bits between a clipping bound and the grid of clipped updates
-
-
-# -- what both have --------------------------------------------------------------------------------------
-
-
-class _Counted:
-    """An accountant, with or without a budget."""
-
-    def __init__(self, budget: Budget | None, accountant: Kind) -> None:
-        self.budget = budget
-        self.accountant = Accountant(accountant) if budget is None else budget.accountant
-        self.rounds = 0
-        """How many sums were released."""
-        self._dtype = torch.float64
-        """Of the updates as they came, and of the sum as it leaves."""
-
-    def epsilon(self, delta: float | None = None) -> float:
-        """What the rounds so far cost any one client."""
-        if delta is None:
-            if self.budget is None:
-                raise ValueError(
-                    "epsilon() needs a delta: well below one over the number of clients, say 1e-5."
-                )
-            delta = self.budget.delta
-        return self.accountant.epsilon(delta)
-
-    def _charge(self, event: Gaussian) -> None:
-        if self.budget is None:
-            self.accountant.compose(event)
-        else:
-            self.budget.spend(event)
-
-
-def clipped_to_grid(update: Tensor, bound: float, step: float) -> Tensor:
-    """`update` scaled down to an L2 norm of at most `bound`, as multiples of `step`, in double precision.
-
-    An update with a value that is not finite becomes zero: whatever else were done with it would tell.
-    """
-    values = update.detach().to(device="cpu", dtype=torch.float64)
-    norm = float(torch.linalg.vector_norm(values))
-    if not math.isfinite(norm):
-        # NB: squares can overflow where the values do not.
-        if not bool(values.isfinite().all()):
-            return torch.zeros_like(values)
-        values = values / values.abs().max()
-        norm = float(torch.linalg.vector_norm(values))
-        values, norm = values * (bound / norm), bound
-    # A part in 10^9 less than the bound pays for the rounding of the norm itself.
-    most = bound * (1 - 1e-9)
-    factor = min(1.0, most / norm) if norm > 0 else 1.0
-    for _ in range(8):
-        on_grid = (values * (factor / step)).round_()
-        length = float(torch.linalg.vector_norm(on_grid)) * step
-        if length <= most:
-            return on_grid * step
-        factor *= most / length * (1 - 1e-9)
-    return (values * (factor / step)).trunc_() * step  # towards zero: never longer than what was rounded
-
-
-def _check_positive(**values: float) -> None:
-    for name, value in values.items():
-        if not (isinstance(value, (int, float)) and math.isfinite(value) and value > 0):
-            raise ValueError(f"{name} is a finite number above 0, got {value!r}.")
+_LARGEST_SUM = 2.0**60  # in steps of the noise's grid: with the noise it stays inside 63 bits
 
 
 # -- noise at the server ---------------------------------------------------------------------------------
@@ -109,7 +65,7 @@ def _check_positive(**values: float) -> None:
 class AdaptiveClipping:
     """Let the clipping bound follow a quantile of the updates' norms (Andrew et al. 2021, algorithm 1).
 
-    quantile       the fraction of updates that is to stay unclipped
+    quantile       the fraction of updates that is to stay unclipped; one that is zero counts as half of each
     learning_rate  how fast the bound moves: by exp(learning_rate) at most in a round
     count_noise    standard deviation of the noise on the number of unclipped updates; a twentieth of the expected
                    number of clients if not given
@@ -120,14 +76,14 @@ class AdaptiveClipping:
     count_noise: float | None = None
 
     def __post_init__(self) -> None:
-        if not 0 <= self.quantile <= 1:
+        if not (is_number(self.quantile) and 0 <= self.quantile <= 1):
             raise ValueError(f"quantile is between 0 and 1, got {self.quantile!r}.")
-        _check_positive(learning_rate=self.learning_rate)
+        check_positive(learning_rate=self.learning_rate)
         if self.count_noise is not None:
-            _check_positive(count_noise=self.count_noise)
+            check_positive(count_noise=self.count_noise)
 
 
-class ClientPrivacy(_Counted):
+class ClientPrivacy(Counted):
     """Central noise: the server clips, sums, and adds Gaussian noise of `noise_multiplier` clipping bounds.
 
     clip_norm         the L2 norm that an update is clipped to (at first, with `adaptive`)
@@ -151,15 +107,23 @@ class ClientPrivacy(_Counted):
         stream: Stream | None = None,
     ) -> None:
         super().__init__(budget, accountant)
-        _check_positive(clip_norm=clip_norm, clients=clients)
+        check_clip_norm(clip_norm)
+        check_clients(clients)
         self.event = Gaussian(noise_multiplier, sampling_rate)  # refuses what is neither
-        self.clip_norm, self.clients, self.adaptive = float(clip_norm), int(clients), adaptive
+        # All clients together, in steps of the noise's grid.
+        if (least := clients * ROUNDED_STEPS / _LARGEST_SUM) > noise_multiplier:
+            raise ValueError(
+                f"ClientPrivacy was given noise_multiplier={noise_multiplier:g}: beside so little noise the sum of "
+                f"{clients} clients does not fit into 64 bits, and it would hide nobody. It is at least {least:.2g} "
+                "here, and about 1 where it protects; leave privacy out for none."
+            )
+        self.clip_norm, self.clients, self.adaptive = float(clip_norm), clients, adaptive
         self.count_noise = 0.0
         self.update_multiplier = float(noise_multiplier)
         """The noise on updates, in clipping bounds: more than `noise_multiplier` when counts take their part."""
         if adaptive is not None:
             self.count_noise = adaptive.count_noise or self.denominator / 20
-            # Andrew et al. 2021, theorem 1: counts of +-1/2 have sensitivity 1/2, and z^-2 = z_update^-2 + (2 s)^-2.
+            # Andrew et al. 2021, theorem 1; see NOTE [Counts].
             left = noise_multiplier**-2 - (2 * self.count_noise) ** -2
             if left <= 0:
                 raise ValueError(
@@ -169,8 +133,9 @@ class ClientPrivacy(_Counted):
                 )
             self.update_multiplier = left**-0.5
         self._stream = stream or Stream()
-        self._unclipped: list[bool] = []
-        self._counted = (0, 0)
+        self._counts: list[float] = []
+        """Of each update that was clipped: see NOTE [Counts]."""
+        self._counted = (0.0, 0)
         self._sampled = self._released = False
 
     @classmethod
@@ -196,7 +161,9 @@ class ClientPrivacy(_Counted):
             clients=clients,
             sampling_rate=sampling_rate,
             adaptive=adaptive,
-            budget=Budget(epsilon, delta, Accountant(accountant)),
+            budget=Budget(
+                epsilon, delta, Accountant(accountant), planned=(Gaussian(multiplier, sampling_rate), rounds)
+            ),
         )
 
     @property
@@ -226,12 +193,12 @@ class ClientPrivacy(_Counted):
         return [name for name, is_in in zip(clients, taken.tolist(), strict=True) if is_in]
 
     def clip(self, update: Tensor) -> Tensor:
-        """A client's update with an L2 norm of at most `clip_norm`. See NOTE [Sums without rounding]."""
+        """A client's update with an L2 norm of at most `clip_norm`. NOTE [Sums without rounding] tells how."""
         self._dtype = update.dtype
         if self.adaptive is not None:
-            # NB: NaN compares as False, and counts as clipped.
             norm = float(torch.linalg.vector_norm(update.detach().double()))
-            self._unclipped.append(norm <= self.clip_norm)
+            # NB: NaN compares as False, and counts as clipped.
+            self._counts.append(0.0 if norm == 0.0 else 0.5 if norm <= self.clip_norm else -0.5)
         return clipped_to_grid(update, self.clip_norm, 2.0 ** (math.frexp(self.clip_norm)[1] - _FINE))
 
     def noise(self, total: Tensor, n_clients: int) -> Tensor:
@@ -254,29 +221,37 @@ class ClientPrivacy(_Counted):
         self._released = True
         # NB: the last ones. Of a round that failed after its updates were clipped, the first ones may still be here, and
         # no client may be counted twice.
-        mine = self._unclipped[-n_clients:] if n_clients else []
+        mine = self._counts[-n_clients:] if n_clients else []
         self._counted = sum(mine), len(mine)
         return _noisy(total, self.update_multiplier * self.clip_norm, self._stream).to(self._dtype)
 
     def round_done(self) -> None:
         """End the round: the clipping bound follows. Without a sum from `noise` before it, a round that an earlier run
-        released is counted: a trainer that resumes calls it once for each of those."""
+        released is counted: for charges that were not kept (see `take_over`)."""
         if not self._released:
             self._charge(self.event)
         elif self.adaptive is not None:
-            # Counts around 1/2, so that one client moves them by 1/2 (Andrew et al. 2021, section 3.1).
-            unclipped, seen = self._counted
-            counted = torch.tensor([unclipped - seen / 2], dtype=torch.float64)
-            noisy = float(_noisy(counted, self.count_noise, self._stream))
+            count, seen = self._counted
+            noisy = float(_noisy(torch.tensor([count], dtype=torch.float64), self.count_noise, self._stream))
             # How many took part is public, unless they were drawn in secret (NOTE [Neighbours]).
             fraction = noisy / (self.denominator if self.sampling_rate < 1.0 else max(seen, 1)) + 0.5
             move = self.adaptive.learning_rate * (fraction - self.adaptive.quantile)
             # NB: noise on a small count can be anything; one round moves the bound by its learning rate at most.
             move = min(max(move, -self.adaptive.learning_rate), self.adaptive.learning_rate)
-            self.clip_norm *= math.exp(-move)
+            self._set_moving_clip(self.clip_norm * math.exp(-move))
         self.rounds += 1
-        self._unclipped.clear()
+        self._counts.clear()
         self._sampled = self._released = False
+
+    def _coming(self) -> Gaussian:
+        return self.event
+
+    def _moving_clip(self) -> float | None:
+        return None if self.adaptive is None else self.clip_norm
+
+    def _set_moving_clip(self, clip_norm: float) -> None:
+        if self.adaptive is not None:
+            self.clip_norm = min(max(clip_norm, LEAST_CLIP), LARGEST_CLIP)
 
 
 def _noisy(total: Tensor, std: float, stream: Stream) -> Tensor:
@@ -291,7 +266,7 @@ def _noisy(total: Tensor, std: float, stream: Stream) -> Tensor:
 # -- noise at the clients --------------------------------------------------------------------------------
 
 
-class DistributedPrivacy(_Counted):
+class DistributedPrivacy(Counted):
     """Distributed noise: every client adds discrete Gaussian noise to its words before they are masked.
 
     clip_norm         the L2 norm that an update is clipped to
@@ -324,10 +299,12 @@ class DistributedPrivacy(_Counted):
         stream: Stream | None = None,
     ) -> None:
         super().__init__(budget, accountant)
-        _check_positive(clip_norm=clip_norm, noise_multiplier=noise_multiplier, clients=clients)
-        if isinstance(threshold, float):
-            threshold = math.ceil(threshold * clients)
-        self.threshold = 2 * clients // 3 + 1 if threshold is None else threshold
+        check_clip_norm(clip_norm)
+        check_positive(noise_multiplier=noise_multiplier)
+        check_clients(clients)
+        self.threshold = _count_of(threshold, clients)
+        if not is_whole(colluding):
+            raise ValueError(f"colluding is a whole number of clients, got {colluding!r}.")
         self.least = self.threshold - colluding
         if colluding < 0 or self.least < 1:
             raise ValueError(
@@ -425,9 +402,26 @@ class DistributedPrivacy(_Counted):
     def round_done(self) -> None:
         """End the round; without a sum before it, count one that an earlier run released (see ClientPrivacy)."""
         if not self._summed:
-            self._charge(Gaussian(self.multiplier(_MANY_VALUES)))
+            self._charge(self._coming())
         self.rounds += 1
         self._summed = False
+
+    def _coming(self) -> Gaussian:
+        return Gaussian(self.multiplier(_MANY_VALUES))
+
+
+def _count_of(threshold: Any, clients: int) -> int:
+    """A threshold as a number of clients. !! ValueError"""
+    if threshold is None:
+        return 2 * clients // 3 + 1
+    if isinstance(threshold, float) and 0 < threshold <= 1:
+        return math.ceil(threshold * clients)
+    if not is_whole(threshold) or not 1 <= threshold <= clients:
+        raise ValueError(
+            f"threshold is a number of clients from 1 to the {clients} there are, or a fraction of them above 0 and at "
+            f"most 1.0, got {threshold!r}: fewer than so many are never summed, and so many have to be there."
+        )
+    return int(threshold)
 
 
 class _NoisySum(MaskedSum):

@@ -2,6 +2,11 @@
 
 One duty: `record_of(model)` and `model_of(record)`. What arrives names layers of the list below and nothing else, and
 no memory is taken for tensors that a record announces and does not bring. Imports `serde`.
+
+NOTE [Layers that stand twice]
+One layer object may stand in several places, and one parameter in several layers (tied weights). A record has a layer
+for every place. A parameter travels with the first place it stands in; further places name that one, and it is one
+parameter again where the record is read. So what is trained there, and written back here, is the same model.
 """
 
 from __future__ import annotations
@@ -57,13 +62,17 @@ Setting = bool | int | float | str | None | tuple[int | None, ...]
 
 
 class LayerRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One layer: its name in the list, what it is made with, its tensors, which of them are trained, what is in it."""
+    """One layer: its name in the list, what it is made with, its tensors, which of them are trained, what is in it.
+
+    `tied`: name of a tensor -> where the same one stood before, such as "0.weight".
+    """
 
     kind: str
     settings: dict[str, Setting]
     tensors: dict[str, Tensor]
     trained: tuple[str, ...]
     children: dict[str, Any]
+    tied: dict[str, str] = {}
 
 
 register_record(LayerRecord)
@@ -92,6 +101,13 @@ def check_layers(model: nn.Module) -> None:
         for name, layer in model.named_modules()
         if not is_plain(layer)
     ]
+    # NB: `named_modules` knows a layer that stands twice, or in itself, by its first place.
+    faults += [
+        f"{name + '.' if name else ''}{key} (nothing, where a layer is expected)"
+        for name, layer in model.named_modules()
+        for key, child in layer._modules.items()
+        if child is None
+    ]
     if faults:
         raise ReleaseNotPermittedError(
             f"train_privately does not run {', '.join(faults)} beside private data. A model is made of these layers, as "
@@ -102,17 +118,33 @@ def check_layers(model: nn.Module) -> None:
 def record_of(model: nn.Module) -> LayerRecord:
     """A model of plain layers as a record. !! ReleaseNotPermittedError"""
     check_layers(model)
-    return _record_of(model)
+    return _record_of(model, "", {}, ())
 
 
-def _record_of(layer: nn.Module) -> LayerRecord:
+def _record_of(layer: nn.Module, path: str, places: dict[int, str], around: tuple[int, ...]) -> LayerRecord:
+    """`places`: where each parameter stood first, by its id. `around`: the layers that this one stands in."""
+    if id(layer) in around:
+        raise ReleaseNotPermittedError(
+            f"train_privately does not run {path.removesuffix('.')} ({type(layer).__name__}), which stands in itself. "
+            "Put another layer there."
+        )
     held = {name: p for name, p in layer._parameters.items() if p is not None}
+    tied = {name: places[id(p)] for name, p in held.items() if id(p) in places}
+    for name, p in held.items():
+        places.setdefault(id(p), path + name)
+    inside = {
+        name: _record_of(child, f"{path}{name}.", places, (*around, id(layer)))
+        # NB: not `named_children`, which leaves out a layer that stood there before.
+        for name, child in layer._modules.items()
+        if child is not None
+    }
     return LayerRecord(
         type(layer).__name__,
         {name: _setting(layer, name) for name in SETTINGS[type(layer)]},
-        {name: p.detach() for name, p in held.items()},
-        tuple(name for name, p in held.items() if p.requires_grad),
-        {name: _record_of(child) for name, child in layer.named_children()},
+        {name: p.detach() for name, p in held.items() if name not in tied},
+        tuple(name for name, p in held.items() if p.requires_grad and name not in tied),
+        inside,
+        tied,
     )
 
 
@@ -125,6 +157,11 @@ def _setting(layer: nn.Module, name: str) -> Any:
 
 def model_of(record: Any) -> nn.Module:
     """The model that a record describes. !! ReleaseNotPermittedError, ValueError"""
+    return _model_of(record, "", {})
+
+
+def _model_of(record: Any, path: str, made: dict[str, nn.Parameter]) -> nn.Module:
+    """`made`: the parameters so far, by their places."""
     if not isinstance(record, LayerRecord):
         raise ValueError(f"A model is described by a LayerRecord, not by a {type(record).__name__}.")
     cls: Any = _BY_NAME.get(record.kind)
@@ -146,21 +183,32 @@ def model_of(record: Any) -> nn.Module:
         )
     except (TypeError, RuntimeError, OverflowError) as error:
         raise ValueError(f"A {record.kind} cannot be made with {record.settings}: {error}.") from error
-    _give_tensors(layer, record)
+    _give_tensors(layer, record, path, made)
     for name, child in record.children.items():
-        layer.add_module(name, model_of(child))
+        if not name.isidentifier() and not name.isdecimal():
+            raise ValueError(f"A layer in a Sequential has a name or a number, not {name[:60]!r}.")
+        layer.add_module(name, _model_of(child, f"{path}{name}.", made))
     return layer
 
 
-def _give_tensors(layer: nn.Module, record: LayerRecord) -> None:
+def _give_tensors(layer: nn.Module, record: LayerRecord, path: str, made: dict[str, nn.Parameter]) -> None:
     places = {name: p for name, p in layer._parameters.items() if p is not None}
-    if set(places) != set(record.tensors):
+    if sorted(places) != sorted([*record.tensors, *record.tied]):
         raise ValueError(f"A {record.kind} has the tensors {', '.join(places) or 'none'}; others were sent.")
     for name, place in places.items():
+        if name in record.tied:
+            earlier = made.get(record.tied[name])
+            if earlier is None or earlier.shape != place.shape:
+                raise ValueError(
+                    f"The {name} of a {record.kind} is tied to {record.tied[name][:60]!r}: that is no parameter in the "
+                    f"shape {tuple(place.shape)} that came before it."
+                )
+            layer._parameters[name] = made[path + name] = earlier
+            continue
         tensor = record.tensors[name]
         if type(tensor) is not Tensor or tensor.shape != place.shape or not tensor.is_floating_point():
             raise ValueError(
                 f"The {name} of a {record.kind} has real numbers in the shape {tuple(place.shape)}; others were sent."
             )
         own = tensor.detach().clone(memory_format=torch.contiguous_format)
-        layer._parameters[name] = nn.Parameter(own, requires_grad=name in record.trained)
+        layer._parameters[name] = made[path + name] = nn.Parameter(own, requires_grad=name in record.trained)

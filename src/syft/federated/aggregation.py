@@ -1,6 +1,7 @@
 """How updates become one: the seams for secure aggregation and for privacy, and what strategies are handed.
 
-One duty: `Aggregation`, `Privacy` (protocols that others fill), and `Updates`. Imports `layout`, `records`.
+One duty: `Aggregation`, `Privacy`, `KeptPrivacy` (protocols that others fill), and `Updates`. Imports `layout`,
+`records`.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class Privacy(Protocol):
 
     A trainer with one weighs all clients alike, because a number of examples is as private as the examples,
     and keeps no metrics that clients report. A trainer that resumes a checkpoint calls `round_done` once for
-    each round it takes over.
+    each sum that there was or may have been before, saved or not (see `charges`); or `take_over`, if there is one.
     """
 
     def clip(self, update: Tensor) -> Tensor:
@@ -69,6 +70,19 @@ class Privacy(Protocol):
 
     def round_done(self) -> None:
         """One more sum was released."""
+        ...
+
+
+@runtime_checkable
+class KeptPrivacy(Privacy, Protocol):
+    """Privacy that says what it was charged for, so that a trainer can keep exactly that on disk."""
+
+    def charges(self, coming: int) -> dict[str, Any]:
+        """What was charged, and will be for `coming` more sums: what JSON can hold."""
+        ...
+
+    def take_over(self, charges: Mapping[str, Any]) -> None:
+        """Count what an earlier run was charged for. !! ValueError for what are no charges"""
         ...
 
 

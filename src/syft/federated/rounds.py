@@ -11,6 +11,7 @@ import logging
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -115,8 +116,12 @@ def run_round(
     min_clients: int,
     training: LocalTraining,
     listener: Listener,
+    charged: AbstractContextManager[None],
 ) -> Stepped:
-    """The state after a round. !! NotEnoughClientsError, before anything has changed"""
+    """The state after a round. `charged` is around all that uses the sum of updates: see `charges`.
+
+    !! NotEnoughClientsError, before anything has changed
+    """
     vectors: dict[str, Tensor] = {}
     stay = getattr(aggregation, "leaves_updates", False)  # with the clients, until they are summed
 
@@ -147,9 +152,10 @@ def run_round(
     names = [task.name for task in tasks if task.name in vectors]
     results: dict[str, Any] = {name: found[name] for name in names}
     updates = Updates({name: vectors[name] for name in names}, results, aggregation, privacy, layout.size)
-    step = strategy.step(updates, training.optimizer_args)
-    if privacy is not None:
-        privacy.round_done()
+    with charged:
+        step = strategy.step(updates, training.optimizer_args)
+        if privacy is not None:
+            privacy.round_done()
     why: Mapping[str, str] = getattr(getattr(aggregation, "report", None), "why", {})
     lost = [
         ClientFailure(n, "dropped", why.get(n, "It was lost during the aggregation."))

@@ -14,6 +14,7 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from torch import nn
 
 from syft.federated.aggregation import Aggregation, PlainSum, Privacy, hides
 from syft.federated.callbacks import Callback, ProgressBar
+from syft.federated.charges import Charges
 from syft.federated.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from syft.federated.clients import Client, DatasetClient, Work, WorkerClient, make_clients
 from syft.federated.engines import Engine, SerialEngine, Task, ThreadEngine, make_engine
@@ -50,6 +52,7 @@ from syft.federated.trainer_settings import (
     check_work,
     checked_arguments,
     checked_figures,
+    is_count,
     is_number,
 )
 
@@ -90,7 +93,9 @@ class Trainer:
     evaluate          a Dataset, or a function model -> dict of figures; run here after every `evaluate_every` rounds
     metrics           name -> function(output, target), means over a batch, beside the loss
     callbacks         see `callbacks`; `progress=True` adds bars
-    checkpoint        a file, written after every `checkpoint_every` rounds and at the end; see `resume`
+    checkpoint        a file, written after every `checkpoint_every` rounds and at the end; see `resume`. With `privacy`,
+                      what the rounds cost is kept beside it, in a file of the same name and `.privacy`. Without a
+                      checkpoint, the epsilon that `privacy` tells is that of this process
     seed              of everything random; the same seed gives the same weights on every engine
     user              in whose name workers are asked for private data
     """
@@ -176,6 +181,7 @@ class Trainer:
             )
         self.callbacks: list[Callback] = [*callbacks, *([ProgressBar()] if progress else [])]
         self._path = None if checkpoint is None else Path(checkpoint)
+        self._charges = None if privacy is None else Charges(privacy, self._path)
         self._checkpoint_every = checkpoint_every
         self._seed_was_given = seed is not None
         self.seed = secrets.randbits(63) if seed is None else seed
@@ -194,6 +200,8 @@ class Trainer:
     def fit(self, rounds: int) -> History:
         """Train until `rounds` rounds are done in all, those of a resumed checkpoint included."""
         check_count("rounds", rounds)
+        if self._charges is not None:
+            self._charges.begin()
         self._stop_reason = None
         try:
             for callback in self.callbacks:
@@ -242,6 +250,7 @@ class Trainer:
             self.min_clients,
             training,
             self._tell_client,
+            nullcontext() if self._charges is None else self._charges.of_one_sum(),
         )
         write_state(self.model, done.state)
         self._attempt = 0
@@ -311,6 +320,8 @@ class Trainer:
         """Write a checkpoint now, to `path` or to the trainer's own file, if it has one."""
         path = self._path if path is None else path
         if path is not None:
+            if self._charges is not None:
+                self._charges.keep_beside(path)
             save_checkpoint(
                 path,
                 Checkpoint(
@@ -323,16 +334,29 @@ class Trainer:
                 ),
             )
 
-    def resume(self, path: str | os.PathLike[str] | None = None) -> bool:
+    def resume(
+        self, path: str | os.PathLike[str] | None = None, *, rounds_given_out: int | None = None
+    ) -> bool:
         """Take up the last checkpoint; False if there is none yet. `fit` then goes on as if never interrupted.
 
         The same settings, data and clients give the same weights as one uninterrupted training would have (but
         for the noise of `privacy`, which is drawn anew). !! ValueError when the checkpoint does not fit.
+
+        `privacy` (a new object) is charged for all rounds of the earlier run, also for those after the checkpoint,
+        whose models were seen. `rounds_given_out` says how many there were where the record of them is lost.
         """
+        if rounds_given_out is not None and (self.privacy is None or not is_count(rounds_given_out)):
+            raise ValueError(
+                f"resume() was given rounds_given_out={rounds_given_out!r}: it is a whole number of rounds, for a "
+                "trainer with privacy=..."
+            )
         path = self._path if path is None else Path(path)
         if path is None:
             raise ValueError("resume() needs a file. Give it one, or make the Trainer with checkpoint=...")
         if not path.exists():
+            # NB: also without a checkpoint yet, rounds may have been given out.
+            if self._charges is not None:
+                self._charges.take_over(path, self._charges.read(path, None, rounds_given_out))
             return False
         if path.is_dir():
             raise ValueError(f"resume() was given {str(path)!r}, a folder. Give it the checkpoint's file.")
@@ -350,12 +374,13 @@ class Trainer:
             )
         if fault := state_fault(found.state, {n: tuple(t.shape) for n, t in read_state(self.model).items()}):
             raise ValueError(f"The checkpoint is of another model: {fault}.")
+        charges = self._charges
+        charged = None if charges is None else charges.read(path, len(found.history.rounds), rounds_given_out)
+        if charges is not None:
+            charges.take_over(path, charged)
         self.strategy.load_state(found.memory)
         write_state(self.model, found.state)
         self.seed, self.history, self._attempt = found.seed, found.history, 0
-        if self.privacy is not None:
-            for _ in found.history.rounds:
-                self.privacy.round_done()
         return True
 
     # -- settings and their checks --------------------------------------------------------------------------

@@ -47,7 +47,7 @@ def check_callbacks(callbacks: Any) -> None:
 
 def check_count(name: str, value: Any) -> None:
     """!! ValueError"""
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+    if not is_count(value) or value < 1:
         raise ValueError(f"Trainer was given {name}={value!r}: it is a whole number of 1 or more.")
 
 
@@ -86,6 +86,10 @@ def checked_figures(found: Any) -> Metrics:
             f"evaluate returned {str(found)[:60]!r}, a {type(found).__name__}: a function of the model returns a dict "
             "of numbers by name, e.g. {'accuracy': 0.9}."
         ) from None
+
+
+def is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def is_number(value: Any) -> bool:

@@ -1,0 +1,217 @@
+"""What a private training was charged for, on disk beside its checkpoints.
+
+One duty: `Charges`, which a Trainer with `privacy` has. Imports `aggregation`, `serde`.
+
+NOTE [Charged before it leaves]
+A model that was given out cannot be taken back, so its round must never be forgotten. Before a round's updates are
+summed, the record on disk says that they were: written beside its place, synced, moved there, and the folder synced. Only
+then is there a sum. After the round the record is made exact. A process that is killed at any point leaves a record
+that counts every sum there was, and at most one that there was not.
+
+A checkpoint may be older than its record: rounds in between were seen and are spent, though the model goes back. Every
+file from which a training could be taken up has a record, and all of them are kept up to date: the trainer's own
+checkpoint, those that `save(path)` wrote as long as they are there, and the one that was resumed. What cannot be seen
+from here are copies in other places, and two processes that train with one checkpoint at a time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import secrets
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from syft.federated.aggregation import KeptPrivacy, Privacy
+from syft.serde import SerdeError
+
+logger = logging.getLogger(__name__)
+
+_VERSION = 1
+
+
+class ChargeRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is on disk."""
+
+    version: int
+    rounds: int
+    """How many sums there were, or may have been."""
+    charges: dict[str, Any] | None
+    """What the privacy says they cost; None from one that does not say, and is told of each round instead."""
+
+
+def record_path(checkpoint: Path) -> Path:
+    """Where the record of a checkpoint is."""
+    return checkpoint.with_name(f"{checkpoint.name}.privacy")
+
+
+class Charges:
+    """See NOTE [Charged before it leaves]."""
+
+    def __init__(self, privacy: Privacy, checkpoint: Path | None) -> None:
+        self._privacy = privacy
+        self._own = None if checkpoint is None else _place(checkpoint)
+        self._rounds = 0
+        self._places: set[Path] = set()
+        """Checkpoints whose records are this training's, and say what this object knows."""
+        self._lasting = {self._own} - {None}
+        """Those that have a record also while there is no checkpoint."""
+
+    def begin(self) -> None:
+        """!! ValueError where an earlier run left charges that this one has not taken over"""
+        if self._own is None or self._own in self._places:
+            return
+        record = record_path(self._own)
+        if record.exists():
+            raise ValueError(
+                f"{str(record)!r} has the charges of an earlier training with privacy, which this trainer would forget: "
+                "call resume() first, which counts them. For a training of its own give the Trainer another "
+                "checkpoint, or a new folder."
+            )
+        self._places.add(self._own)
+
+    @contextlib.contextmanager
+    def of_one_sum(self) -> Iterator[None]:
+        """Around what makes a sum of updates and lets it out."""
+        self._rounds += 1
+        self._write(coming=1)
+        try:
+            yield
+        finally:
+            self._write(coming=0)
+
+    def keep_beside(self, checkpoint: str | os.PathLike[str]) -> None:
+        """See to it that a checkpoint has a record, from now on. Call it before the checkpoint is written."""
+        place = _place(checkpoint)
+        if place == self._own:
+            self.begin()
+        elif place not in self._places and (old := record_path(place)).exists():
+            aside = _free_name(old)
+            old.rename(aside)
+            logger.warning("%s has the charges of an earlier training, and was moved to %s.", old, aside.name)
+        self._places.add(place)
+        _keep(place, self._record(coming=0))
+
+    def read(
+        self, checkpoint: Path, saved_rounds: int | None, rounds_given_out: int | None
+    ) -> ChargeRecord | None:
+        """The record of a checkpoint that has so many rounds (None: there is no checkpoint yet); None if nothing is new.
+
+        !! ValueError when it is missing or does not fit, SerdeError when it cannot be read
+        """
+        record = record_path(checkpoint)
+        if _place(checkpoint) in self._places:
+            return None
+        try:
+            data = record.read_bytes()
+        except FileNotFoundError:
+            if saved_rounds and rounds_given_out is None:
+                raise ValueError(
+                    f"The checkpoint {str(checkpoint)!r} has {saved_rounds} rounds, and what they cost is not beside it: "
+                    f"bring {record.name!r} from where they were trained. If there is none, say how many rounds' models "
+                    "were ever given out, those after the checkpoint included: resume(path, rounds_given_out=...)."
+                ) from None
+            rounds = rounds_given_out or 0
+            if rounds < (saved_rounds or 0):
+                raise ValueError(
+                    f"resume() was given rounds_given_out={rounds}, and the checkpoint has {saved_rounds} rounds."
+                ) from None
+            return ChargeRecord(_VERSION, rounds, None)
+        if rounds_given_out is not None:
+            raise ValueError(
+                f"resume() was given rounds_given_out={rounds_given_out}, and there is a record of them, "
+                f"{str(record)!r}: leave it out."
+            )
+        try:
+            found = msgspec.convert(json.loads(data), ChargeRecord)
+        except (ValueError, RecursionError) as error:  # msgspec's and json's errors are ValueErrors
+            raise SerdeError(
+                f"The charges in {str(record)!r} cannot be read: {error}. They are not taken for none: restore the file."
+            ) from error
+        if found.version != _VERSION:
+            raise SerdeError(
+                f"The charges in {str(record)!r} are of version {found.version}; this library reads {_VERSION}. Update "
+                "it."
+            )
+        if found.rounds < (saved_rounds or 0):
+            raise ValueError(
+                f"The checkpoint {str(checkpoint)!r} has {saved_rounds} rounds, and {record.name!r} the charges of "
+                f"{found.rounds}: the others were trained without privacy, and no epsilon holds for the model."
+            )
+        return found
+
+    def take_over(self, checkpoint: Path, found: ChargeRecord | None) -> None:
+        """Count what `read` found. !! ValueError for charges that are none"""
+        if found is not None:
+            if found.charges is not None and isinstance(self._privacy, KeptPrivacy):
+                self._privacy.take_over(found.charges)
+            else:
+                for _ in range(found.rounds):
+                    self._privacy.round_done()
+            self._rounds += found.rounds
+        place = _place(checkpoint)
+        if self._rounds or place == self._own:
+            self._places.add(place)
+            self._lasting.add(place)
+
+    def _write(self, coming: int) -> None:
+        data = self._record(coming)
+        for place in sorted(self._places):
+            # NB: a checkpoint that was saved and removed needs no record any more.
+            if place in self._lasting or place.exists():
+                _keep(place, data)
+
+    def _record(self, coming: int) -> bytes:
+        privacy = self._privacy
+        charges = privacy.charges(coming) if isinstance(privacy, KeptPrivacy) else None
+        return json.dumps(msgspec.to_builtins(ChargeRecord(_VERSION, self._rounds, charges))).encode()
+
+
+def _place(path: str | os.PathLike[str]) -> Path:
+    return Path(os.path.abspath(path))
+
+
+def _free_name(path: Path) -> Path:
+    number = 1
+    while (aside := path.with_name(f"{path.name}.{number}")).exists():
+        number += 1
+    return aside
+
+
+def _keep(checkpoint: Path, data: bytes) -> None:
+    """!! OSError with a sentence"""
+    record = record_path(checkpoint)
+    try:
+        _write_durably(record, data)
+    except OSError as error:
+        raise OSError(
+            error.errno,
+            f"What this training costs cannot be written to {str(record)!r} ({error.strerror}), so no sum is made. Make "
+            "room there, or save and resume in a folder that can be written to",
+        ) from error
+
+
+def _write_durably(path: Path, data: bytes) -> None:
+    """The file whole or not at all, and on the disk before this returns."""
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        with beside.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            beside.unlink()
+    if sys.platform != "win32":
+        handle = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
