@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import json
-import logging
-import os
 import re
 import signal
-import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,21 +15,6 @@ import torch
 import syft as sy
 from syft.cli import main
 from syft.exceptions import GetNotPermittedError
-
-
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-@pytest.fixture(autouse=True)
-def quiet_log() -> Iterator[None]:
-    """What the command does to the log ends with the test."""
-    log = logging.getLogger("syft")
-    before = log.handlers[:], log.level
-    yield
-    log.handlers[:], log.level = before
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
@@ -101,33 +82,6 @@ def test_a_mistake_is_a_sentence(
     status, _, err = run(capsys, *arguments)
     assert status == 1
     assert says in err and "Traceback" not in err
-
-
-@pytest.fixture
-def start(here: Path) -> Iterator[Callable[..., tuple[Any, str]]]:
-    """`start("--id", "x")`: a `syft worker` process, and its address."""
-    running: list[subprocess.Popen[str]] = []
-
-    def begin(*arguments: str) -> tuple[Any, str]:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "syft", "worker", *arguments],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )
-        running.append(process)
-        assert process.stdout is not None and process.stderr is not None
-        line = process.stdout.readline()
-        found = re.search(r"at (\S+?),", line)
-        assert found, (line, process.stderr.read())
-        return process, found.group(1)
-
-    yield begin
-    for process in running:
-        if process.poll() is None:
-            process.kill()
-        process.communicate()
 
 
 @pytest.mark.network

@@ -102,6 +102,66 @@ def test_noise_grows_with_the_records_of_a_person(make_worker: Any) -> None:
     assert spread[10] == pytest.approx(20.0, rel=0.3)
 
 
+def test_whole_numbers_are_counted_as_whole_numbers(bob: Any) -> None:
+    large = 2**53
+    values = torch.tensor([large, large + 1, large + 1, large + 2, 2**63 - 1, -(2**63), 0, 3])
+    data = put(bob, values, "#numbers")
+    bob.set_budget(dataset=data, epsilon=1e6)
+
+    def ask(mechanism: str, **options: Any) -> Any:
+        found = bob.release(data, mechanism, 1000.0, user="ann", **options)
+        return found.tolist() if isinstance(found, torch.Tensor) else found
+
+    assert ask("histogram", categories=[large + 1, large, large + 3, 0.5]) == [2, 1, 0, 0]
+    assert ask("histogram", categories=torch.tensor([large + 1, 3])) == [2, 1]
+    assert ask("histogram", categories=[2**63 - 1, 2**63, -(2**63), -(2**63) - 1, 1e300]) == [1, 0, 1, 0, 0]
+    assert ask("histogram", edges=[0, large + 1, large + 2, 2**64]) == [3, 2, 2]
+    assert ask("histogram", edges=[-0.5, 0.5, 2.5, 3]) == [1, 0, 1]
+    assert ask("histogram", edges=[2**70, 2**71]) == [0]
+    assert ask("count", between=(large + 1, large + 1)) == 2
+    assert ask("count", between=(large + 1, math.inf)) == 4
+    assert ask("count", between=(-math.inf, 0.5)) == 2
+    assert ask("count", between=(2**70, math.inf)) == 0
+    assert ask("count") == 7
+
+
+def test_ends_of_a_count_are_included_and_may_be_infinite(bob: Any) -> None:
+    data = put(bob, torch.tensor([1.0, 1.0, 17.9, 18.0, math.inf, -math.inf, math.nan]), "#numbers")
+    bob.set_budget(dataset=data, epsilon=1e6)
+    for between, expected in (
+        ((1, 1), 2), ((18, math.inf), 2), ((-math.inf, math.inf), 6), ((0, 1e151), 4), ((2**53 + 1, 1e300), 0)
+    ):  # fmt: skip
+        assert bob.release(data, "count", 1000.0, user="ann", between=between) == expected
+    edges = torch.tensor([0.0, 18.0], requires_grad=True)
+    assert bob.release(data, "histogram", 1000.0, user="ann", edges=edges).tolist() == [4]
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.bool, torch.uint8, torch.int16, torch.int32, torch.float16, torch.bfloat16]
+)
+def test_numbers_of_every_type_are_counted(bob: Any, dtype: torch.dtype) -> None:
+    data = put(bob, torch.tensor([1, 0, 1, 1]).to(dtype), "#numbers")
+    bob.set_budget(dataset=data, epsilon=1e6)
+    assert bob.release(data, "count", 1000.0, user="ann") == 3
+    assert bob.release(data, "histogram", 1000.0, user="ann", categories=[0, 1]).tolist() == [1, 3]
+    assert bob.release(data, "histogram", 1000.0, user="ann", edges=[-1000, 0.5, 1000]).tolist() == [1, 3]
+
+
+def test_parts_of_complex_numbers_are_released(bob: Any) -> None:
+    data = put(bob, torch.complex(torch.ones(500, 2), torch.zeros(500, 2)), "#waves")
+    bob.set_budget(dataset=data, epsilon=1e6)
+    with pytest.raises(ValueError, match=r"release `data\.real` or `data\.imag`"):
+        bob.release(data, "mean", 100.0, user="ann", bounds=(0, 2))
+    assert torch.allclose(
+        bob.release(data.real, "mean", 100.0, user="ann", bounds=(0, 2)), torch.ones(2).double(), atol=0.1
+    )
+    assert bob.release(data.imag[:, 0], "mean", 100.0, user="ann", bounds=(-1, 1)) == pytest.approx(
+        0, abs=0.1
+    )
+    with pytest.raises(ReleaseNotPermittedError):
+        bob.release(data.real.mean(0), "mean", 1.0, user="ann", bounds=(0, 2))
+
+
 def test_bounds_are_enforced_where_the_data_is(bob: Any) -> None:
     outlier = put(bob, torch.tensor([1e30, *([0.0] * 999)]))
     bob.set_budget(dataset=outlier, epsilon=100.0)
@@ -174,7 +234,9 @@ def test_gaussian_releases_compose_better_than_they_add_up(bob: Any) -> None:
 def test_a_gaussian_release_needs_a_budget_with_a_delta(bob: Any) -> None:
     data = put(bob, ages(100))
     bob.set_budget(dataset=data, epsilon=3.0)
-    with pytest.raises(BudgetExceededError, match="at delta 0"):
+    with pytest.raises(
+        BudgetExceededError, match=r"needs a delta, and this budget has none.*such as laplace"
+    ):
         bob.release(data[:, 0], "gaussian", 0.3, 1e-6, user="ann", bounds=(0, 100))
 
 
@@ -280,6 +342,14 @@ def test_messages_and_states_travel(bob: Any, data: Any) -> None:
         ("gnmax", {"epsilon": 1.0, "classes": 3, "sigma": 1.0}, "leave it out"),
         ("gnmax", {"classes": 3, "sigma": -1.0}, "above 0"),
         ("gnmax", {"classes": 1, "sigma": 1.0}, "whole number from 2"),
+        ("gnmax", {"classes": 3, "sigma": 3000.0}, "ask with a sigma of 579 at most"),
+        ("gnmax", {"classes": 3, "sigma": 10**400}, "whole number of 1329 bits"),
+        ("mean", {"epsilon": 10**400, "bounds": (0, 1)}, "epsilon is a finite number"),
+        ("gaussian", {"epsilon": 1.0, "delta": 10**5000, "bounds": (0, 1)}, "delta is a finite number"),
+        ("mean", {"epsilon": 1.0, "bounds": (0, 10**400)}, "two finite numbers"),
+        ("mean", {"epsilon": 1.0, "bounds": (0, 10**5000)}, "two finite numbers"),
+        ("mean", {"epsilon": 1.0, "bounds": "01"}, "two finite numbers"),
+        ("mean", {"epsilon": 1.0, "bounds": {0, 1}}, "two finite numbers"),
     ],
 )
 def test_a_wrong_request_is_explained_and_not_charged(
@@ -302,7 +372,18 @@ def test_a_wrong_request_is_explained_and_not_charged(
         ("histogram", {"categories": [1, 1]}, "different"),
         ("quantile", {"bounds": (0, 1), "fraction": 2}, "between 0 and 1"),
         ("quantile", {"bounds": (0, 1), "fraction": 0.5, "candidates": 1}, "from 2"),
+        ("quantile", {"bounds": (0, 1), "fraction": True}, "between 0 and 1"),
+        ("quantile", {"bounds": (0, 1), "fraction": 10**400}, "between 0 and 1"),
         ("count", {"between": (1, 0)}, "lower first"),
+        ("count", {"between": (0, math.nan)}, "lower first"),
+        ("count", {"between": (0, "9")}, "lower first"),
+        ("histogram", {"edges": torch.tensor(1.0)}, "one dimension"),
+        ("histogram", {"edges": torch.zeros(2, 2)}, "one dimension"),
+        ("histogram", {"edges": [0, 10**400]}, "whole number of 1329 bits"),
+        ("histogram", {"edges": [0.0, math.inf]}, "finite"),
+        ("histogram", {"categories": ["1", "2"]}, "list of numbers"),
+        ("histogram", {"categories": [0.0, -0.0]}, "different"),
+        ("histogram", {"categories": [math.nan]}, "different"),
     ],
 )
 def test_a_wrong_request_for_a_column_too(

@@ -10,14 +10,14 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from syft.cli import ask, cert, token, worker
+from syft.cli import ask, budget, cert, token, worker
 from syft.core.plain_text import printable
 from syft.exceptions import SyftError
 
 app = typer.Typer(
     name="syft",
     help="Private machine learning in ordinary PyTorch.\n\n"
-    "A data owner: [bold]syft cert make[/], [bold]syft token new[/], [bold]syft worker[/]. "
+    "A data owner: [bold]syft cert make[/], [bold]syft token new[/], [bold]syft budget set[/], [bold]syft worker[/]. "
     "A data scientist: [bold]syft status[/], [bold]syft search[/], and `sy.connect(...)` in Python.",
     no_args_is_help=True,
     rich_markup_mode="rich",
@@ -27,6 +27,7 @@ app = typer.Typer(
 app.command("worker")(worker.serve)
 app.add_typer(cert.app, name="cert")
 app.add_typer(token.app, name="token")
+app.add_typer(budget.app, name="budget")
 app.command("status")(ask.status)
 app.command("search")(ask.search)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import time
@@ -54,6 +55,13 @@ def serve(
     policy: Annotated[
         Path | None, typer.Option(help="The policy file: who may compute, who may fetch, how much.")
     ] = None,
+    budgets: Annotated[
+        Path | None,
+        typer.Option(
+            help="The book of budgets, made with `syft budget create` and `syft budget set`: users may then ask for "
+            "statistics of your data that have noise, and every one is charged to the book."
+        ),
+    ] = None,
     audit: Annotated[
         Path | None, typer.Option(help="Write every decision to this file, one JSON line each.")
     ] = None,
@@ -94,7 +102,14 @@ def serve(
         syft worker --id hospital --data ./data --listen wss://0.0.0.0:8777
         --cert certificates/server.pem --key certificates/server.key --tokens tokens --audit audit.jsonl
 
-    Nobody can fetch your data, or what is computed from it, unless the policy file says so.
+    Nobody can fetch your data, or what is computed from it, unless the policy file says so. What users may learn with
+    noise, and how much of it, is what you set a budget for:
+
+        syft budget create budgets
+
+        syft budget set budgets --dataset '#patients' --epsilon 2 --delta 1e-6
+
+        syft worker --id hospital --data ./data --tokens tokens --budgets budgets ...
     """
     set_up(log_format, log_level)
     import torch
@@ -127,6 +142,8 @@ def serve(
         directory=keep,
         settings=ServerSettings(heartbeat=heartbeat, grace=grace),
     )
+    if budgets is not None:
+        _keep_budgets(worker, budgets)
     with stopped_by_signals(worker):
         worker.start(block=False)
         for named in peer or ():
@@ -140,6 +157,19 @@ def serve(
         if metrics is not None:
             metrics.shutdown()
             metrics.server_close()
+
+
+def _keep_budgets(worker: Any, book: Path) -> None:
+    from syft.dp.release import serve_book
+
+    for name in serve_book(worker, book):
+        tags = sorted({tag for obj in worker._objects.values() for tag in getattr(obj, "tags", None) or ()})
+        logging.getLogger("syft.worker").warning(
+            "%s has a budget for %r, and no data here has that tag. The tags are: %s.",
+            book,
+            name,
+            ", ".join(tags) or "none",
+        )
 
 
 def _connect_to_peer(hook: Any, named: str, token: str | None, ca: Path | None) -> Any:

@@ -8,13 +8,23 @@ Modules, in the order they import each other:
     noise           integer noise from AES-CTR streams: discrete Laplace and Gaussian, Bernoulli(exp(-x))
     mechanisms      numbers that may leave: sums, means, histograms, quantiles, best choices
     audit           a statistical lower bound on the epsilon that a mechanism really has
+    events          noise of a kind, as plain records
+    composition     what releases cost that users choose by answers: the rule of all budgets
     accounting      events composed by `dp-accounting` (extra `dp`), budgets that are kept in a file
-    recurrent       RNN, LSTM, GRU step by step, where torch's fused kernels do not do
+    recurrent       RNN, LSTM, GRU and their cells step by step, where torch's fused kernels do not do
+    gradient_factors  gradients of each example, kept as what they are made of: norms and weighted sums
+    layer_rules     how the gradients of a layer follow from its input and the gradient of its output
+    ruled_pass      rules for a whole model, and whether every example got what is its own
     per_sample      one gradient per example
+    poisson_loader  batches in which every row is with the same probability
+    private_models  models and optimizers that cannot be trained privately, and BatchNorm's replacement
     dpsgd           private training: clipping, noise, Poisson sampling, `make_private`
+    client_updates  clipped updates of clients, and what their sums were charged as
     federated       privacy of whole clients in federated training: noise at the server, or at the clients
+    book_file       the file of a book of budgets: whole, or an error
     worker_budgets  the book of a data owner: limits per user and data set, charged durably
     provenance      which tensors on a worker have rows that depend on one record each
+    places          where numbers lie among others, compared exactly
     release_mechanisms  the statistics that `worker.release` gives, and what each costs
     release         `worker.release`, `worker.set_budget`, `worker.budget`
     layer_records   models as data, which travel: layers of a closed list

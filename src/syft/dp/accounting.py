@@ -1,8 +1,16 @@
 """What has been spent, what is left, and the refusal to spend more.
 
-One duty: composition. The mathematics is `dp-accounting`'s (the extra `dp`), as Rényi divergences ("rdp") or
-privacy loss distributions ("pld": tighter, slower); here are the events as plain records, budgets, and their
-files. Neighbours differ by one row more or less. Imports `exceptions`.
+One duty: budgets, and the accountants for what is planned as a whole. Their mathematics is `dp-accounting`'s (the extra
+`dp`), as Rényi divergences ("rdp") or privacy loss distributions ("pld": tighter, slower). Neighbours differ by one row
+more or less. Imports `events`, `composition`, `exceptions`.
+
+NOTE [Plans]
+An accountant finds the least epsilon of events that were fixed beforehand, in kind and number. Whoever chooses the next
+by the last answer gets more than it says: twice the delta with two choices alone. A budget therefore allows by the rule
+of `composition`, which holds for such users and costs some epsilon. What is `planned` when the budget is made, so many
+times one event, is allowed if the accountant says that all of it fits: it is fixed, and to stop early is only to look at
+less of it. Anything else is allowed only if, by the rule, it fits together with the whole plan. Then the plan fits by
+the rule as well, so that every choice there was between the two was between states that the rule allows.
 
 NOTE [Orders for small epsilons]
 From Rényi divergences of orders up to a there is no epsilon much below log(1/delta) / a, whatever the noise.
@@ -27,57 +35,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import torch
 
+from syft.dp.composition import EVENTS_ONLY, Charge, Limit, fits, sampled_divergence, spent_epsilon
+from syft.dp.events import EVENTS, NAMES, Event, Gaussian, Pure, check, number, shown
 from syft.exceptions import BudgetExceededError, BudgetFileError, DependencyError
 
 Kind = Literal["rdp", "pld"]
 
 FORMAT = 1  # of budget files
 
-#: Less noise than this is none; its square would be 0.
-LEAST_NOISE = 1e-12
-
 #: See NOTE [Orders for small epsilons].
 FAR_ORDERS = tuple(1 << bits for bits in range(11, 18))
-
-
-# -- events ----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Gaussian:
-    """Gaussian noise of `noise_multiplier` sensitivities, on a Poisson sample of the rows (1.0: on all)."""
-
-    noise_multiplier: float
-    sampling_rate: float = 1.0
-
-    def __post_init__(self) -> None:
-        _check("noise_multiplier", self.noise_multiplier, LEAST_NOISE, math.inf)
-        _check("sampling_rate", self.sampling_rate, 0.0, 1.0)
-
-
-@dataclass(frozen=True)
-class Pure:
-    """Anything that is epsilon-DP by itself: `laplace`, `exponential`, `noisy_max`, histograms, quantiles, means."""
-
-    epsilon: float
-
-    def __post_init__(self) -> None:
-        _check("epsilon", self.epsilon, 0.0, math.inf)
-
-
-Event = Gaussian | Pure
-
-EVENTS: dict[str, type[Gaussian] | type[Pure]] = {"gaussian": Gaussian, "pure": Pure}
-_NAMES = {record: name for name, record in EVENTS.items()}
-
-
-def _check(name: str, value: float, above: float, most: float) -> None:
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not (number and math.isfinite(value) and above < value <= most):
-        limit = "" if math.isinf(most) else f", {most:g} at most"
-        raise ValueError(f"{name} is a finite number above {above:g}{limit}, got {value!r}.")
 
 
 def _dp_accounting() -> Any:
@@ -101,7 +69,10 @@ def _is_news(record: logging.LogRecord) -> bool:
 
 @dataclass
 class Accountant:
-    """Composes events; `epsilon(delta)` says what they cost together. Adaptive choices are allowed for."""
+    """Composes events; `epsilon(delta)` says what they cost together, if all of them were fixed beforehand.
+
+    For what is chosen by the answers to what came before, keep a `Budget`: see NOTE [Plans].
+    """
 
     kind: Kind = "rdp"
     orders: Sequence[float] | None = None
@@ -118,8 +89,7 @@ class Accountant:
             raise TypeError(
                 f"An event is accounting.Gaussian or accounting.Pure, got {type(event).__name__}."
             )
-        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-            raise ValueError(f"count is a whole number of times, 1 at least, got {count!r}.")
+        _check_count(count)
         self.spent[event] = self.spent.get(event, 0) + count
         return self
 
@@ -184,14 +154,7 @@ def _far_divergence(event: Event, order: int) -> float:
         return order * event.epsilon**2 / 2.0
     if event.sampling_rate == 1.0:
         return order / (2.0 * event.noise_multiplier**2)
-    terms = torch.arange(order + 1, dtype=torch.float64)
-    choices = math.lgamma(order + 1) - torch.lgamma(terms + 1) - torch.lgamma(order - terms + 1)
-    logs = (
-        choices + terms * math.log(event.sampling_rate) + (order - terms) * math.log1p(-event.sampling_rate)
-    )
-    logs += (terms * terms - terms) / (2.0 * event.noise_multiplier**2)
-    # The terms are rounded: parts in 10^16 of up to 2^17 log(2^17), which is paid for.
-    return (float(torch.logsumexp(logs, 0)) + 1e-8) / (order - 1)
+    return sampled_divergence(event, order)
 
 
 def _translated(dp: Any, event: Event, kind: Kind) -> Any:
@@ -210,7 +173,7 @@ def noise_multiplier_for(
     epsilon: float, delta: float, *, sampling_rate: float = 1.0, steps: int = 1, kind: Kind = "rdp"
 ) -> float:
     """The least noise multiplier (to 1 part in 1000, rounded up) with which `steps` steps cost at most `epsilon`."""
-    _check("epsilon", epsilon, 0.0, math.inf)
+    check("epsilon", epsilon, 0.0, math.inf)
     _check_delta(delta)
 
     def cost(noise: float) -> float:
@@ -236,38 +199,95 @@ def noise_multiplier_for(
 
 @dataclass
 class Budget:
-    """An epsilon at a delta, and what has been spent of it. `spend` charges, or refuses and charges nothing."""
+    """An epsilon at a delta, and what has been spent of it. `spend` charges, or refuses and charges nothing.
+
+    It holds for whoever chooses the next event by the last answer. `planned=(event, count)` fixes so many times one event
+    beforehand, which the accountant composes, and others only beside all of it: see NOTE [Plans].
+    """
 
     epsilon: float
     delta: float
     accountant: Accountant = field(default_factory=Accountant)
+    planned: tuple[Event, int] | None = None
 
     def __post_init__(self) -> None:
-        _check("epsilon", self.epsilon, 0.0, math.inf)
+        check("epsilon", self.epsilon, 0.0, math.inf)
         _check_delta(self.delta, zero=True)
+        if self.planned is not None:
+            self._check_plan(*self.planned)
+
+    def _check_plan(self, event: Event, count: int) -> None:
+        plan = Accountant(self.accountant.kind, self.accountant.orders).compose(event, count)
+        cost = plan.epsilon(self.delta)
+        if not cost <= self.epsilon * (1 + 1e-12):
+            raise ValueError(
+                f"The plan of {count} times {event} costs epsilon {cost:.4g} at delta {self.delta:g}, and the budget is "
+                f"{self.epsilon:g}. Plan more noise (noise_multiplier_for finds it) or fewer times."
+            )
+        if not self._is_planned(self.accountant.spent) and not self._is_allowed(self.accountant.spent):
+            raise ValueError(
+                "A plan is made before anything else is spent, and this accountant has other events already. Make the "
+                "budget with its plan first."
+            )
 
     def spent(self) -> float:
-        """The epsilon spent so far."""
-        return self.accountant.epsilon(self.delta)
+        """The epsilon spent so far; with a plan and anything beside it, of the plan as a whole."""
+        return self._cost(self.accountant.spent)
 
     def allows(self, event: Event, count: int = 1) -> bool:
-        return self.accountant.after(event, count).epsilon(self.delta) <= self.epsilon * (1 + 1e-12)
+        return self._is_allowed(self.accountant.after(event, count).spent)
 
     def spend(self, event: Event, count: int = 1) -> None:
         """Charge the event. Call it before anything leaves."""
         if not self.allows(event, count):
             raise BudgetExceededError(
                 f"{event} (times {count}) would bring epsilon from {self.spent():.4g} to "
-                f"{self.accountant.after(event, count).epsilon(self.delta):.4g} at delta {self.delta:g}, and the "
-                f"budget is {self.epsilon:g}. Ask for less, or ask the data owner for more."
+                f"{self._cost(self.accountant.after(event, count).spent):.4g} at delta {self.delta:g}, and the "
+                f"budget is {self.epsilon:g}. {self._cure(event)}"
             )
         self.accountant.compose(event, count)
 
+    def _is_planned(self, spent: dict[Event, int]) -> bool:
+        """Whether this is the plan, or the beginning of it."""
+        if self.planned is None:
+            return False
+        event, count = self.planned
+        return not spent or (len(spent) == 1 and spent.get(event, count + 1) <= count)
+
+    def _is_allowed(self, spent: dict[Event, int]) -> bool:
+        return self._is_planned(spent) or fits(self._charges(spent), self._limit(), EVENTS_ONLY)
+
+    def _cost(self, spent: dict[Event, int]) -> float:
+        if self._is_planned(spent):
+            return Accountant(self.accountant.kind, self.accountant.orders, dict(spent)).epsilon(self.delta)
+        return spent_epsilon(self._charges(spent), self._limit(), EVENTS_ONLY)
+
+    def _charges(self, spent: dict[Event, int]) -> list[Charge]:
+        """What was spent, and all of the plan."""
+        counts = dict(spent)
+        if self.planned is not None:
+            event, count = self.planned
+            counts[event] = max(counts.get(event, 0), count)
+        return [
+            Charge("", e, e.epsilon if isinstance(e, Pure) else math.inf, 0.0, n) for e, n in counts.items()
+        ]
+
+    def _limit(self) -> Limit:
+        return Limit(self.epsilon, self.delta)
+
+    def _cure(self, event: Event) -> str:
+        if isinstance(event, Gaussian) and self.delta == 0:
+            return "Gaussian noise needs a budget with a delta: ask the data owner for one, or use Laplace noise."
+        return "Ask for less, or ask the data owner for more."
+
     def to_json(self) -> str:
-        events = [dict(asdict(e), event=_NAMES[type(e)], count=n) for e, n in self.accountant.spent.items()]
-        record = dict(
+        events = [dict(asdict(e), event=NAMES[type(e)], count=n) for e, n in self.accountant.spent.items()]
+        record: dict[str, Any] = dict(
             format=FORMAT, kind=self.accountant.kind, epsilon=self.epsilon, delta=self.delta, spent=events
         )
+        if self.planned is not None:
+            event, count = self.planned
+            record["planned"] = dict(asdict(event), event=NAMES[type(event)], count=count)
         return json.dumps(record, indent=1)
 
     @classmethod
@@ -278,9 +298,9 @@ class Budget:
                 raise ValueError(f"its format is {record['format']!r}, not {FORMAT}")
             accountant = Accountant(record["kind"])
             for entry in record["spent"]:
-                arguments = {key: value for key, value in entry.items() if key not in ("event", "count")}
-                accountant.compose(EVENTS[entry["event"]](**arguments), entry["count"])
-            return cls(record["epsilon"], record["delta"], accountant)
+                accountant.compose(*_read_entry(entry))
+            planned = _read_entry(record["planned"]) if "planned" in record else None
+            return cls(record["epsilon"], record["delta"], accountant, planned)
         except (ValueError, KeyError, TypeError) as error:
             raise BudgetFileError(
                 f"This is not a budget ({type(error).__name__}: {error}). It is not taken for an empty one: "
@@ -313,23 +333,30 @@ class BudgetFile:
     """A budget that lives in a file and is shared by threads and processes.
 
     `spend` returns after the charge is on the disk: an answer sent after it is always paid for, also when the
-    process is killed in between. Racing spenders are served one after the other.
+    process is killed in between. Racing spenders are served one after the other. It is one file, replaced as a whole, and
+    copied with any tool; whoever puts an older copy back has the budget of then.
     """
 
     path: Path
 
     @classmethod
     def create(
-        cls, path: str | os.PathLike[str], epsilon: float, delta: float, kind: Kind = "rdp"
+        cls,
+        path: str | os.PathLike[str],
+        epsilon: float,
+        delta: float,
+        kind: Kind = "rdp",
+        *,
+        planned: tuple[Event, int] | None = None,
     ) -> BudgetFile:
-        """A new file; an old one is not overwritten."""
+        """A new file; an old one is not overwritten. `kind` is the accountant for what is `planned`: see `Budget`."""
         file = cls(Path(path))
         with file._locked():
             if file.path.exists():
                 raise FileExistsError(
                     f"There is a budget at {file.path} already: open it with BudgetFile(path)."
                 )
-            Budget(epsilon, delta, Accountant(kind)).save(file.path)
+            Budget(epsilon, delta, Accountant(kind), planned).save(file.path)
         return file
 
     def read(self) -> Budget:
@@ -374,7 +401,22 @@ def _sync_folder(folder: Path) -> None:
             os.close(handle)
 
 
+def _read_entry(entry: dict[str, Any]) -> tuple[Event, int]:
+    arguments = {key: value for key, value in entry.items() if key not in ("event", "count")}
+    return EVENTS[entry["event"]](**arguments), entry["count"]
+
+
+#: More often than anything happens, and still a float.
+_MOST_TIMES = 1 << 62
+
+
+def _check_count(count: Any) -> None:
+    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= _MOST_TIMES:
+        raise ValueError(
+            f"count is a whole number of times, 1 at least (and 2^62 at most), got {shown(count)}."
+        )
+
+
 def _check_delta(delta: float, zero: bool = False) -> None:
-    number = isinstance(delta, (int, float)) and not isinstance(delta, bool)
-    if not number or not (0 < delta < 1 or (zero and delta == 0)):
-        raise ValueError(f"delta is a probability above 0 and below 1, got {delta!r}.")
+    if not (0 < number(delta) < 1 or (zero and number(delta) == 0)):
+        raise ValueError(f"delta is a probability above 0 and below 1, got {shown(delta)}.")

@@ -270,7 +270,7 @@ def _bias_is_aligned(call: Call, result: torch.Tensor) -> bool:
     return not call.is_marked[0] or (bias.dim() == result.dim() and bias.shape[0] == result.shape[0])
 
 
-@_rule("view.default reshape _unsafe_view flatten.using_ints unflatten.int")
+@_rule("view.default reshape _unsafe_view flatten.using_ints unflatten.int view_as_real")
 def other_shape(call: Call, result: torch.Tensor) -> Rows | None:
     # Elements keep their order, so that as many rows as before are the same rows.
     return call.rows if result.shape[0] == call.data.shape[0] else None

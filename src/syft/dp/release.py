@@ -12,12 +12,14 @@ NOTE [Whose data set]
 Noise is for one row, so that who could have a tensor declared a data set whose every row is somebody's record would
 read that record. Tags are given by users too. On a guarded worker a data set is what its owner put there. Elsewhere
 it is what was brought as private; what was computed only if its rows are known to be records, or the owner says so.
+A worker that serves a book takes the owner's data by the tags that they had when it began.
 """
 
 from __future__ import annotations
 
+import logging
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -34,6 +36,8 @@ from syft.workers.caller import user_of
 from syft.workers.permissions import AuditRecord
 from syft.workers.releases import OWNER_CALLS
 
+logger = logging.getLogger("syft.worker")
+
 
 @dataclass
 class Desk:
@@ -41,6 +45,10 @@ class Desk:
 
     book: BudgetBook
     provenance: Provenance
+    tagged: dict[str, list[Any]] | None = None
+    """Tag -> the owner's data, of a worker that goes by what the book names; None where `set_budget` declares."""
+    declared: set[str] = field(default_factory=set)
+    """Which of the names in the book were looked for."""
 
 
 def desk_of(worker: Any) -> Desk:
@@ -69,6 +77,54 @@ def keep_budgets(worker: Any, book: BudgetBook | str | os.PathLike[str]) -> None
     desk.book = book if isinstance(book, BudgetBook) else BudgetBook(book)
 
 
+def serve_book(worker: Any, book: BudgetBook | str | os.PathLike[str]) -> list[str]:
+    """Keep budgets in a book that the owner writes elsewhere (`syft budget set`), and go by the limits in it.
+
+    The owner's data with the tags that it names are data sets, now, and as soon as it names more. Returns the names
+    that no data here has as a tag.
+    """
+    keep_budgets(worker, book)
+    desk, tagged = desk_of(worker), dict[str, list[Any]]()
+    # NB: as they are now. Later tags may be users'.
+    for obj_id, obj in worker._objects.copy().items():
+        for tag in getattr(obj, "tags", None) or ():
+            if _is_owners(worker, obj_id):
+                tagged.setdefault(str(tag), []).append(obj_id)
+    desk.tagged, names = tagged, desk.book.datasets()
+    for name in names:
+        _declare_named(worker, desk, name)
+    return [name for name in names if name not in tagged]
+
+
+def _declare_named(worker: Any, desk: Desk, name: str) -> None:
+    """Declare the owner's data of a tag. !! ValueError for what is no data set"""
+    desk.declared.add(name)
+    ids = [i for i in (desk.tagged or {}).get(name, ()) if i in worker._objects and _is_owners(worker, i)]
+    try:
+        tensors = [_private_tensor(worker, obj_id) for obj_id in ids]
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"There is a budget for {name!r}, which cannot have one. {error}") from error
+    _declare(worker, desk, name, ids, tensors)
+
+
+def _follow_book(worker: Any, desk: Desk) -> None:
+    """Declare what the owner has set a budget for since."""
+    if desk.tagged is None:
+        return
+    for name in desk.book.datasets():
+        if name not in desk.declared:
+            try:
+                _declare_named(worker, desk, name)
+            except ValueError as error:  # the owner's mistake, and not for users to be told
+                logger.warning("%s", error)
+
+
+def _declare(worker: Any, desk: Desk, name: str, ids: list[Any], tensors: list[torch.Tensor]) -> None:
+    for obj_id, tensor in zip(ids, tensors, strict=True):
+        desk.provenance.declare(tensor).names.add(name)
+        worker._private_ids.add(obj_id)  # nobody else may write into it or delete it
+
+
 def set_budget(
     worker: Any,
     dataset: Any,
@@ -91,9 +147,7 @@ def set_budget(
     desk.book.set_limit(
         name, limit, user=user, together=together, max_records_per_person=max_records_per_person
     )
-    for obj_id, tensor in zip(ids, tensors, strict=True):
-        desk.provenance.declare(tensor).names.add(name)
-        worker._private_ids.add(obj_id)  # nobody else may write into it or delete it
+    _declare(worker, desk, name, ids, tensors)
     return name
 
 
@@ -173,7 +227,7 @@ def _private_tensor(worker: Any, obj_id: Any) -> torch.Tensor:
     if worker.allowed_users(obj_id) is None:
         raise ValueError(
             f"Object {obj_id!r} is not private: anybody may fetch it, and a budget would protect nothing. Put it there "
-            "with private_tensor(allowed_users=...)."
+            'with private_tensor(allowed_users=...); in a policy file, let may_get be "own".'
         )
     return obj
 
@@ -217,6 +271,8 @@ def release(worker: Any, message: ReleaseMessage) -> Any:
 def released_rows(worker: Any, obj: Any, obj_id: Any, user: str | None) -> tuple[Desk, Rows]:
     """The desk, and what is known of the rows of an object; !! if one record may change more than one row."""
     desk: Desk | None = worker._attached.get("releases")
+    if desk is not None:
+        _follow_book(worker, desk)
     rows = None if desk is None else desk.provenance.rows_of(obj)
     if desk is None or rows is None:
         raise ReleaseNotPermittedError(_refusal(obj_id))
@@ -242,6 +298,7 @@ def tell_budget(worker: Any, message: BudgetMessage) -> BudgetState:
     user, desk = user_of(message), worker._attached.get("releases")
     if desk is None:
         raise ReleaseNotPermittedError(f"The owner of worker {worker.id!r} has set no budgets.")
+    _follow_book(worker, desk)
     name = message.dataset
     if not isinstance(name, str):
         rows = desk.provenance.rows_of(worker.get_obj(name))

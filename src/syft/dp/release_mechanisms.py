@@ -4,14 +4,16 @@
     gaussian     bounds                         sum of each column, Gaussian noise; needs a delta
     mean         bounds                         mean of each column
     variance     bounds                         (population) variance of each column
-    count        between (optional)             records that are not 0, or that lie between two numbers (both included)
+    count        between (optional)             records that are not 0, or that lie between two numbers (both included,
+                                                infinities are allowed)
     histogram    edges or categories            records per bin
     quantile     fraction, bounds, candidates   a value with about that fraction of the records below it
     exponential  bounds                         number of the column with nearly the largest sum
     noisy_max    bounds                         the same, never worse on average
     gnmax        classes, sigma                 number of the class with the most votes after Gaussian noise (PATE)
 
-One duty: from a request and rows to an answer and its cost. Imports `mechanisms`, `accounting`, `worker_budgets`.
+One duty: from a request and rows to an answer and its cost. Imports `mechanisms`, `composition`,
+`places`.
 
 NOTE [One record replaced]
 Everybody who has a pointer knows how many records there are. So neighbours are data sets of one size that differ
@@ -22,7 +24,7 @@ NOTE [Errors come first]
 A request is tried on one row of zeros before anything is charged. What is wrong with it is said then, and the
 data has no part in it. With data nothing raises: a NaN counts as the middle of the bounds, in no bin, for no
 class, and not at all in a count; everything else outside of bounds is clamped. Sums are of integers, so
-that order and magnitude of the rows leave no trace in the last bits.
+that order and magnitude of the rows leave no trace in the last bits. Integers are counted as integers: see `places`.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -37,8 +40,10 @@ import numpy.typing as npt
 import torch
 
 from syft.dp import mechanisms
-from syft.dp.accounting import Gaussian, Pure
-from syft.dp.worker_budgets import Charge
+from syft.dp.composition import Charge
+from syft.dp.events import Gaussian, Pure, number, shown
+from syft.dp.noise import LARGEST_VARIANCE
+from syft.dp.places import Column, category_places, edge_places, in_range
 
 Floats = npt.NDArray[np.float64]
 
@@ -46,6 +51,9 @@ STEPS = mechanisms.STEPS
 
 #: More numbers in one answer than anybody reads; the noise grows with them.
 MOST_COLUMNS = 1 << 16
+
+#: Whole numbers that a float is near to.
+LARGEST_WHOLE = 10**300
 
 #: Squares of bounds, and sums of as many as there are records, stay finite.
 LARGEST_BOUND = 1e150
@@ -71,13 +79,15 @@ class Request:
 class Mechanism:
     """`answer` computes; `charge` says what that costs."""
 
-    answer: Callable[[Floats, Request], Any]
+    answer: Callable[[Any, Request], Any]
     charge: Callable[[Request], Charge]
     required: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
     is_for_one_column: bool = False
     needs_delta: bool = False
     takes_epsilon: bool = True
+    counts: bool = False
+    """Compares numbers, and is given integers as they are."""
 
 
 MECHANISMS: dict[str, Mechanism] = {}
@@ -108,16 +118,22 @@ def settle(request: Request, dtype: torch.dtype) -> Charge:
     if not 1 <= request.columns <= MOST_COLUMNS:
         raise ValueError(f"A release is of 1 to {MOST_COLUMNS} columns, got the shape {request.shape}.")
     if dtype.is_complex:
-        raise ValueError("Complex numbers are not released: take `.real` and `.imag` of the data.")
+        raise ValueError(
+            "Complex numbers are not released: release `data.real` or `data.imag`, each by itself."
+        )
     charge = kind.charge(request)
-    kind.answer(np.zeros((1, request.columns)), request)
+    answer(torch.zeros((1, request.columns), dtype=dtype), request)
     return charge
 
 
 def answer(rows: torch.Tensor, request: Request) -> Any:
     """The answer to a settled request, noise included."""
-    values = rows.detach().to("cpu", torch.float64).reshape(rows.shape[0], request.columns).numpy()
-    return MECHANISMS[request.mechanism].answer(values, request)
+    kind, values = MECHANISMS[request.mechanism], rows.detach().cpu()
+    if not kind.counts or values.is_floating_point():
+        values = values.to(torch.float64)
+    elif values.dtype is torch.bool:
+        values = values.to(torch.uint8)
+    return kind.answer(values.reshape(rows.shape[0], request.columns).numpy(), request)
 
 
 def _check_options(request: Request, kind: Mechanism) -> None:
@@ -135,8 +151,8 @@ def _check_options(request: Request, kind: Mechanism) -> None:
 
 def _check_numbers(request: Request, kind: Mechanism) -> None:
     for name, value in (("epsilon", request.epsilon), ("delta", request.delta)):
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-            raise ValueError(f"{name} is a finite number, got {value!r}.")
+        if not math.isfinite(number(value)):
+            raise ValueError(f"{name} is a finite number, got {shown(value)}.")
     if kind.takes_epsilon and not request.epsilon > 0:
         raise ValueError(f"A release with {request.mechanism!r} needs an epsilon above 0.")
     if not kind.takes_epsilon and request.epsilon:
@@ -166,15 +182,51 @@ def _votes(request: Request) -> Charge:
 # -- columns -------------------------------------------------------------------------------------------------
 
 
-def _bounds(request: Request, name: str = "bounds") -> tuple[float, float]:
+def _numbers(request: Request, name: str) -> list[int | float]:
+    """A list of numbers that a user gave, whole ones as they are. !! ValueError"""
+    given = request.options[name]
+    if type(given) in (torch.Tensor, torch.nn.Parameter, np.ndarray):
+        if given.ndim != 1 or len(given) > MOST_COLUMNS:
+            raise ValueError(
+                f"{name} is a list of {MOST_COLUMNS} numbers at most, got {type(given).__name__} of the shape "
+                f"{tuple(given.shape)}: it has one dimension."
+            )
+        given = given.tolist()
+    if isinstance(given, (str, bytes)) or not isinstance(given, Sequence):
+        raise ValueError(f"{name} is a list of numbers, got a {type(given).__name__}.")
+    if len(given) > MOST_COLUMNS:
+        raise ValueError(f"{name} has {len(given)} numbers; {MOST_COLUMNS} at most.")
+    found = [value.item() if isinstance(value, np.generic) else value for value in given]
+    for value in found:
+        if not isinstance(value, (int, float)) or (isinstance(value, int) and abs(value) > LARGEST_WHOLE):
+            raise ValueError(
+                f"{name} is a list of numbers, up to 1e300 if they are whole, and in it stands {shown(value)}."
+            )
+    return found
+
+
+def _bounds(request: Request) -> tuple[float, float]:
     try:
-        low, high = (float(bound) for bound in request.options[name])
-    except (TypeError, ValueError):
+        low, high = (float(bound) for bound in _numbers(request, "bounds"))
+    except ValueError:
         low = high = math.nan
     if not (-LARGEST_BOUND <= low < high <= LARGEST_BOUND and high / 2 - low / 2 >= 1 / LARGEST_BOUND):
         raise ValueError(
-            f"{name} are two finite numbers, the lower first, of 1e150 at most, got "
-            f"{request.options[name]!r}. They must not come from the data."
+            f"bounds are two finite numbers, the lower first, of 1e150 at most, got "
+            f"{shown(request.options['bounds'])}. They must not come from the data."
+        )
+    return low, high
+
+
+def _between(request: Request) -> tuple[int | float, int | float]:
+    try:
+        low, high = _numbers(request, "between")
+    except ValueError:
+        low = high = math.nan
+    if not low <= high:
+        raise ValueError(
+            f"between is two numbers, the lower first (both are included; -inf and inf are allowed), got "
+            f"{shown(request.options['between'])}. They must not come from the data."
         )
     return low, high
 
@@ -240,61 +292,34 @@ def variance(rows: Floats, request: Request) -> Any:
 # -- counts --------------------------------------------------------------------------------------------------
 
 
-def count(rows: Floats, request: Request) -> int:
+def count(rows: Column, request: Request) -> int:
     column = rows[:, 0]
     if "between" in request.options:
-        low, high = _bounds(request, "between")
-        found = (column >= low) & (column <= high)  # a NaN is not
+        found = in_range(column, *_between(request))
     else:
-        found = (column != 0) & ~np.isnan(column)
+        found = (column != 0) & (column == column)  # a NaN is not itself
     sensitivity = float(request.records_per_person)
     return round(float(mechanisms.laplace(float(found.sum()), sensitivity, request.epsilon)))
 
 
-def histogram(rows: Floats, request: Request) -> torch.Tensor:
-    places = _edges(rows, request) if "edges" in request.options else _categories(rows, request)
-    bins, inside = places
-    counts = np.bincount(inside, minlength=bins).astype(np.float64)
+def histogram(rows: Column, request: Request) -> torch.Tensor:
+    if ("edges" in request.options) == ("categories" in request.options):
+        raise TypeError("A histogram takes either edges or categories.")
+    if "edges" in request.options:
+        edges = _numbers(request, "edges")
+        is_rising = all(low < high for low, high in pairwise(edges))
+        if len(edges) < 2 or not is_rising or not all(map(math.isfinite, edges)):
+            raise ValueError("edges are two or more finite, rising numbers.")
+        bins, places = len(edges) - 1, edge_places(rows[:, 0], edges)
+    else:
+        categories = _numbers(request, "categories")
+        if not categories or len(set(categories)) != len(categories) or any(map(math.isnan, categories)):
+            raise ValueError("categories are one or more different numbers.")
+        bins, places = len(categories), category_places(rows[:, 0], categories)
+    counts = np.bincount(places, minlength=bins).astype(np.float64)
     sensitivity = 2.0 * request.records_per_person  # one bin loses the record, another gets it
     noisy = np.asarray(mechanisms.laplace(counts, sensitivity, request.epsilon))
     return torch.from_numpy(np.rint(noisy).astype(np.int64))
-
-
-def _edges(rows: Floats, request: Request) -> tuple[int, npt.NDArray[np.int64]]:
-    if "categories" in request.options:
-        raise TypeError("A histogram takes either edges or categories.")
-    edges = _numbers(request, "edges")
-    if len(edges) < 2 or not (np.isfinite(edges).all() and (np.diff(edges) > 0).all()):
-        raise ValueError("edges are two or more finite, rising numbers.")
-    column = rows[:, 0]
-    inside = column[(column >= edges[0]) & (column <= edges[-1])]
-    return len(edges) - 1, np.minimum(np.searchsorted(edges, inside, side="right") - 1, len(edges) - 2)
-
-
-def _categories(rows: Floats, request: Request) -> tuple[int, npt.NDArray[np.int64]]:
-    if "categories" not in request.options:
-        raise TypeError("A histogram takes either edges or categories.")
-    categories = _numbers(request, "categories")
-    if not len(categories) or len(np.unique(categories)) != len(categories) or np.isnan(categories).any():
-        raise ValueError("categories are one or more different numbers.")
-    order = np.argsort(categories)
-    place = np.minimum(np.searchsorted(categories[order], rows[:, 0]), len(categories) - 1)
-    return len(categories), order[place][categories[order][place] == rows[:, 0]]
-
-
-def _numbers(request: Request, name: str) -> Floats:
-    given = request.options[name]
-    if not isinstance(given, (Sequence, torch.Tensor, np.ndarray)) or isinstance(given, (str, bytes)):
-        raise ValueError(f"{name} is a list of numbers, got a {type(given).__name__}.")
-    if len(given) > MOST_COLUMNS:
-        raise ValueError(f"{name} has {len(given)} numbers; {MOST_COLUMNS} at most.")
-    try:
-        found = np.asarray(given, dtype=np.float64)
-    except (TypeError, ValueError):
-        found = np.zeros((0, 0))
-    if found.ndim != 1:
-        raise ValueError(f"{name} is a list of numbers.")
-    return found
 
 
 # -- choices -------------------------------------------------------------------------------------------------
@@ -304,10 +329,10 @@ def quantile(rows: Floats, request: Request) -> float:
     """The exponential mechanism on public candidates (Smith 2011); one record moves a rank by one."""
     low, high = _bounds(request)
     fraction, candidates = request.options["fraction"], request.options.get("candidates", 1024)
-    if not isinstance(fraction, (int, float)) or not 0 <= fraction <= 1:
-        raise ValueError(f"fraction is between 0 and 1, got {fraction!r}.")
+    if not 0 <= number(fraction) <= 1:
+        raise ValueError(f"fraction is a number between 0 and 1, got {shown(fraction)}.")
     if type(candidates) is not int or not 2 <= candidates <= MOST_COLUMNS:
-        raise ValueError(f"candidates is a whole number from 2 to {MOST_COLUMNS}, got {candidates!r}.")
+        raise ValueError(f"candidates is a whole number from 2 to {MOST_COLUMNS}, got {shown(candidates)}.")
     column = rows[:, 0]
     values = np.sort(np.clip(np.where(np.isnan(column), low / 2 + high / 2, column), low, high))
     weights = np.linspace(0.0, 1.0, candidates)
@@ -333,10 +358,9 @@ def noisy_max(rows: Floats, request: Request) -> int:
 def _vote_noise(request: Request) -> float:
     """The noise in sensitivities: a record that votes otherwise moves two counts by one (Papernot et al. 2018)."""
     sigma = request.options["sigma"]
-    if isinstance(sigma, bool) or not isinstance(sigma, (int, float)) or not 1e-6 <= sigma < math.inf:
+    if not 1e-6 <= number(sigma) < math.inf:
         raise ValueError(
-            f"sigma is the standard deviation of the noise on each count, above 0 (1e-6 at least), got "
-            f"{repr(sigma)[:60]}."
+            f"sigma is the standard deviation of the noise on each count, above 0 (1e-6 at least), got {shown(sigma)}."
         )
     return float(sigma) / (math.sqrt(2.0) * request.records_per_person) * (1 - 1e-12)
 
@@ -346,16 +370,23 @@ def gnmax(rows: Floats, request: Request) -> Any:
     classes = request.options["classes"]
     if type(classes) is not int or not 2 <= classes <= MOST_COLUMNS // request.columns:
         raise ValueError(
-            f"classes is a whole number from 2, and {MOST_COLUMNS} at most for all questions together, got {classes!r} "
-            f"for {request.columns}."
+            f"classes is a whole number from 2, and {MOST_COLUMNS} at most for all questions together, got "
+            f"{shown(classes)} for {request.columns}."
+        )
+    largest = math.isqrt(LARGEST_VARIANCE) / (2 * math.isqrt(classes) + 3)  # see mechanisms.gaussian
+    most = math.floor(largest * math.sqrt(2.0) * request.records_per_person)
+    if request.options["sigma"] > most:
+        raise ValueError(
+            f"sigma={request.options['sigma']:g} on {classes} counts is more noise than the exact sampler draws: ask "
+            f"with a sigma of {most} at most. It costs more, and the answer is better."
         )
     sensitivity = math.sqrt(2.0) * request.records_per_person * (1 + 1e-12)
     noise = _vote_noise(request)
     winners = np.zeros(request.columns)
-    for number, votes in enumerate(rows.T):
+    for question, votes in enumerate(rows.T):
         named = votes[(votes >= 0) & (votes < classes)].astype(np.int64)
         counts = np.bincount(named, minlength=classes).astype(np.float64)
-        winners[number] = np.argmax(mechanisms.gaussian(counts, sensitivity, noise_multiplier=noise))
+        winners[question] = np.argmax(mechanisms.gaussian(counts, sensitivity, noise_multiplier=noise))
     found = _shaped(winners, request)
     return found.long() if isinstance(found, torch.Tensor) else int(found)
 
@@ -365,9 +396,9 @@ for _name, _answer in dict(laplace=laplace, mean=mean, variance=variance).items(
 for _name, _answer in dict(exponential=exponential, noisy_max=noisy_max).items():
     MECHANISMS[_name] = Mechanism(_answer, _pure, required=("bounds",))
 MECHANISMS["gaussian"] = Mechanism(gaussian, _gaussian, required=("bounds",), needs_delta=True)
-MECHANISMS["count"] = Mechanism(count, _pure, optional=("between",), is_for_one_column=True)
+MECHANISMS["count"] = Mechanism(count, _pure, optional=("between",), is_for_one_column=True, counts=True)
 MECHANISMS["histogram"] = Mechanism(
-    histogram, _pure, optional=("edges", "categories"), is_for_one_column=True
+    histogram, _pure, optional=("edges", "categories"), is_for_one_column=True, counts=True
 )
 MECHANISMS["quantile"] = Mechanism(
     quantile, _pure, required=("fraction", "bounds"), optional=("candidates",), is_for_one_column=True

@@ -1,36 +1,13 @@
 """The book of a data owner: who may spend how much on which data set, and every release that was paid for.
 
-One duty: to charge, durably, before anything leaves. Imports `accounting`, `exceptions`, and a name of `workers`.
+One duty: to charge, durably, before anything leaves. What charges cost together is `composition`'s, the file is
+`book_file`'s. Imports those, `events`, `exceptions`, and a name of `workers`.
 
 NOTE [Charged before it leaves]
 A charge is one transaction of SQLite that takes the write lock first (BEGIN IMMEDIATE), reads what was spent,
-decides, writes, and is on the disk when it returns (write-ahead log, synchronous=FULL). Threads and processes
-that race are served one after the other. Nothing here refunds: what happens after the charge, a crash
-too, does not take it back, because nobody can tell whether the answer was seen.
-
-NOTE [Either bound]
-What releases cost together has two bounds: their epsilons and deltas added up, and their Rényi divergences of one order
-added up. A state of the book is allowed if either fits. Users choose what to ask next, and what it shall cost, by
-what they were told, so the bounds have to hold for that. They do, if the order and what each bound may use of delta are
-fixed beforehand, here by the limit alone (a budget without a delta only ever adds up). With e, d the limit and a the
-order:
-
-    sum          the deltas of all releases are at most d/2, their epsilons at most e
-    divergence   the deltas of opaque releases are at most d/4; their epsilons, the divergences of the others, and
-                 log(4 c / d) / (a - 1) are at most e, where c = (1 - 1/a)^(a - 1) / a
-
-Proof. A release that is (e_i, d_i)-DP, given what came before, is with probability 1 - d_i one whose privacy loss is
-at most e_i (Kairouz, Oh and Viswanath 2015): let a coin decide. Coins of all releases up to where their deltas exceed
-d/2 fall the wrong way with probability d/2 at most, those of opaque releases up to d/4 with d/4 at most (the
-expectation of a sum of conditional probabilities that is bounded on every path). Else, if the book ends with the
-sum, the loss L is at most e. If it ends with the divergence, the loss of the opaque ones is at most their epsilons,
-and of the others M = exp((a - 1) (loss - divergence)) is a supermartingale from 1. The second condition makes
-c exp((a - 1) (L - e)) at most M d/4, and 1 - exp(-y) is at most c exp((a - 1) y) for every y (Canonne, Kamath and
-Steinke 2020, proposition 12), so the mean of 1 - exp(e - L), where it is above 0, is at most d/4. What one data set makes
-likelier than e^e times the other is the mean of that and the probability of wrong coins: d at most in all. (Feldman
-and Zrnic 2021 call the part with divergences a Rényi filter.)
-
-The order is the one at which Gaussian noise that just uses up the limit may be least.
+decides, writes, and is on the disk when it returns. Threads and processes that race are served one after the
+other. Nothing here refunds: what happens after the charge, a crash too, does not take it back, because nobody can tell
+whether the answer was seen.
 
 NOTE [Those without a name]
 A worker on a network that asks for no proof gives every connection a new name. Charged by it, a budget would be one
@@ -47,16 +24,16 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
-from functools import lru_cache
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from syft.dp.accounting import Event, Gaussian, Pure, _sync_folder
+from syft.dp import book_file
+from syft.dp.accounting import _sync_folder
+from syft.dp.composition import BOTH, Charge, Limit, fits, spent_epsilon
+from syft.dp.events import EVENTS, NAMES, Event, Gaussian, shown
 from syft.exceptions import BudgetExceededError, BudgetFileError, ReleaseNotPermittedError
 from syft.workers.network.handshake import ANONYMOUS
-
-FORMAT = 1
 
 #: The user that all without a name are: see NOTE [Those without a name].
 NAMELESS = ANONYMOUS
@@ -64,17 +41,8 @@ NAMELESS = ANONYMOUS
 #: How long a process waits for the others, in seconds.
 PATIENCE = 120.0
 
-_TABLES = """
-CREATE TABLE about (format INTEGER NOT NULL);
-CREATE TABLE datasets (name TEXT PRIMARY KEY, records_per_person INTEGER NOT NULL);
-CREATE TABLE limits (
-    dataset TEXT NOT NULL, scope TEXT NOT NULL, user TEXT NOT NULL, epsilon REAL NOT NULL, delta REAL NOT NULL,
-    PRIMARY KEY (dataset, scope, user));
-CREATE TABLE releases (
-    number INTEGER PRIMARY KEY AUTOINCREMENT, time REAL NOT NULL, dataset TEXT NOT NULL, user TEXT NOT NULL,
-    mechanism TEXT NOT NULL, epsilon REAL NOT NULL, delta REAL NOT NULL, event TEXT NOT NULL, count INTEGER NOT NULL);
-CREATE INDEX releases_of ON releases (dataset, user);
-"""
+#: A person with more records than that is everybody.
+MOST_RECORDS = 1 << 53
 
 #: Scopes of a limit: one user, every user without one of their own, all users together.
 _OWN, _EACH, _TOGETHER = "own", "each", "together"
@@ -84,37 +52,6 @@ _OF_PARENTS: list[Any] = []
 
 
 # -- records -----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Charge:
-    """What one release costs: `count` times the event, of which each is (epsilon, delta)-DP by itself.
-
-    Without an event nothing more is known of it, and it can only be added.
-    """
-
-    mechanism: str
-    event: Event | None
-    epsilon: float
-    delta: float = 0.0
-    count: int = 1
-
-
-@dataclass(frozen=True)
-class Limit:
-    """An epsilon at a delta."""
-
-    epsilon: float
-    delta: float
-
-    def __post_init__(self) -> None:
-        for name, value, most in (("epsilon", self.epsilon, math.inf), ("delta", self.delta, 1.0)):
-            number = isinstance(value, (int, float)) and not isinstance(value, bool)
-            least = name == "epsilon"
-            if not (number and math.isfinite(value) and 0 <= value < most) or (least and value == 0):
-                raise ValueError(
-                    f"A budget's {name} is a finite number {'above 0' if least else 'from 0, below 1'}, got {value!r}."
-                )
 
 
 @dataclass(frozen=True)
@@ -143,62 +80,18 @@ class BudgetState:
     together_left: float | None = None
 
 
-# -- composition -------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class BudgetLine:
+    """One limit of a data set, and what was spent of it.
 
+    By `user`, or by all `together`; where it is neither, what each has who is not named, of which nothing is spent yet.
+    """
 
-def spent_epsilon(charges: Iterable[Charge], limit: Limit) -> float:
-    """The epsilon that all these cost together at the delta of the limit: see NOTE [Either bound]."""
-    listed = list(charges)
-    if limit.delta < _LEAST_DELTA or not listed:
-        return _added_up(listed, limit.delta)
-    return min(_added_up(listed, limit.delta / 2), _diverged(listed, limit))
-
-
-def _added_up(charges: list[Charge], delta: float) -> float:
-    """The sum of the epsilons, if the sum of the deltas is within `delta`."""
-    deltas = math.fsum(c.delta * c.count for c in charges)
-    return math.fsum(c.epsilon * c.count for c in charges) if deltas <= delta else math.inf
-
-
-def _diverged(charges: list[Charge], limit: Limit) -> float:
-    """The sum of the divergences, as an epsilon."""
-    order = _order(limit)
-    opaque = [charge for charge in charges if charge.event is None]
-    divergences = (_divergence(c.event, order) * c.count for c in charges if c.event is not None)
-    total = math.fsum(divergences) + _conversion(order, limit.delta / 4)
-    return _added_up(opaque, limit.delta / 4) + max(0.0, total)
-
-
-#: Below it, a part of a delta may be no number any more.
-_LEAST_DELTA = 1e-300
-#: From little above 1 to what an epsilon of a millionth needs.
-_ORDERS = tuple(1 + 10 ** (step / 32) for step in range(-64, 32 * 8))
-
-
-@lru_cache(maxsize=1024)
-def _order(limit: Limit) -> float:
-    """The order that is best for many releases with Gaussian noise; it depends on the limit alone."""
-    return max(_ORDERS, key=lambda order: (limit.epsilon - _conversion(order, limit.delta / 4)) / order)
-
-
-def _conversion(order: float, delta: float) -> float:
-    """What is added to a divergence to make it an epsilon: see NOTE [Either bound]."""
-    return math.log1p(-1 / order) - math.log(delta * order) / (order - 1)
-
-
-def _divergence(event: Event, order: float) -> float:
-    """The Rényi divergence of an order."""
-    if isinstance(event, Gaussian):
-        return order / (2 * event.noise_multiplier**2)
-    if event.epsilon < 1e-4:  # where the difference below would be all rounding
-        return order * event.epsilon**2 / 2
-    # That of randomised response, the worst there is (Bun and Steinke 2016, proposition 3.3 and its proof).
-    most, least = (order - 1) * event.epsilon, -order * event.epsilon
-    return (most + math.log1p(math.exp(least - most)) - math.log1p(math.exp(-event.epsilon))) / (order - 1)
-
-
-def _fits(charges: list[Charge], limit: Limit) -> bool:
-    return spent_epsilon(charges, limit) <= limit.epsilon * (1 + 1e-12)
+    user: str | None
+    together: bool
+    limit: Limit
+    spent: float
+    releases: int
 
 
 def payer(user: str) -> str:
@@ -217,42 +110,37 @@ class BudgetBook:
         self._lock = threading.RLock()
         self._process = os.getpid()
         self._file: tuple[int, int] | None = None
+        self._last: book_file.Last | None = None
+        """The last release that this process has seen in the book."""
         if self.path is not None and not self.path.exists():
             raise FileNotFoundError(
                 f"There is no book of budgets at {self.path}. A missing one is not taken for an empty one: restore it, "
-                "or make a new one with BudgetBook.create(path)."
+                "or make a new one with BudgetBook.create(path), or `syft budget create`."
             )
         self._connection: sqlite3.Connection | None = None
-        with self._transaction(writes=self.path is None) as book:
-            if self.path is None:
-                _make_tables(book)
+        with self._transaction(writes=False):
+            pass
 
     @classmethod
     def create(cls, path: str | os.PathLike[str]) -> BudgetBook:
         """A new book; an old one is not overwritten."""
         target = Path(path).absolute()
-        # The file appears whole: tables first, under another name, then a link that fails if there is one.
-        draft = target.with_name(f".{target.name}.{os.getpid()}.{threading.get_ident()}")
-        try:
-            connection = sqlite3.connect(draft, isolation_level=None)
-            try:
-                connection.execute("PRAGMA journal_mode=WAL")
-                connection.execute("PRAGMA synchronous=FULL")
-                connection.execute("BEGIN IMMEDIATE")
-                _make_tables(connection)
-                connection.execute("COMMIT")
-            finally:
-                connection.close()
-            os.link(draft, target)
-            _sync_folder(target.parent)
-        except FileExistsError:
-            raise FileExistsError(
-                f"There is a book of budgets at {target} already: open it with BudgetBook(path)."
-            ) from None
-        finally:
-            for leftover in (draft, *(draft.with_name(draft.name + end) for end in ("-wal", "-shm"))):
-                leftover.unlink(missing_ok=True)
+        with _whole_file(target) as draft:
+            book_file.create(draft)
         return cls(target)
+
+    def copy_to(self, path: str | os.PathLike[str]) -> None:
+        """A copy of the book as it is now, also while others charge; nothing is overwritten.
+
+        What is charged after it is not in the copy: whoever opens it gives that out a second time.
+        """
+        with _whole_file(Path(path).absolute()) as draft, self._transaction(writes=False) as book:
+            copy = sqlite3.connect(draft)
+            try:
+                copy.execute("PRAGMA synchronous=EXTRA")
+                book.backup(copy)
+            finally:
+                copy.close()
 
     # -- the owner ---------------------------------------------------------------------------------
 
@@ -280,8 +168,11 @@ class BudgetBook:
             )
         user = None if user is None else payer(user)
         records = max_records_per_person
-        if records is not None and (isinstance(records, bool) or not isinstance(records, int) or records < 1):
-            raise ValueError(f"max_records_per_person is a whole number, 1 at least, got {records!r}.")
+        is_whole = isinstance(records, int) and not isinstance(records, bool)
+        if records is not None and not (is_whole and 1 <= records <= MOST_RECORDS):
+            raise ValueError(
+                f"max_records_per_person is a whole number, 1 at least (and 2^53 at most), got {shown(records)}."
+            )
         scope = _TOGETHER if together else _EACH if user is None else _OWN
         with self._transaction() as book:
             book.execute("INSERT OR IGNORE INTO datasets VALUES (?, 1)", (dataset,))
@@ -291,6 +182,7 @@ class BudgetBook:
                 "INSERT OR REPLACE INTO limits VALUES (?, ?, ?, ?, ?)",
                 (dataset, scope, user or "", float(limit.epsilon), float(limit.delta)),
             )
+            book_file.seal_limits(book)
 
     def _set_records(self, book: sqlite3.Connection, dataset: str, records: int) -> None:
         (before,) = book.execute(
@@ -313,6 +205,35 @@ class BudgetBook:
             ]
         return max((row[0] for row in found if row), default=1)
 
+    def datasets(self) -> list[str]:
+        """The data sets that a limit was set for."""
+        with self._transaction(writes=False) as book:
+            return [name for (name,) in book.execute("SELECT name FROM datasets ORDER BY name").fetchall()]
+
+    def lines(self, dataset: str) -> list[BudgetLine]:
+        """For the owner: every limit of a data set, and what each user has spent. Nobody's but the owner's to see."""
+        with self._transaction(writes=False) as book:
+            limits = _all_limits(book, dataset)
+            counts = dict.fromkeys((user for scope, user in limits if scope == _OWN), 0)
+            for user, count in book.execute(
+                "SELECT user, COUNT(*) FROM releases WHERE dataset = ? GROUP BY user", (dataset,)
+            ).fetchall():
+                counts[payer(user)] = counts.get(payer(user), 0) + count
+            charges = {user: _charges(book, dataset, user) for user in sorted(counts)}
+            everybody = _charges(book, dataset)
+        lines = []
+        each, together = limits.get((_EACH, "")), limits.get((_TOGETHER, ""))
+        for user, own in charges.items():
+            limit = limits.get((_OWN, user), each)
+            if limit is not None:
+                lines.append(BudgetLine(user, False, limit, spent_epsilon(own, limit), counts[user]))
+        if each is not None:
+            lines.append(BudgetLine(None, False, each, 0.0, 0))
+        if together is not None:
+            spent = spent_epsilon(everybody, together)
+            lines.append(BudgetLine(None, True, together, spent, sum(counts.values())))
+        return lines
+
     # -- charging ----------------------------------------------------------------------------------
 
     def charge(self, datasets: Iterable[str], user: str | None, charge: Charge) -> None:
@@ -324,6 +245,11 @@ class BudgetBook:
                 "yourself with release(..., user=...)."
             )
         user = payer(user)
+        if isinstance(charge.event, Gaussian) and charge.event.sampling_rate != 1.0:
+            raise ValueError(
+                f"A book is about replaced records, and a sampling rate ({charge.event.sampling_rate:g}) is counted for "
+                "one record more or less. Charge Gaussian(noise_multiplier) alone, or epsilon and delta with no event."
+            )
         with self._transaction() as book:
             for name in names:
                 own, together = _limits(book, name, user)
@@ -331,9 +257,8 @@ class BudgetBook:
                 if together is not None:
                     _check_limit("Everybody together", name, [*_charges(book, name), charge], together)
             for name in names:
-                book.execute(
-                    "INSERT INTO releases (time, dataset, user, mechanism, epsilon, delta, event, count) "
-                    "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                book_file.append(
+                    book,
                     (
                         time.time(),
                         name,
@@ -384,8 +309,11 @@ class BudgetBook:
                 book = self._opened()
                 book.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
                 try:
+                    self._last = book_file.last(book, self._last)
                     yield book
+                    last = book_file.last(book) if writes else self._last
                     book.execute("COMMIT")
+                    self._last = last
                 finally:
                     if book.in_transaction:
                         book.execute("ROLLBACK")
@@ -420,20 +348,8 @@ class BudgetBook:
         if self.path is not None:
             self._check_same_file()
         if self._connection is None:
-            self._connection = self._connect()
+            self._connection = book_file.connect(self.path, PATIENCE)
         return self._connection
-
-    def _connect(self) -> sqlite3.Connection:
-        where = ":memory:" if self.path is None else f"{self.path.as_uri()}?mode=rw"
-        connection = sqlite3.connect(
-            where, uri=self.path is not None, timeout=PATIENCE, isolation_level=None, check_same_thread=False
-        )
-        connection.execute("PRAGMA synchronous=FULL")
-        if self.path is not None:
-            formats = connection.execute("SELECT format FROM about").fetchall()
-            if formats != [(FORMAT,)]:
-                raise sqlite3.DatabaseError(f"its format is {formats!r}, not {FORMAT}")
-        return connection
 
     def _check_same_file(self) -> None:
         """A file that was moved away or replaced under an open connection would be charged where nobody looks."""
@@ -457,27 +373,44 @@ class BudgetBook:
         return f"<BudgetBook {'in memory only' if self.path is None else self.path}>"
 
 
-def _make_tables(book: sqlite3.Connection) -> None:
-    for statement in _TABLES.split(";"):
-        if statement.strip():
-            book.execute(statement)
-    book.execute("INSERT INTO about VALUES (?)", (FORMAT,))
+@contextlib.contextmanager
+def _whole_file(target: Path) -> Iterator[Path]:
+    """A name to write a new book under. It appears at `target` when it is whole. !! FileExistsError"""
+    draft = target.with_name(f".{target.name}.{os.getpid()}.{threading.get_ident()}")
+    try:
+        yield draft
+        os.link(draft, target)
+        _sync_folder(target.parent)
+    except FileExistsError:
+        raise FileExistsError(
+            f"There is a book of budgets at {target} already: open it with BudgetBook(path)."
+        ) from None
+    except sqlite3.OperationalError as error:
+        raise OSError(f"No book of budgets can be written at {target} ({error}).") from error
+    finally:
+        for leftover in (draft, draft.with_name(f"{draft.name}-journal")):
+            leftover.unlink(missing_ok=True)
 
 
-def _limits(book: sqlite3.Connection, dataset: str, user: str) -> tuple[Limit, Limit | None]:
-    """The user's limit, and that of all users if there is one."""
+def _all_limits(book: sqlite3.Connection, dataset: str) -> dict[tuple[str, str], Limit]:
+    """(scope, user) -> limit"""
     rows = book.execute(
         "SELECT scope, user, epsilon, delta FROM limits WHERE dataset = ?", (dataset,)
     ).fetchall()
     try:
-        found = {(scope, whose): Limit(epsilon, delta) for scope, whose, epsilon, delta in rows}
+        return {(scope, whose): Limit(epsilon, delta) for scope, whose, epsilon, delta in rows}
     except ValueError as error:
         raise sqlite3.DatabaseError(f"a limit that is none: {error}") from error
+
+
+def _limits(book: sqlite3.Connection, dataset: str, user: str) -> tuple[Limit, Limit | None]:
+    """The user's limit, and that of all users if there is one."""
+    found = _all_limits(book, dataset)
     own = found.get((_OWN, user), found.get((_EACH, "")))
     if own is None:
         raise ReleaseNotPermittedError(
             f"The owner of {dataset!r} has set no budget for user {user!r}. Ask them for one: "
-            "worker.set_budget(dataset=..., user=..., epsilon=..., delta=...)."
+            "worker.set_budget(dataset=..., user=..., epsilon=..., delta=...), or `syft budget set`."
         )
     return own, found.get((_TOGETHER, ""))
 
@@ -500,7 +433,7 @@ def _charges(book: sqlite3.Connection, dataset: str, user: str | None = None) ->
 
 
 def _check_limit(who: str, dataset: str, charges: list[Charge], limit: Limit) -> None:
-    if _fits(charges, limit):
+    if fits(charges, limit):
         return
     asked, before = charges[-1], spent_epsilon(charges[:-1], limit)
     left = max(0.0, limit.epsilon - before)
@@ -509,33 +442,39 @@ def _check_limit(who: str, dataset: str, charges: list[Charge], limit: Limit) ->
     refusal = BudgetExceededError(
         f"{who} has epsilon {left:.4g} of {limit.epsilon:g} left on {dataset!r} (at delta {limit.delta:g}), and this "
         f"release ({asked.mechanism}) asks for {cost}"
-        f"{f', delta {asked.delta:g}' if asked.delta else ''}{times}. Nothing was charged. Ask for less"
-        f"{_of_delta(charges, limit)}, or ask the data owner for more."
+        f"{f', delta {asked.delta:g}' if asked.delta else ''}{times}. Nothing was charged. {_cure(charges, limit)}"
     )
     refusal.left = left
     raise refusal
 
 
-def _of_delta(charges: list[Charge], limit: Limit) -> str:
-    deltas = math.fsum(c.delta * c.count for c in charges)
-    if deltas <= limit.delta / 2 or not limit.delta:
-        return ""
-    return f" (deltas that are added up may be {limit.delta / 2:g} in all, half of the budget's)"
-
-
-_EVENTS: dict[str, type[Gaussian] | type[Pure]] = {"gaussian": Gaussian, "pure": Pure}
+def _cure(charges: list[Charge], limit: Limit) -> str:
+    asked, deltas = charges[-1], math.fsum(c.delta * c.count for c in charges)
+    needs_delta = asked.delta > 0 or math.isinf(asked.epsilon)
+    if needs_delta and not limit.delta:
+        return (
+            f"It needs a delta, and this budget has none: ask the data owner for a budget with one (delta=1e-6, say), or "
+            f"use a mechanism that needs none{', such as laplace' if asked.mechanism == 'gaussian' else ''}."
+        )
+    less = "more noise" if math.isinf(asked.epsilon) else "less"
+    if needs_delta and deltas > limit.delta * BOTH.sum:
+        less += f" (deltas that are added up may be {limit.delta * BOTH.sum:g} in all, half of the budget's)"
+    return f"Ask for {less}, or ask the data owner for more."
 
 
 def _event_text(event: Event | None) -> str:
     if event is None:
         return json.dumps({"event": "opaque"})
-    name = next(name for name, cls in _EVENTS.items() if cls is type(event))
-    return json.dumps({"event": name, **asdict(event)}, sort_keys=True)
+    return json.dumps({"event": NAMES[type(event)], **asdict(event)}, sort_keys=True)
 
 
 def _event_of(text: Any) -> Event | None:
     try:
         record = json.loads(text)
-        return None if record == {"event": "opaque"} else _EVENTS[record.pop("event")](**record)
+        if record == {"event": "opaque"}:
+            return None
+        event = EVENTS[record.pop("event")](**record)
     except (ValueError, KeyError, TypeError) as error:
         raise sqlite3.DatabaseError(f"a release of an unknown kind, {str(text)[:60]!r}") from error
+    # NB: a sample is no help against a replaced record as it is counted; see `charge`.
+    return replace(event, sampling_rate=1.0) if isinstance(event, Gaussian) else event
