@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from syft.dp.dpsgd import clipped_sum, make_private
-from syft.dp.per_sample import Full, Outer, Rows
+from syft.dp.gradient_factors import Full, Outer, Rows
 
 pytest.importorskip("dp_accounting")
 torch.set_num_threads(1)

@@ -59,6 +59,16 @@ def test_less_epsilon_is_more_noise(bob: Any, data: Any) -> None:
     assert spread(0.05) > 3 * spread(50.0) > 0
 
 
+def test_a_model_with_layers_that_stand_twice_is_trained_as_it_is(bob: Any, data: Any) -> None:
+    torch.manual_seed(0)
+    shared, act = nn.Linear(4, 4), nn.Tanh()
+    model = nn.Sequential(shared, act, shared, act, nn.Linear(4, 2))
+    trained = train_privately(*data, model, epsilon=8.0, **SETTINGS)
+    assert trained[0] is trained[2] and type(trained[0].weight) is nn.Parameter
+    assert [name for name, _ in trained.named_parameters()] == [name for name, _ in model.named_parameters()]
+    assert not any(torch.equal(p, q) for p, q in zip(trained.parameters(), model.parameters(), strict=True))
+
+
 def test_labels_and_inputs_at_the_extremes_do_not_show(bob: Any) -> None:
     x, y = torch.randn(200, 4), torch.randint(0, 2, (200,)).float()
     x[0], x[1], y[2], y[3], y[4] = float("nan"), float("inf"), float("nan"), 99.0, -7.0

@@ -119,6 +119,91 @@ def test_every_layer_of_the_list_travels_as_it_is() -> None:
     assert seen == set(SETTINGS)
 
 
+def mirrored(model: nn.Module) -> nn.Module:
+    return model_of(serde.deserialize(serde.serialize(record_of(model))))
+
+
+def test_a_layer_that_stands_twice_arrives_twice() -> None:
+    act, block = nn.ReLU(), nn.Sequential(nn.Tanh(), nn.Identity())
+    model = nn.Sequential(
+        nn.Linear(4, 8), act, block, nn.Linear(8, 8), act, nn.Sequential(block, act, act), nn.Linear(8, 2)
+    )
+    made = mirrored(model)
+    x = torch.randn(5, 4)
+    assert str(made) == str(model) and torch.equal(made(x), model(x))
+    assert made.state_dict().keys() == model.state_dict().keys()
+
+
+def tied() -> nn.Sequential:
+    """One layer in two places, and one weight in two layers, at different depths."""
+    torch.manual_seed(3)
+    shared, first, last = nn.Linear(4, 4), nn.Linear(4, 4, bias=False), nn.Linear(4, 4)
+    last.weight = first.weight
+    first.weight.requires_grad_(False)
+    return nn.Sequential(shared, nn.Tanh(), first, nn.Sequential(shared, nn.Tanh(), last), nn.Linear(4, 2))
+
+
+def test_what_is_tied_here_is_tied_there() -> None:
+    model, x = tied(), torch.randn(5, 4)
+    made = mirrored(model)
+    assert torch.equal(made(x), model(x))
+    assert [name for name, _ in made.named_parameters()] == [name for name, _ in model.named_parameters()]
+    assert [p.requires_grad for p in made.parameters()] == [p.requires_grad for p in model.parameters()]
+    assert made[0].weight is made[3][0].weight and made[2].weight is made[3][2].weight
+    assert len(record_of(model).children["3"].children["0"].tensors) == 0  # travels once
+    for each in (model, made):
+        each(x).square().sum().backward()
+    grads = zip(made.parameters(), model.parameters(), strict=True)
+    assert all(p.grad is None if q.grad is None else torch.allclose(p.grad, q.grad) for p, q in grads)
+
+
+def test_a_tied_model_is_trained_there_and_comes_back_tied(ann: Any, data: Any) -> None:
+    model = tied()
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    trained = train_privately(*data, model, epsilon=9.0, **SETTINGS_OF_TRAINING)
+    assert trained[0].weight is trained[3][0].weight and trained[2].weight is trained[3][2].weight
+    assert torch.equal(trained[2].weight, before["2.weight"])  # frozen
+    assert not torch.equal(trained[0].weight, before["0.weight"])
+
+
+def test_models_that_are_no_trees_are_refused_before_they_travel(ann: Any, data: Any) -> None:
+    inside = nn.Sequential(nn.Linear(4, 2))
+    inside.add_module("again", inside)
+    empty = nn.Sequential(nn.Linear(4, 2))
+    empty.add_module("gap", None)
+    for model, sentence in ((inside, "again .Sequential.*stands in itself"), (empty, "gap .nothing")):
+        with pytest.raises(ReleaseNotPermittedError, match=sentence):
+            train_privately(*data, model, epsilon=1.0, **SETTINGS_OF_TRAINING)
+    assert ann.budget("ann", "#x").releases == ()
+
+
+def test_ties_of_strangers_are_checked() -> None:
+    weight = torch.zeros(4, 4)
+    square = dict(in_features=4, out_features=4, bias=False)
+    first = LayerRecord("Linear", square, {"weight": weight}, ("weight",), {})
+
+    def pair(settings: dict[str, Any], tied: dict[str, str], name: str = "1", **more: Any) -> LayerRecord:
+        second = LayerRecord("Linear", settings, more.get("tensors", {}), (), {}, tied)
+        return LayerRecord("Sequential", {}, {}, (), {"0": first, name: second})
+
+    good = model_of(pair(square, {"weight": "0.weight"}))
+    assert good[0].weight is good[1].weight  # type: ignore[index]
+    wrong = [
+        pair(square, {"weight": "1.weight"}),  # itself
+        pair(square, {"weight": "2.weight"}),
+        pair(square, {"weight": "0"}),
+        pair(square, {"weight": "__class__"}),
+        pair(square, {"weight": "0.weight", "bias": "0.weight"}),
+        pair({**square, "out_features": 2}, {"weight": "0.weight"}),
+        pair(square, {"weight": "0.weight"}, tensors={"weight": weight}),
+        pair(square, {"weight": "0.weight"}, name="0.weight"),
+        pair(square, {"weight": "0.weight"}, name=""),
+    ]
+    for record in wrong:
+        with pytest.raises(ValueError):  # noqa: PT011  (each has its own sentence)
+            model_of(record)
+
+
 def test_records_of_strangers_are_checked(ann: Any, data: Any) -> None:
     weight, bias = torch.zeros(2, 4), torch.zeros(2)
     linear = dict(in_features=4, out_features=2, bias=True)

@@ -2,7 +2,7 @@
 
 One duty: DP-SGD (Abadi et al. 2016). `make_private` ties together what must agree for the stated epsilon to
 be true: the Poisson sampler, the clipping bound, the noise and the accountant. Imports `accounting`, `noise`,
-`per_sample`, `mpc.randomness`.
+`per_sample`, `poisson_loader`, `private_models`, `mpc.randomness`.
 
     training = make_private(model, optimizer, loader, loss_fn=loss_fn, target_epsilon=3, target_delta=1e-5, epochs=10)
     for _ in range(10):
@@ -13,7 +13,9 @@ be true: the Poisson sampler, the clipping bound, the noise and the accountant. 
 NOTE [Noise on a grid]
 Sum and noise are both rounded to multiples of std / 2^32 and added as integers, so which outputs are possible
 does not depend on the data (Mironov 2012; see `noise`). Rounding a sum of d coordinates moves it by at most
-sqrt(d) / 2^33 standard deviations: a millionth for a hundred million parameters.
+sqrt(d) / 2^33 standard deviations: a millionth for a hundred million parameters. The integers have 63 bits, so there
+is a least noise for a batch: `_check_noise`. A batch may come out larger than was thought of there, with a probability
+of 2^-160; its sum is then cut off at 2^62, coordinate by coordinate, which brings two sums no further apart.
 
 NOTE [A part in a million]
 Gradients are clipped to a millionth less than the bound. That pays for rounding: of the norm (a part in 10^10),
@@ -25,99 +27,34 @@ than the millionth for batches of up to 60 000 examples.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, TensorDataset, default_collate
+from torch.utils.data import DataLoader
 
-from syft.dp.accounting import Accountant, Budget, Gaussian, Kind, noise_multiplier_for
+from syft.dp.accounting import Accountant, Budget, Kind, noise_multiplier_for
+from syft.dp.events import EVENTS, NAMES, Event, Gaussian, number
 from syft.dp.noise import ROUNDED_STEPS, rounded_gaussian
-from syft.dp.per_sample import Factor, LossFunction, factors, settled_way
+from syft.dp.per_sample import WAYS, Factor, LossFunction, check_batch, factors
+from syft.dp.poisson_loader import PoissonLoader as PoissonLoader
+from syft.dp.poisson_loader import rate_of
+from syft.dp.private_models import check_model as check_model
+from syft.dp.private_models import check_optimizer
+from syft.dp.private_models import replace_batch_norm as replace_batch_norm
+from syft.dp.ruled_pass import Checked
 from syft.mpc.randomness import Stream
 
 #: Clipping bounds beyond these would meet the ends of single precision, and are mistakes.
 LEAST_BOUND, LARGEST_BOUND = 1e-6, 1e6
+#: With more noise than this nothing is learned.
+LARGEST_NOISE = 1e9
+#: What a sum may be in steps of the noise's grid.
+_LARGEST_SUM = 2.0**62
 
-# -- sampling --------------------------------------------------------------------------------------------
-
-
-class PoissonLoader:
-    """Batches in which every row of the data set is with the same probability, independently, each time anew.
-
-    The accountant's sampling theorem is about this, not about shuffled batches of one size. A batch has
-    `rate * len(dataset)` rows on average; it may be empty, and is then trained on all the same (noise only).
-    """
-
-    def __init__(
-        self, dataset: Any, rate: float, collate_fn: Any = None, stream: Stream | None = None
-    ) -> None:
-        if not 0 < rate <= 1:
-            raise ValueError(f"A sampling rate is above 0 and at most 1, got {rate}.")
-        self.dataset, self.rate = dataset, rate
-        self.collate_fn = collate_fn or default_collate
-        self.outstanding: int | None = None
-        """The size of the batch that was handed out and not yet trained on."""
-        self._stream = stream or Stream()
-
-    def __len__(self) -> int:
-        """Steps per epoch."""
-        return math.ceil(1 / self.rate - 1e-9)
-
-    def sample(self) -> Tensor:
-        """The row numbers of one batch: each with probability `rate`, rounded down to a multiple of 2^-63."""
-        words = self._stream.words(len(self.dataset)) & (2**63 - 1)
-        return torch.nonzero(words <= int(self.rate * 2**63) - 1).flatten()
-
-    def __iter__(self) -> Iterator[Any]:
-        for _ in range(len(self)):
-            rows = self.sample()
-            batch = self._rows(rows)
-            self.outstanding = len(rows)
-            yield batch
-
-    def _rows(self, rows: Tensor) -> Any:
-        if isinstance(self.dataset, TensorDataset) and self.collate_fn is default_collate:
-            return [t[rows] for t in self.dataset.tensors]
-        if len(rows):
-            return self.collate_fn([self.dataset[i] for i in rows.tolist()])
-        return [part[:0] for part in self.collate_fn([self.dataset[0]])]  # the shapes, and no row
-
-
-# -- what cannot be private ------------------------------------------------------------------------------
-
-
-def check_model(model: nn.Module) -> None:
-    """Refuse layers that mix the examples of a batch, all at once, each with its replacement."""
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"A model is an nn.Module, got a {type(model).__name__}.")
-    faults = []
-    for name, layer in model.named_modules():
-        if isinstance(layer, nn.modules.batchnorm._BatchNorm):
-            groups = math.gcd(32, layer.num_features)
-            faults.append(
-                f"{name or 'the model'} is {type(layer).__name__}, which mixes the examples of a batch: put "
-                f"nn.GroupNorm({groups}, {layer.num_features}) in its place, or call replace_batch_norm(model)"
-            )
-        elif isinstance(layer, nn.modules.instancenorm._InstanceNorm) and layer.track_running_stats:
-            faults.append(
-                f"{name or 'the model'} is {type(layer).__name__} and keeps statistics of the data without noise: "
-                "make it with track_running_stats=False"
-            )
-    if faults:
-        raise ValueError("This model cannot be trained privately: " + "; ".join(faults) + ".")
-
-
-def replace_batch_norm(model: nn.Module) -> nn.Module:
-    """Put GroupNorm in the place of every BatchNorm, in place. Make the optimizer after it."""
-    if isinstance(model, nn.modules.batchnorm._BatchNorm):
-        return nn.GroupNorm(math.gcd(32, model.num_features), model.num_features, affine=model.affine)
-    for name, layer in list(model.named_children()):
-        setattr(model, name, replace_batch_norm(layer))
-    return model
-
+FORMAT = 1  # of the state of a training
 
 # -- one step --------------------------------------------------------------------------------------------
 
@@ -140,12 +77,17 @@ class PrivateTraining:
     physical_batch: int | None = None
     way: str = "auto"
     stream: Stream = field(default_factory=Stream)
-    _settled: bool = False
+    checked: Checked = field(default_factory=Checked)
+    """What is known about the rules for this model."""
 
     @property
     def sensitivity(self) -> float:
         """How much one example can move the sum of clipped gradients (L2)."""
         return math.sqrt(math.fsum(bound**2 for bound in self.bounds.values()))
+
+    @property
+    def _event(self) -> Event:
+        return Gaussian(self.noise_multiplier, self.loader.rate)
 
     @property
     def expected_batch(self) -> float:
@@ -156,27 +98,42 @@ class PrivateTraining:
         delta = self.target_delta if delta is None else delta
         if delta is None:
             raise ValueError("epsilon() needs a delta: less than one over the number of rows, say 1e-5.")
+        if self.budget is not None and delta == self.budget.delta:
+            return self.budget.spent()  # knows of what was spent beside the training, too
         return self.accountant.epsilon(delta)
 
     def step(self, inputs: Tensor, targets: Any) -> float:
         """One step on the batch the loader just gave; charged first. Returns the mean loss, which is NOT private."""
+        check_batch(inputs, targets)
+        self._check_groups()
         if self.loader.outstanding is None or self.loader.outstanding != len(inputs):
             raise ValueError(
                 f"step() got a batch of {len(inputs)} rows, and the loader has "
                 f"{'none' if self.loader.outstanding is None else self.loader.outstanding} outstanding. Step once "
                 "on each batch of training.loader: epsilon is computed for its random choice of rows."
             )
-        event = Gaussian(self.noise_multiplier, self.loader.rate)
-        if self.budget is None or self.accountant.spent.get(event, 0) < self.planned_steps:
-            self.accountant.compose(event)  # the noise was chosen so that the planned steps fit the budget
+        if self.budget is None:
+            self.accountant.compose(self._event)
         else:
-            self.budget.spend(event)  # its accountant is ours
+            self.budget.spend(self._event)  # its accountant is ours, and the steps are its plan
         self.loader.outstanding = None
         total, loss = self._clipped_sums(inputs, targets)
         self._set_noisy_gradients(total)
         self.optimizer.step()
         self.optimizer.zero_grad()
         return loss / max(len(inputs), 1)
+
+    def _check_groups(self) -> None:
+        """!! ValueError where parameters were frozen or unfrozen such that the bounds do not fit any more"""
+        trained = [n for n, p in self.model.named_parameters() if p.requires_grad]
+        without = sorted({g for n in trained if (g := group_of(n, self.bounds)) not in self.bounds})
+        if without or not trained:
+            raise ValueError(
+                f"There is no clipping bound for {', '.join(map(repr, without))}, frozen when the training was made: "
+                "make it again with make_private, and load the state_dict() of this one, which is what was spent."
+                if without
+                else "All parameters of the model are frozen by now: there is nothing to train, and nothing was charged."
+            )
 
     def _clipped_sums(self, inputs: Tensor, targets: Any) -> tuple[dict[str, Tensor], float]:
         """The sum of clipped gradients, in as many virtual steps as the physical batch asks for."""
@@ -185,12 +142,17 @@ class PrivateTraining:
         size, loss = self.physical_batch or max(len(inputs), 1), 0.0
         for start in range(0, len(inputs), size):
             part = slice(start, start + size)
-            if self.way == "auto" and not self._settled:
-                self.way = settled_way(self.model, self.loss_fn, inputs[part], targets[part])
-                self._settled = True
             sums, losses = clipped_sum(
-                self.model, self.loss_fn, inputs[part], targets[part], self.bounds, way=self.way
+                self.model,
+                self.loss_fn,
+                inputs[part],
+                targets[part],
+                self.bounds,
+                way=self.way,
+                checked=self.checked,
             )
+            if self.checked.against:
+                self.way = "vmap"
             loss += float(losses.sum())
             for name, value in sums.items():
                 total[name] += value
@@ -205,9 +167,75 @@ class PrivateTraining:
         for name, value in total.items():
             drawn = noise[start : start + value.numel()].view(value.shape).to(value.device)
             start += value.numel()
-            noisy = (value.double() / unit).round_().long().add_(drawn)
+            noisy = (value.double() / unit).round_().clamp_(-_LARGEST_SUM, _LARGEST_SUM).long().add_(drawn)
             parameter = parameters[name]
             parameter.grad = noisy.double().mul_(unit / self.expected_batch).to(parameter.dtype)
+
+    # -- between runs ------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a training that goes on later must know, beside the states of model and optimizer: plain values.
+
+        No noise, and nothing to draw it from. Save it with every state of the model that is kept or shown.
+        """
+        spent = [dict(asdict(e), event=NAMES[type(e)], count=n) for e, n in self.accountant.spent.items()]
+        return {"format": FORMAT, "settings": self._settings(), "spent": spent}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from what was spent. The training is made with the same arguments as the one that was saved.
+
+        !! ValueError for other settings, and for a state that knows of less than was spent here
+        """
+        try:
+            if state["format"] != FORMAT:
+                raise ValueError(f"its format is {state['format']!r}, not {FORMAT}")
+            settings = dict(state["settings"])
+            accounts = Accountant(self.accountant.kind)
+            for entry in state["spent"]:
+                said = {key: value for key, value in entry.items() if key not in ("event", "count")}
+                accounts.compose(EVENTS[entry["event"]](**said), entry["count"])
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise ValueError(
+                f"This is not the state of a private training ({type(error).__name__}: {error}). It is not taken for one "
+                "that spent nothing: load what training.state_dict() gave."
+            ) from error
+        own = self._settings()
+        others = [
+            f"{name} was {settings.get(name)!r} and is {own.get(name)!r}"
+            for name in sorted(own.keys() | settings.keys())
+            if own.get(name) != settings.get(name)
+        ]
+        if others:
+            raise ValueError(
+                f"The state is that of another training: {'; '.join(others)}. Make the training with the same arguments, "
+                "on the same data."
+            )
+        forgotten = [e for e, n in self.accountant.spent.items() if accounts.spent.get(e, 0) < n]
+        if forgotten:
+            raise ValueError(
+                f"This training has spent more than the state knows of ({forgotten[0]}), and nothing is unspent by "
+                "loading. Load an older model into it if you like, and leave what was spent as it is."
+            )
+        self.accountant.spent.clear()
+        self.accountant.spent.update(accounts.spent)
+
+    def _settings(self) -> dict[str, Any]:
+        target = None if self.budget is None else [self.budget.epsilon, self.budget.delta]
+        return {
+            "accountant": self.accountant.kind,
+            "noise_multiplier": self.noise_multiplier,
+            "rate": self.loader.rate,
+            "rows": len(self.loader.dataset),
+            "planned_steps": self.planned_steps,
+            "target": target,
+        }
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError(
+            "A private training is neither copied nor pickled: two of them would add the same noise, and each would "
+            "forget what the other spent. Keep the state_dict() of the model, of the optimizer and of the training, and "
+            "load them into new ones."
+        )
 
 
 def group_of(parameter: str, bounds: Mapping[str, float]) -> str:
@@ -223,19 +251,22 @@ def clipped_sum(
     bounds: Mapping[str, float],
     *,
     way: str = "auto",
+    checked: Checked | None = None,
 ) -> tuple[dict[str, Tensor], Tensor]:
     """The sum over examples of gradients clipped to `bounds`, in double precision, and the losses.
 
     An example whose gradient is not finite adds nothing: whatever else it did would tell.
     """
-    found, losses = factors(model, loss_fn, inputs, targets, way)
+    found, losses = factors(model, loss_fn, inputs, targets, way, checked)
     weights = _weights(found, bounds)
     finite = torch.stack(list(weights.values())).isfinite().all(0)
     if not bool(finite.all()):
         # NB: a weight of 0 would not do, 0 * inf is NaN.
         if not bool(finite.any()):
             return {}, losses.nan_to_num(0.0, 0.0, 0.0)
-        sums, _ = clipped_sum(model, loss_fn, inputs[finite], targets[finite], bounds, way=way)
+        sums, _ = clipped_sum(
+            model, loss_fn, inputs[finite], targets[finite], bounds, way=way, checked=checked
+        )
         return sums, losses.nan_to_num(0.0, 0.0, 0.0)
     return {name: f.weighted_sum(weights[group_of(name, bounds)]) for name, f in found.items()}, losses
 
@@ -285,32 +316,21 @@ def make_private(
     gradient by `max_grad_norm`; "per_layer" each layer, by `max_grad_norm[layer]` or an equal part.
     `physical_batch`: at most so many examples in memory at once. `way`: see `per_sample.factors`.
     """
+    # NB: compiled or not, it is trained as it was written (`per_sample`, NOTE [Compiled models]).
+    model = getattr(model, "_orig_mod", model)
     check_model(model)
     if not callable(loss_fn):
         raise TypeError(
             f"make_private got loss_fn={str(loss_fn)[:60]!r}: it is a function of outputs and targets, e.g. nn.MSELoss()."
         )
-    trained = [p for p in model.parameters() if p.requires_grad]
-    if not trained:
-        raise ValueError(
-            "The model has no parameter to train: all are frozen (requires_grad=False), or there is none."
-        )
-    held = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
-    if {id(p) for p in trained} != {id(p) for p in held}:
-        raise ValueError(
-            "The optimizer holds other parameters than the model trains: make it of model.parameters()."
-        )
-    if loader.batch_size is None:
-        raise ValueError("make_private needs a loader with a batch_size: it is the average size of a batch.")
-    for number, value in (("physical_batch", physical_batch), ("epochs", epochs)):
+    check_optimizer(model, optimizer)
+    if way not in WAYS:
+        raise ValueError(f"way is one of {', '.join(map(repr, WAYS))}, got {way!r}.")
+    for what, value in (("physical_batch", physical_batch), ("epochs", epochs)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-            raise ValueError(f"{number} is a whole number, 1 at least, got {value!r}.")
-    if not all(math.isfinite(float(group.get("lr", 0.0))) for group in optimizer.param_groups):
-        raise ValueError("The learning rate of the optimizer is not a finite number: give it another lr.")
-    size: int = len(loader.dataset)  # type: ignore[arg-type]
-    if size == 0:
-        raise ValueError("make_private got a data set without rows: there is nothing to train on.")
-    poisson = PoissonLoader(loader.dataset, min(1.0, loader.batch_size / size), loader.collate_fn)
+            raise ValueError(f"{what} is a whole number, 1 at least, got {value!r}.")
+    rate = rate_of(loader)  # refuses what is no loader
+    poisson = PoissonLoader(loader.dataset, rate, loader.collate_fn)
     if (noise_multiplier is None) == (target_epsilon is None):
         raise ValueError("make_private takes either noise_multiplier or target_epsilon.")
     bounds = _bounds(model, max_grad_norm, clipping)
@@ -325,9 +345,11 @@ def make_private(
             steps=(planned := epochs * len(poisson)),
             kind=accountant,
         )
-        budget = Budget(target_epsilon, target_delta, accounts)
+        plan = Gaussian(noise_multiplier, poisson.rate), planned
+        budget = Budget(target_epsilon, target_delta, accounts, plan)
     assert noise_multiplier is not None  # noqa: S101  (one of the two was given)
     Gaussian(noise_multiplier, poisson.rate)  # refuses what is no noise
+    _check_noise(noise_multiplier, poisson.rate * len(poisson.dataset))
     return PrivateTraining(
         model=model,
         optimizer=optimizer,
@@ -344,22 +366,33 @@ def make_private(
     )
 
 
+def _check_noise(noise_multiplier: float, expected_batch: float) -> None:
+    """See NOTE [Noise on a grid]: a batch is twice the expected one and 100 more, at most."""
+    least = (2 * expected_batch + 100) * ROUNDED_STEPS / _LARGEST_SUM
+    if not least <= noise_multiplier <= LARGEST_NOISE:
+        raise ValueError(
+            f"noise_multiplier={noise_multiplier:g} is out of what can be added to batches of about {expected_batch:g} "
+            f"rows: {least:.2g} to {LARGEST_NOISE:g}. Less hides nobody (train without make_private instead), and more "
+            "leaves nothing to learn."
+        )
+
+
 def _bounds(model: nn.Module, max_grad_norm: float | Mapping[str, float], clipping: str) -> dict[str, float]:
     if clipping == "flat":
         if isinstance(max_grad_norm, Mapping):
             raise ValueError(
                 'Flat clipping takes one max_grad_norm; bounds per layer go with clipping="per_layer".'
             )
-        bounds = {"": _number(max_grad_norm)}
+        bounds = {"": number(max_grad_norm)}
     elif clipping == "per_layer":
         names = [n for n, p in model.named_parameters() if p.requires_grad]
         layers = list(dict.fromkeys(n.rpartition(".")[0] or "(model)" for n in names))
         if isinstance(max_grad_norm, Mapping):
             if set(max_grad_norm) != set(layers):
                 raise ValueError(f"max_grad_norm names a bound for each of the layers {layers}.")
-            bounds = {layer: _number(max_grad_norm[layer]) for layer in layers}
+            bounds = {layer: number(max_grad_norm[layer]) for layer in layers}
         else:
-            bounds = {layer: _number(max_grad_norm) / math.sqrt(len(layers)) for layer in layers}
+            bounds = {layer: number(max_grad_norm) / math.sqrt(len(layers)) for layer in layers}
     else:
         raise ValueError(f'clipping is "flat" or "per_layer", got {clipping!r}.')
     if not all(LEAST_BOUND <= bound <= LARGEST_BOUND for bound in bounds.values()):
@@ -368,8 +401,3 @@ def _bounds(model: nn.Module, max_grad_norm: float | Mapping[str, float], clippi
             f"layer), got {max_grad_norm!r}. Scale the loss if gradients are of another size."
         )
     return bounds
-
-
-def _number(value: Any) -> float:
-    """A float, or NaN for what is none."""
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else math.nan

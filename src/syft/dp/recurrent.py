@@ -1,4 +1,4 @@
-"""RNN, LSTM and GRU written out step by step, for the time torch.func needs them.
+"""RNN, LSTM and GRU, and their cells, written out step by step, for the time torch.func needs them.
 
 One duty: torch's fused recurrent kernels cannot be mapped over examples (`torch.func.vmap`), their equations
 can. Inside `unrolled(model)`, the recurrent layers of a model run the equations of torch's documentation on
@@ -81,16 +81,46 @@ def _forward(layer: nn.RNNBase, x: Any, hx: Any = None) -> tuple[Tensor, Any]:
     return (x.transpose(0, 1) if layer.batch_first else x), (ends if carried == 2 else ends[0])
 
 
+def _cell_forward(layer: Any, x: Tensor, hx: Any = None) -> Any:
+    """One step of an RNNCell, LSTMCell or GRUCell."""
+    carried = 2 if isinstance(layer, nn.LSTMCell) else 1
+    if hx is None:
+        state: State = (x.new_zeros(*x.shape[:-1], layer.hidden_size),) * carried
+    else:
+        state = tuple(hx) if carried == 2 else (hx,)
+    mode = "LSTM" if carried == 2 else "GRU"
+    if isinstance(layer, nn.RNNCell):
+        mode = f"RNN_{layer.nonlinearity.upper()}"
+    inputs = F.linear(x, layer.weight_ih, layer.bias_ih)
+    after = CELLS[mode](inputs, F.linear(state[0], layer.weight_hh, layer.bias_hh), state)
+    return after if carried == 2 else after[0]
+
+
+#: Fused layers -> what they compute.
+WRITTEN_OUT: dict[type[nn.Module], Callable[..., Any]] = {
+    **dict.fromkeys((nn.RNN, nn.LSTM, nn.GRU), _forward),
+    **dict.fromkeys((nn.RNNCell, nn.LSTMCell, nn.GRUCell), _cell_forward),
+}
+
+
 @contextmanager
 def unrolled(model: nn.Module) -> Iterator[None]:
-    """Within, the recurrent layers of `model` run step by step."""
-    layers: list[Any] = [m for m in model.modules() if isinstance(m, (nn.LSTM, nn.GRU, nn.RNN))]
-    for layer in layers:
-        layer.forward = partial(
-            _forward, layer
-        )  # an attribute of the instance, in front of the class's method
+    """Within, the recurrent layers of `model` run step by step. !! NotImplementedError where one has another forward"""
+    written: list[tuple[Any, Callable[..., Any]]] = []
+    for name, module in model.named_modules():
+        for kind, forward in WRITTEN_OUT.items():
+            if not isinstance(module, kind):
+                continue
+            if type(module).forward is not kind.forward or "forward" in vars(module):
+                raise NotImplementedError(
+                    f"{name or 'The model'} is a {type(module).__name__}, a {kind.__name__} with a forward of its own. "
+                    f"Per-sample gradients need the plain {kind.__name__}: put it into a module that does the rest."
+                )
+            written.append((module, forward))
+    for layer, forward in written:
+        layer.forward = partial(forward, layer)  # of the instance, in front of the class's method
     try:
         yield
     finally:
-        for layer in layers:
+        for layer, _forward_of_it in written:
             del layer.forward

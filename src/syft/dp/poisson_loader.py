@@ -1,0 +1,120 @@
+"""Batches as the accountant's sampling theorem has them.
+
+One duty: `PoissonLoader`, and to refuse the loaders it cannot take the place of. Imports `mpc.randomness`.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    TensorDataset,
+    default_collate,
+)
+
+from syft.mpc.randomness import Stream
+
+
+class PoissonLoader:
+    """Batches in which every row of the data set is with the same probability, independently, each time anew.
+
+    The accountant's sampling theorem is about this, not about shuffled batches of one size. A batch has
+    `rate * len(dataset)` rows on average; it may be empty, and is then trained on all the same (noise only).
+    """
+
+    def __init__(
+        self, dataset: Any, rate: float, collate_fn: Any = None, stream: Stream | None = None
+    ) -> None:
+        if not 0 < rate <= 1:
+            raise ValueError(f"A sampling rate is above 0 and at most 1, got {rate}.")
+        self.dataset, self.rate = dataset, rate
+        self.collate_fn = collate_fn or default_collate
+        self.outstanding: int | None = None
+        """The size of the batch that was handed out and not yet trained on."""
+        self._stream = stream or Stream()
+
+    def __len__(self) -> int:
+        """Steps per epoch."""
+        return math.ceil(1 / self.rate - 1e-9)
+
+    def sample(self) -> Tensor:
+        """The row numbers of one batch: each with probability `rate`, rounded down to a multiple of 2^-63."""
+        words = self._stream.words(len(self.dataset)) & (2**63 - 1)
+        return torch.nonzero(words <= int(self.rate * 2**63) - 1).flatten()
+
+    def __iter__(self) -> Iterator[Any]:
+        for _ in range(len(self)):
+            rows = self.sample()
+            batch = self._rows(rows)
+            self.outstanding = len(rows)
+            yield batch
+
+    def _rows(self, rows: Tensor) -> Any:
+        # NB: not a subclass, whose __getitem__ may do more.
+        if type(self.dataset) is TensorDataset and self.collate_fn is default_collate:
+            return [t[rows] for t in self.dataset.tensors]
+        if len(rows):
+            return self.collate_fn([self.dataset[i] for i in rows.tolist()])
+        return _emptied(self.collate_fn([self.dataset[0]]))
+
+
+def _emptied(batch: Any) -> Any:
+    """A batch of the same make, and no row."""
+    if isinstance(batch, Tensor):
+        return batch[:0] if batch.dim() else batch
+    if isinstance(batch, Mapping):
+        emptied: Any = copy.copy(batch)  # of its own type
+        for key, value in batch.items():
+            emptied[key] = _emptied(value)
+        return emptied
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        return type(batch)(*map(_emptied, batch))
+    if isinstance(batch, (list, tuple)):
+        if any(isinstance(value, (str, bytes)) for value in batch):  # a column of texts
+            return batch[:0]
+        return type(batch)(map(_emptied, batch))
+    if batch is None or isinstance(batch, (bool, int, float)):
+        return batch
+    raise TypeError(
+        f"A batch without a row came up, which happens in Poisson sampling, and its collate_fn makes a "
+        f"{type(batch).__name__}: let it make tensors in lists, tuples or dictionaries, or take a larger batch_size."
+    )
+
+
+def rate_of(loader: Any) -> float:
+    """The rate at which a PoissonLoader draws batches like a DataLoader's. !! TypeError, ValueError"""
+    if not isinstance(loader, DataLoader):
+        raise TypeError(
+            f"make_private takes a torch DataLoader, got a {type(loader).__name__}: DataLoader(dataset, batch_size=...)."
+        )
+    if isinstance(loader.dataset, IterableDataset) or not hasattr(loader.dataset, "__len__"):
+        raise TypeError(
+            f"make_private got a {type(loader.dataset).__name__}, whose rows come in a stream: each row must be drawn by "
+            "itself. Give a data set with __len__ and __getitem__, e.g. list(dataset)."
+        )
+    if loader.batch_size is None or type(loader.batch_sampler) is not BatchSampler:
+        raise ValueError(
+            "make_private needs a loader with a batch_size, which is the average size of a batch, and without a "
+            "batch_sampler: rows are drawn independently of each other."
+        )
+    size = len(loader.dataset)
+    if size == 0:
+        raise ValueError("make_private got a data set without rows: there is nothing to train on.")
+    sampler: Any = loader.sampler
+    if type(sampler) not in (SequentialSampler, RandomSampler) or len(sampler) != size:
+        raise ValueError(
+            f"make_private got a loader with a {type(sampler).__name__} of its own. Epsilon is computed for rows that "
+            "are drawn from all of the data set with the same probability: make the loader without a sampler, and of "
+            "torch.utils.data.Subset(data, rows) if only some rows are to be used."
+        )
+    return min(1.0, loader.batch_size / size)
