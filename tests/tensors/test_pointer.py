@@ -513,3 +513,12 @@ def test_nothing_of_this_touches_plain_tensors(x: torch.Tensor) -> None:
     assert y.__dict__ == {}
     assert type(x + 1) is torch.Tensor
     assert sy.Wrapper is Wrapper
+
+
+def test_an_emptied_pointer_is_no_missing_argument(bob: Any) -> None:
+    x, k, b = torch.ones(1, 1, 3).send(bob), torch.ones(1, 1, 3).send(bob), torch.tensor([100.0]).send(bob)
+    assert torch.conv1d(x, k).copy().get().item() == 3.0
+    assert torch.conv1d(x, k, b).copy().get().item() == 103.0
+    b.get()
+    with pytest.raises(ChainError, match="empty wrapper"):
+        torch.conv1d(x, k, b)

@@ -219,6 +219,8 @@ def _repeat(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         if kind is Wrapper:
             value = value.child
             kind = type(value)
+            if kind is not PointerTensor:  # also an empty one, whose child is None
+                return MISSED
         if kind is PointerTensor:
             if first is None:
                 first = value

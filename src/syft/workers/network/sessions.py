@@ -34,6 +34,8 @@ from syft.workers.network.frames import Head, Kind
 from syft.workers.permissions import AuditRecord
 
 _CONFIRM_COMMANDS = 1_024
+#: In one frame. Clients send far fewer.
+MOST_COMMANDS = 4_096
 _MAX_REPLIES = 1_024
 #: Replies are kept up to the size of the largest message, and so many bytes.
 _REPLY_SLACK = 64 << 20
@@ -114,9 +116,11 @@ class ServerSession:
             yield self.confirmation()
 
     def _messages(self, head: Head, payload: memoryview) -> list[Any]:
-        """The commands, or the error that there is in place of each. !! ProtocolError if the count is a lie"""
-        if head.count > max(1, len(payload)):  # every command takes a byte
-            raise ProtocolError(f"{head.count} commands were announced in {len(payload)} bytes.")
+        """The commands, or the error that there is in place of each. !! ProtocolError if there are too many"""
+        if head.count > MOST_COMMANDS:
+            raise ProtocolError(
+                f"{head.count} commands were announced in one frame; {MOST_COMMANDS} is the most."
+            )
         try:
             messages = serde.deserialize_batch(
                 payload,
@@ -171,7 +175,9 @@ class ServerSession:
 
     def _run(self, message: Any) -> Any:
         if isinstance(message, Exception):
-            raise message
+            raise message.with_traceback(
+                None
+            )  # or one error in place of many would collect how often it was raised
         self.running = time.monotonic(), message
         if type(message) is PointersGoneMessage:
             # Nobody lets go of what they never held.

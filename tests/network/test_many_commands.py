@@ -1,0 +1,49 @@
+"""Frames that announce more commands than anybody sends."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+import torch
+
+from syft.exceptions import NetworkError, SyftError
+from syft.workers.network import frames, sessions
+from syft.workers.network.frames import Head, Kind
+
+pytestmark = pytest.mark.network
+
+
+def junk(client: Any, count: int) -> None:
+    """A frame that holds nothing readable, as the next one of a client."""
+    link = client._link
+    start = link._outbox.numbered + 1
+    link._connection.send(frames.encode(Head(Kind.COMMANDS, 0, start, 0, 0, count), [bytes(count)]))
+    link._outbox.numbered += count
+    link._outbox._packed += count
+
+
+def test_a_frame_of_a_million_commands_is_refused_at_once_and_others_do_not_wait(
+    serve: Any, connect: Any
+) -> None:
+    server = serve()
+    eve, bob = connect(server, patience=1.0), connect(server)
+    bob.sync()
+    began = time.monotonic()
+    junk(eve, 1_000_000)
+    assert torch.ones(2).send(bob).get().tolist() == [1, 1]
+    assert time.monotonic() - began < 2.0
+    with pytest.raises((NetworkError, SyftError), match="commands were announced in one frame"):
+        eve.sync()
+
+
+def test_as_many_as_are_allowed_are_each_an_error_and_the_first_is_told(serve: Any, connect: Any) -> None:
+    server = serve()
+    client = connect(server)
+    began = time.monotonic()
+    junk(client, sessions.MOST_COMMANDS)
+    with pytest.raises(SyftError, match=r"bytes|batch|cannot be read|format"):
+        client.sync()
+    client.sync()
+    assert time.monotonic() - began < 5.0
