@@ -32,8 +32,9 @@ ALIGNMENT = 64
 
 _PREAMBLE = struct.Struct("<4sHHII")
 _PADDING = bytes(ALIGNMENT)
-#: A buffer that fills less than this part of its frame is copied out, so that it does not keep the frame alive.
-_OWN_MEMORY = 16
+#: A buffer that fills less than this part of its frame, a half, is copied out: it would keep the frame, and who holds it
+#: pays for the buffer alone.
+_OWN_MEMORY = 2
 
 _Length = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 
