@@ -13,7 +13,7 @@ import opdb
 from syft.core.chain import Wrapper
 from syft.core.ops import facts_of
 from syft.tensors.pointer import PointerTensor
-from syft.workers.restricted import UNDECLARED_WRITERS
+from syft.workers.writes import UNDECLARED_WRITERS
 
 ENTRIES = {opdb.op_id(op): op for op in opdb.entries(torch.float32)}
 

@@ -192,7 +192,7 @@ def test_loading_into_a_worker_that_keeps_what_it_gets_writes_nothing(
         before = directory.rows()
         dan = make_worker("dan")
         plain = dan.set_obj
-        dan.set_obj = lambda obj_id, obj: (plain(obj_id, obj), directory.put(obj_id, obj))
+        dan.set_obj = lambda obj_id, obj, *more: (plain(obj_id, obj, *more), directory.put(obj_id, obj))
         directory.load_into(dan)
         assert directory.rows() == before and len(dan._objects) == 1
         del dan.set_obj

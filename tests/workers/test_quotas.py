@@ -188,8 +188,8 @@ def test_many_threads_hold_and_drop() -> None:
     def work(user: str, seed: int) -> None:
         rng = random.Random(seed)
         for i in range(800):
-            holdings.hold((user, rng.randrange(20)), shared[i % 100 :] if i % 2 else torch.zeros(3), user)
-            holdings.drop((user, rng.randrange(20)))
+            holdings.hold(f"{user} {rng.randrange(20)}", shared[i % 100 :] if i % 2 else torch.zeros(3), user)
+            holdings.drop(f"{user} {rng.randrange(20)}")
 
     threads = [threading.Thread(target=work, args=(f"u{i}", i)) for i in range(4)]
     for thread in threads:

@@ -19,7 +19,7 @@ from syft.exceptions import UnknownCommandError
 NAMESPACES = ("aten", "torch_nn")
 
 #: aten operations that read files, print, talk to a profiler, hand out raw memory or storages, or trust
-#: indices without checking them.
+#: indices without checking them. (Those that ordinary programs need have checks in syft.workers.sound_arguments.)
 REFUSED_ATEN = frozenset(
     """from_file save _print _assert_scalar _functional_assert_scalar set_ set_data data_ptr record_stream
     _cuda_getCurrentRawStream _local_scalar_dense item is_nonzero _test_check_tensor _pin_memory pin_memory
@@ -29,13 +29,29 @@ REFUSED_ATEN = frozenset(
     _sparse_csc_tensor_unsafe _sparse_bsr_tensor_unsafe _sparse_bsc_tensor_unsafe""".split()
 )
 
+#: Beginnings of names that belong to other devices and to packed numbers. Ordinary programs do not send them, and they
+#: take memory that another operation has packed for what it says it is: a pointer in a tensor is followed. The
+#: convolutions that `convolution` is made of are told the size of a kernel, and believe it.
+_REFUSED_FAMILIES = ("fbgemm_", "quantize", "q_", "mkldnn_", "cudnn_", "miopen_", "mps_")
+_REFUSED_OF_FAMILIES = frozenset(
+    """choose_qparams_optimized fused_moving_avg_obs_fake_quant empty_quantized int_repr qscheme
+    convolution_overrideable convolution_backward_overrideable lstm_mps_backward max_pool2d_backward
+    thnn_conv2d slow_conv3d slow_conv3d_forward slow_conv_dilated2d slow_conv_dilated3d slow_conv_transpose2d
+    slow_conv_transpose3d conv_depthwise3d""".split()
+)
+
+
+def _is_packed_or_elsewhere(name: str) -> bool:
+    return name.startswith(_REFUSED_FAMILIES) or name in _REFUSED_OF_FAMILIES
+
+
 #: Of the operations that torch keeps to itself (`_name`), those that ordinary programs reach. No others are run.
 INTERNAL_ATEN = frozenset(
     """_adaptive_avg_pool2d _adaptive_avg_pool2d_backward _adaptive_avg_pool3d _adaptive_avg_pool3d_backward
     _addmm_activation _aminmax _batch_norm_impl_index _batch_norm_no_update _batch_norm_with_update
-    _batch_norm_with_update_functional _cdist_backward _cdist_forward _cholesky_solve_helper _chunk_cat _conj
-    _conj_physical _convolution _convolution_double_backward _ctc_loss _ctc_loss_backward _cummax_helper
-    _cummin_helper _dirichlet_grad _embedding_bag _embedding_bag_backward _embedding_bag_dense_backward
+    _batch_norm_with_update_functional _cdist_backward _cdist_forward _chunk_cat _conj
+    _conj_physical _convolution _convolution_double_backward _ctc_loss _ctc_loss_backward
+    _dirichlet_grad _embedding_bag _embedding_bag_backward _embedding_bag_dense_backward
     _embedding_bag_forward_only _embedding_bag_per_sample_weights_backward _euclidean_dist _fft_c2c _fft_c2r
     _fft_r2c _fused_dropout _fused_rms_norm _fused_rms_norm_backward _grid_sampler_2d_cpu_fallback
     _grid_sampler_2d_cpu_fallback_backward _histogramdd_bin_edges _histogramdd_from_bin_cts
@@ -43,17 +59,17 @@ INTERNAL_ATEN = frozenset(
     _linalg_check_errors _linalg_det _linalg_eigh _linalg_eigvals _linalg_slogdet _linalg_solve_ex _linalg_svd
     _log_softmax _log_softmax_backward_data _logcumsumexp _lu_with_info _masked_scale _masked_softmax
     _masked_softmax_backward _native_batch_norm_legit _native_batch_norm_legit_functional
-    _native_batch_norm_legit_no_training _native_multi_head_attention _neg_view _pack_padded_sequence
+    _native_batch_norm_legit_no_training _neg_view _pack_padded_sequence
     _pack_padded_sequence_backward _pad_packed_sequence _pdist_backward _pdist_forward _prelu_kernel
     _prelu_kernel_backward _reshape_copy _safe_softmax _sample_dirichlet _scaled_dot_product_attention_math
     _scaled_dot_product_efficient_attention _scaled_dot_product_efficient_attention_backward
     _scaled_dot_product_flash_attention _scaled_dot_product_flash_attention_backward
     _scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention_for_cpu_backward
-    _segment_reduce_backward _slow_conv2d_backward _slow_conv2d_forward _softmax _softmax_backward_data _stack
+    _segment_reduce_backward _softmax _softmax_backward_data _stack
     _standard_gamma _standard_gamma_grad _thnn_differentiable_gru_cell_backward
     _thnn_differentiable_lstm_cell_backward _thnn_fused_gru_cell _thnn_fused_gru_cell_backward
-    _thnn_fused_lstm_cell _thnn_fused_lstm_cell_backward _to_copy _transform_bias_rescale_qkv
-    _transformer_encoder_layer_fwd _trilinear _unique _unique2 _unsafe_index _unsafe_index_put
+    _thnn_fused_lstm_cell _thnn_fused_lstm_cell_backward _to_copy
+    _trilinear _unique _unique2 _unsafe_index _unsafe_index_put
     _unsafe_masked_index _unsafe_masked_index_put_accumulate _unsafe_view _upsample_bicubic2d_aa
     _upsample_bicubic2d_aa_backward _upsample_bilinear2d_aa _upsample_bilinear2d_aa_backward
     _upsample_nearest_exact1d _upsample_nearest_exact1d_backward _upsample_nearest_exact2d
@@ -97,7 +113,7 @@ def aten_operations() -> frozenset[str]:
 
 
 def _is_allowed_aten(namespace: str, name: str) -> bool:
-    if name in REFUSED_ATEN or _makes_other_layouts(name):
+    if name in REFUSED_ATEN or _makes_other_layouts(name) or _is_packed_or_elsewhere(name):
         return False
     if namespace != "aten" or not name.startswith("_"):
         return True
@@ -119,6 +135,8 @@ def _is_allowed_public(name: str) -> bool:
     if name in REFUSED_PUBLIC or _makes_other_layouts(name):
         return False
     last = name.rpartition(".")[2]
+    if _is_packed_or_elsewhere(last):
+        return False
     if last.startswith("__"):
         return name in _OPERATOR_DUNDERS
     return not last.startswith("_") and not any(part.startswith("_") for part in name.split("."))

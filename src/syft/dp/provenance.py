@@ -34,8 +34,7 @@ from syft.messaging.message import Operation
 from syft.workers import executor
 from syft.workers.caller import user_of
 from syft.workers.permissions import Allowed, intersect
-from syft.workers.restricted import UNDECLARED_WRITERS
-from syft.workers.restricted import _written as written_by
+from syft.workers.writes import UNDECLARED_WRITERS, written_into
 
 
 @dataclass(eq=False)
@@ -90,7 +89,7 @@ class Provenance:
         """Unmark what the operation writes into, and what shares memory with it: see NOTE [Marks that expire]."""
         is_exact = isinstance(command.function, OpOverload)
         if is_exact and UNDECLARED_WRITERS.isdisjoint(command.name.split(".")):
-            written = written_by(command, args, kwargs)
+            written = written_into(command, args, kwargs)
         elif command.name.endswith("_") or "out" in kwargs:
             written = _tensors((args, kwargs))
         else:

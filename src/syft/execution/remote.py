@@ -57,6 +57,8 @@ class _Run:
             refuse_overwriting(worker, (*message.return_ids, message.handle), self.user)
             self.allowed = executor.allowed_on_all(worker, [message.plan, *self.ids])
         self.leaves: list[torch.Tensor] = []
+        #: What the graph of a call may keep, where that is known beforehand.
+        self.graph_bytes = 0
 
     def _tensor(self, obj_id: Any) -> Any:
         # NB: not `worker.get_obj`, which gives what it returns an identity: that is for users to see, and takes time.
@@ -118,6 +120,8 @@ class _Run:
         worker = self.worker
         described = self.held._replay.describe(specs[: self.inputs], specs[self.inputs :])
         may_see = worker.policy.may_get(self.user, self.allowed)
+        if described is not None:
+            self.graph_bytes = described.total
         if described is not None and worker._holdings is not None:
             keeps_all = self.message.differentiable or self.held._training is not None
             check_fits(
@@ -173,12 +177,11 @@ def run_plan(worker: Any, message: PlanCallMessage) -> Any:
         ids = tuple(ID_PROVIDER.pop() for _ in outputs)
     for output, obj_id in zip(outputs, ids, strict=True):
         refuse_other_layouts(output)
-        if call.allowed is not None or worker._allowed:
-            worker.restrict(obj_id, call.allowed)
-        worker.set_obj(obj_id, output.detach() if isinstance(output, torch.Tensor) else output)
+        kept = output.detach() if isinstance(output, torch.Tensor) else output
+        worker.set_obj(obj_id, kept, call.allowed)
     if message.differentiable:
-        worker.restrict(message.handle, call.allowed)
-        worker.set_obj(message.handle, handlers.CallRecord(call.leaves, outputs))
+        record = handlers.CallRecord(call.leaves, outputs, call.tensors, call.graph_bytes)
+        worker.set_obj(message.handle, record, call.allowed)
     if message.wants_specs:
         return ids, tuple(_spec(output) for output in outputs), call.held._program.outputs
     return None

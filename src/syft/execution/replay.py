@@ -23,7 +23,8 @@ from syft.execution.errors import InvalidProgramError
 from syft.execution.operation import Operation, Size, Slot, leaves, map_structure, sizes_in, slots_in
 from syft.execution.program import Program, checked_program
 from syft.execution.vocabulary import plan_command
-from syft.workers.restricted import UNDECLARED_WRITERS
+from syft.workers.sound_arguments import sound
+from syft.workers.writes import UNDECLARED_WRITERS
 
 Slots = list[Any]
 Maker = Callable[[Slots], Any]
@@ -88,8 +89,11 @@ class _Step:
         command = plan_command(operation.name)
         self.name = operation.name
         # Fresh memory may have held somebody else's data; see NOTE [Memory of others] in syft.workers.executor.
+        # And torch trusts some arguments; see NOTE [Memory beside the tensors] in syft.workers.sound_arguments.
         self.function = (
-            partial(_cleared, command.function) if command.leaves_memory_uninitialised else command.function
+            partial(_cleared, command.function)
+            if command.leaves_memory_uninitialised
+            else sound(command) or command.function
         )
         self.args = [_maker(value) for value in operation.args]
         self.kwargs = [(name, _maker(value)) for name, value in operation.kwargs.items()]

@@ -102,8 +102,7 @@ def make_batch(worker: Any, message: BatchMessage) -> Any:
     for value in fresh:
         refuse_other_layouts(value)
         ids.append(ID_PROVIDER.pop())
-        worker.restrict(ids[-1], allowed)
-        worker.set_obj(ids[-1], value)
+        worker.set_obj(ids[-1], value, allowed)
     return tuple(ids), shapes.describe(batch)
 
 

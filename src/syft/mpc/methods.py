@@ -150,8 +150,7 @@ def split_and_send(worker: Any, message: ShareMessage) -> None:
     shares = ring.share(values.to(torch.int64).contiguous(), len(message.holders), Stream(new_seed()))
     for holder_id, new_id, part in zip(message.holders, message.ids, shares, strict=True):
         if holder_id == worker.id:
-            worker.restrict(new_id, allowed)
-            worker.set_obj(new_id, part)
+            worker.set_obj(new_id, part, allowed)
         else:
             holder = worker.get_worker(holder_id, fail_hard=True)
             if holder.is_in_process:

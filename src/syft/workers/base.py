@@ -163,13 +163,20 @@ class BaseWorker(ObjectStorage, ReleasingWorker, TrainsHere, AbstractWorker):
         if isinstance(obj, torch.Tensor) and obj.requires_grad and type(obj) is not Wrapper:
             obj = obj.detach()
         chosen = intersect(privacy, None if allowed is None else frozenset(allowed))
-        if not is_proved():
-            self._trusted_ids.add(obj_id)
         if self._holdings is None or is_proved():
             super().register_obj(obj, obj_id, self.policy.on_arrival(chosen, user_of(None)))
         else:
-            self._owners_data[obj_id] = chosen
-            super().register_obj(obj, obj_id, self.policy.on_registration(chosen, tags_of(obj)))
+            was_owners = obj_id in self._owners_data
+            before, self._owners_data[obj_id] = self._owners_data.get(obj_id), chosen
+            try:
+                super().register_obj(obj, obj_id, self.policy.on_registration(chosen, tags_of(obj)))
+            except BaseException:
+                self._owners_data.pop(obj_id)
+                if was_owners:
+                    self._owners_data[obj_id] = before
+                raise
+        if not is_proved():
+            self._trusted_ids.add(obj_id)
         if chosen is not None or self._holdings is not None:
             self._private_ids.add(obj_id)
 

@@ -24,6 +24,8 @@ from syft.workers.foresight import refuse_what_does_not_fit
 from syft.workers.permissions import Allowed, about_own, intersect
 from syft.workers.restricted import execute_restricted, refuse_overwriting
 from syft.workers.results import facts_of_command, fresh_results, keep_results
+from syft.workers.sound_arguments import sound
+from syft.workers.writes import remeasure
 
 # torch registers these operators when the module is first imported; the guard's list is made once.
 with contextlib.suppress(ImportError):
@@ -135,7 +137,11 @@ def execute(worker: Any, message: Operation) -> Any:
             return execute_restricted(
                 worker, message, command, args, kwargs, ids, allowed, lambda: _run(command, args, kwargs)
             )
-    result = _run(command, args, kwargs)
+    try:
+        result = _run(command, args, kwargs)
+    finally:
+        if ids is not None:
+            remeasure(worker, command, args, kwargs)
     if type(result) is torch.Tensor and len(return_ids) == 1 and result.layout is torch.strided:
         if worker._holdings is None:
             worker._stored[return_ids[0]] = result
@@ -165,6 +171,9 @@ def _run(command: KnownCommand, args: list[Any], kwargs: dict[str, Any]) -> Any:
         return command.function(*args, **kwargs)
     if command.name in _OF_OTHERS:
         return _resize(command, args, kwargs)
+    checked = sound(command)
+    if checked is not None:
+        return checked(*args, **kwargs)
     result = command.function(*args, **kwargs)
     facts = facts_of_command(command)
     _clear(result, facts is not None and facts.mutates)
@@ -173,8 +182,10 @@ def _run(command: KnownCommand, args: list[Any], kwargs: dict[str, Any]) -> Any:
 
 @cache
 def _is_plain(command: KnownCommand) -> bool:
-    """Whether NOTE [Memory of others] does not concern it."""
-    return command.name not in _OF_OTHERS and not command.leaves_memory_uninitialised
+    """Whether NOTE [Memory of others] does not concern it, nor NOTE [Memory beside the tensors]."""
+    if command.name in _OF_OTHERS or command.leaves_memory_uninitialised:
+        return False
+    return sound(command) is None
 
 
 # NOTE [Memory of others]

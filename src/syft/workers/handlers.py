@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from syft.core.abstract import AbstractTensor
 from syft.core.chain import Wrapper, map_tensors, new_wrapper
 from syft.core.commands import command_named
 from syft.core.identity import identity_of
+from syft.core.nested import found_in
 from syft.core.spec import spec_of
 from syft.exceptions import CannotRequestObjectAttribute, InvalidTensorForRemoteGet, UnknownCommandError
 from syft.messaging.message import (
@@ -38,10 +39,11 @@ from syft.tensors.remote_call import REMOTE_CALLS
 from syft.tensors.transfer import private_copy
 from syft.workers import executor
 from syft.workers.caller import is_proved, user_of
-from syft.workers.foresight import refuse_what_does_not_fit
+from syft.workers.foresight import bytes_of_graph, check_fits, refuse_what_does_not_fit
 from syft.workers.permissions import Allowed, intersect
 from syft.workers.restricted import Failure, foretell, own_randomness, refuse_overwriting, run_concealed
 from syft.workers.results import fresh_results, refuse_other_layouts
+from syft.workers.sound_arguments import sound
 
 #: Functions that a `CallMessage` may name: none of them writes into its arguments.
 CALLS = frozenset(f"torch.{name}" for name in REMOTE_CALLS)
@@ -88,11 +90,8 @@ def keep_object(worker: Any, message: ObjectMessage) -> None:
         obj.child.owner = worker
     if type(obj_id) not in (int, str):
         raise TypeError(f"The id of an object is a number or a text; got a {type(obj_id).__name__}.")
-    worker._trusted_ids.discard(obj_id)  # see call_object
-    worker.restrict(obj_id, worker.policy.on_arrival(allowed, user_of(message)))
-    if allowed is not None or worker._holdings is not None:
-        worker._private_ids.add(obj_id)
-    worker.set_obj(obj_id, obj)
+    is_private = allowed is not None or worker._holdings is not None
+    worker.set_obj(obj_id, obj, worker.policy.on_arrival(allowed, user_of(message)), is_private)
     if is_here:
         worker.add_reference(obj_id)
 
@@ -148,8 +147,7 @@ def fetch_target(worker: Any, message: RemoteGetMessage) -> Any:
     # A worker that does not tell here who may have it gave it to this user alone.
     target_allowed = known(pointer.id_at_location) if known else frozenset({user_of(message) or ""})
     value = pointer.get(user=user_of(message))
-    worker.restrict(message.id, intersect(worker.allowed_users(message.id), target_allowed))
-    worker.set_obj(message.id, value)
+    worker.set_obj(message.id, value, intersect(worker.allowed_users(message.id), target_allowed))
     return spec_of(value)
 
 
@@ -206,13 +204,14 @@ def read_or_write_attribute(worker: Any, message: AttributeMessage) -> Any:
         if read is None:
             raise CannotRequestObjectAttribute(_no_attribute(message.name, "read"))
         value: Any = (
-            Failure(spec_of(read(obj.spec.meta())), obj.reason) if type(obj) is Failure else read(obj)
+            Failure(spec_of(read(obj.spec.meta())), obj.reason, obj.memory)
+            if type(obj) is Failure
+            else read(obj)
         )
     else:
         # A copy: what an object holds inside must not be reached from outside by two ways.
         value = private_copy(_public_attributes(obj, message.name)[message.name])
-    worker.restrict(message.return_id, allowed)
-    worker.set_obj(message.return_id, value)
+    worker.set_obj(message.return_id, value, allowed)
     return found_of(worker, message.return_id)
 
 
@@ -233,9 +232,14 @@ def _write_attribute(worker: Any, message: AttributeMessage, obj: Any) -> None:
         written = intersect(written, worker.allowed_users(message.value.id))
     else:
         value = private_copy(message.value)
-    worker.restrict(message.id, written)
+    before = values.copy()
     values[message.name] = value
-    worker.set_obj(message.id, obj)  # what it holds has changed
+    try:
+        worker.set_obj(message.id, obj, written)  # what it holds has changed
+    except BaseException:
+        del values[message.name]
+        values.update(before)
+        raise
 
 
 def _public_attributes(obj: Any, name: str, may_be_new: bool = False) -> dict[str, Any]:
@@ -295,8 +299,7 @@ def call_object(worker: Any, message: CallObjectMessage) -> Any:
         )
     result = private_copy(result)  # the callable may have kept what it returned
     refuse_other_layouts(result)
-    worker.restrict(message.return_id, allowed)
-    worker.set_obj(message.return_id, result)
+    worker.set_obj(message.return_id, result, allowed)
     return found_of(worker, message.return_id)
 
 
@@ -304,15 +307,32 @@ def call_object(worker: Any, message: CallObjectMessage) -> Any:
 
 
 class CallRecord:
-    """What a call needs to be differentiated later. No attribute of it can be asked for."""
+    """What a call needs to be differentiated later. No attribute of it can be asked for.
 
-    __slots__ = ("inputs", "outputs")
+    inputs    the leaves of the graph
+    outputs   its results, or failures in their places
+    given     every tensor that the call was given (or a failure): the graph may have kept any of them. What is written
+              into one of them later shows in the gradients, so the record is restricted with it.
+    """
 
-    def __init__(self, inputs: list[torch.Tensor], outputs: list[Any]) -> None:
+    __slots__ = ("costs_bytes", "given", "inputs", "outputs")
+
+    def __init__(
+        self,
+        inputs: list[torch.Tensor],
+        outputs: list[Any],
+        given: Iterable[Any] = (),
+        costs_bytes: int = 0,
+    ) -> None:
         self.inputs, self.outputs = inputs, outputs
+        # NB: without their tags, which are not kept by the graph and not charged for again.
+        self.given = [t.detach() if isinstance(t, torch.Tensor) else t for t in given]
+        #: What the graph keeps beside these, as far as it is known.
+        self.costs_bytes = costs_bytes
 
     def held_tensors(self) -> list[Any]:
-        return [*self.inputs, *self.outputs]
+        """What it keeps alive. After a failure that is the same memory: that must not show in what it costs."""
+        return [*self.given, *self.outputs, *(t for t in self.inputs if not t.is_meta)]
 
 
 def run_call(worker: Any, message: CallMessage) -> None:
@@ -326,26 +346,35 @@ def run_call(worker: Any, message: CallMessage) -> None:
     args = executor.resolve(worker, message.args)
     kwargs = dict(zip(message.kwargs, executor.resolve(worker, message.kwargs.values()), strict=True))
     refuse_what_does_not_fit(worker, command, args, kwargs, allowed)
+    costs_bytes = 0
+    if message.differentiable and worker._holdings is not None:
+        costs_bytes = bytes_of_graph(command, args, kwargs)
+        _refuse_unless_left(worker, costs_bytes, message.name)
+    function = sound(command) or command.function
     if allowed is None:
-        inputs, outputs = _call(worker, message, command.function, ids)
+        inputs, outputs = _call(worker, message, function, ids)
     else:
         inputs = []
         answer = foretell(worker, command, args, kwargs, user_of(message))
 
         def call() -> Any:
             nonlocal inputs
-            inputs, results = _call(worker, message, command.function, ids)
+            inputs, results = _call(worker, message, function, ids)
             return tuple(results)
 
         outputs, _reason = run_concealed(call, answer, None, (args, kwargs))
     for output, obj_id in zip(outputs, message.return_ids, strict=True):
-        worker.restrict(obj_id, allowed)
-        worker.set_obj(obj_id, output.detach() if isinstance(output, torch.Tensor) else output)
+        worker.set_obj(obj_id, output.detach() if isinstance(output, torch.Tensor) else output, allowed)
     if message.differentiable:
-        worker.restrict(message.handle, allowed)
         if not inputs:
             inputs = [_without_values(worker.get_obj(ids[i])) for i in message.differentiable]
-        worker.set_obj(message.handle, CallRecord(inputs, outputs))
+        given = found_in((args, kwargs), (torch.Tensor, Failure))
+        worker.set_obj(message.handle, CallRecord(inputs, outputs, given, costs_bytes), allowed)
+
+
+def _refuse_unless_left(worker: Any, needed: int, what: str) -> None:
+    if worker._holdings is not None:
+        check_fits(worker._holdings.quotas.bytes_left(user_of(None)), needed, what)
 
 
 def _call(
@@ -391,6 +420,8 @@ def run_call_backward(worker: Any, message: CallBackwardMessage) -> None:
         executor.allowed_on_all(worker, executor.referenced_ids(message.gradients)),
     )
     gradients = executor.resolve(worker, message.gradients)
+    # NB: the gradient of an expanded tensor is as large as the tensor is expanded to.
+    _refuse_unless_left(worker, sum(t.numel() * t.dtype.itemsize for t in record.inputs), "A gradient")
 
     def differentiate() -> list[torch.Tensor]:
         pairs = [
@@ -409,11 +440,13 @@ def run_call_backward(worker: Any, message: CallBackwardMessage) -> None:
     if allowed is None:
         fresh: list[Any] = list(differentiate())
     else:
-        answer = shapes.describe(list(record.inputs))
+        answer = shapes.Answer(
+            parts=tuple(shapes.contiguous_spec(tuple(leaf.shape), leaf.dtype) for leaf in record.inputs),
+            kind=tuple,
+        )
         fresh, _reason = run_concealed(differentiate, answer, None, (record.outputs, gradients))
     for value, obj_id in zip(fresh, message.return_ids, strict=True):
-        worker.restrict(obj_id, allowed)
-        worker.set_obj(obj_id, value)
+        worker.set_obj(obj_id, value, allowed)
 
 
 # -- search ----------------------------------------------------------------------------------------

@@ -10,11 +10,20 @@ from syft.tensors import string  # registers the pointer of strings
 from syft.tensors.object_wrapper import POINTERS, ObjectWrapper
 from syft.workers import executor, handlers
 from syft.workers.caller import user_of
+from syft.workers.foresight import check_fits
 from syft.workers.restricted import refuse_overwriting
+from syft.workers.text_sizes import bytes_of_method
+
+#: What a method is given beside texts, and lists and slices of these. Nothing that a computation made is among them:
+#: a tensor would be taken for a number, and a result of its size would tell which.
+_PLAIN = (str, int, type(None), string.String)
 
 
 def call_method(worker: Any, message: CallMethodMessage) -> Any:
-    """Call a method that the class of the object lists in `remote_methods`."""
+    """Call a method that the class of the object lists in `remote_methods`.
+
+    Whether it fails and how large its result is shows, so it is called only for those who may fetch all that it uses.
+    """
     obj = worker.get_obj(message.id)
     allowed_methods: frozenset[str] = getattr(type(obj), "remote_methods", frozenset())
     if message.method not in allowed_methods:
@@ -25,16 +34,40 @@ def call_method(worker: Any, message: CallMethodMessage) -> Any:
     refuse_overwriting(worker, (message.return_id,), user_of(message))
     args = executor.resolve(worker, message.args)
     kwargs = dict(zip(message.kwargs, executor.resolve(worker, message.kwargs.values()), strict=True))
-    allowed = executor.allowed_on_all(
-        worker, [message.id, *executor.referenced_ids((message.args, message.kwargs))]
-    )
+    for value in (*args, *kwargs.values()):
+        _refuse_unless_plain(value, message.method)
+    ids = [message.id, *executor.referenced_ids((message.args, message.kwargs))]
+    allowed = executor.allowed_on_all(worker, ids)
+    for obj_id in ids:
+        used = worker.allowed_users(obj_id)
+        if used is not None:
+            worker.policy.check_get(user_of(message), obj_id, used, action="call a method on")
+    if worker._holdings is not None and type(obj) is string.String:
+        left = worker._holdings.quotas.bytes_left(user_of(None))
+        check_fits(left, bytes_of_method(message.method, obj.child, args, kwargs), message.method)
     # The name is one of a fixed list of the class, checked above; an attribute of the object may hide its method.
     method = getattr(type(obj), message.method)
     result = executor.run_discreetly(lambda: method(obj, *args, **kwargs), message.method, allowed is None)
     kept = result if hasattr(result, "id") else ObjectWrapper(result)
-    worker.restrict(message.return_id, allowed)
-    worker.set_obj(message.return_id, kept)
+    worker.set_obj(message.return_id, kept, allowed)
     return handlers.found_of(worker, message.return_id)
+
+
+def _refuse_unless_plain(value: Any, method: str) -> None:
+    """!! TypeError for an argument that is no text, whole number, bool, None, nor a list or slice of these."""
+    parts: Any = (value,)
+    if type(value) in (list, tuple):
+        parts = value
+    elif type(value) is slice:
+        parts = (value.start, value.stop, value.step)
+    elif type(value) is dict:  # the table of `translate`
+        parts = (*value.keys(), *value.values())
+    for part in parts:
+        if type(part) is not bool and type(part) not in _PLAIN:
+            raise TypeError(
+                f"The method {method} was called with a {type(part).__name__}. Methods of a text take texts, whole "
+                "numbers and lists of texts: pass a str or an int, or a pointer to a String."
+            )
 
 
 handlers.HANDLERS[CallMethodMessage] = call_method

@@ -78,6 +78,8 @@ class Policy:
         """Write a decision down, and where the one who asked is."""
         if not record.peer and current_peer():
             record = replace(record, peer=current_peer())
+        if record.reason or record.obj_id is not None:
+            record = _in_short(record)
         self.audit_log.append(record)
         self.decisions[record.granted] += 1
         if self.audit_sink is not None:
@@ -131,7 +133,7 @@ class Policy:
         self.record(AuditRecord(action, obj_id, user, granted, reason))
         if not granted:
             raise GetNotPermittedError(
-                f"{_named(user)} may not {action} object {obj_id!r}: its owner has not allowed it. Ask the "
+                f"{_named(user)} may not {action} object {_cut(repr(obj_id))}: its owner has not allowed it. Ask the "
                 f"owner to add you to the allowed users{_HOW_TO_SPEAK if not is_proved() else ''}."
             )
 
@@ -149,9 +151,29 @@ class Policy:
         if not self.may_change(user, allowed):
             self.record(AuditRecord("send", obj_id, user, False, reason=action))
             raise SendNotPermittedError(
-                f"{_named(user)} may not {action} object {obj_id!r}: it is private, and its owner has not allowed it. "
-                f"Work on a copy (`.copy()`){_HOW_TO_WRITE if not is_proved() else ''}."
+                f"{_named(user)} may not {action} object {_cut(repr(obj_id))}: it is private, and its owner has not "
+                f"allowed it. Work on a copy (`.copy()`){_HOW_TO_WRITE if not is_proved() else ''}."
             )
+
+
+#: Of what the one who asks chose, so many characters are kept of each: nobody is charged for the log.
+_MOST_LOGGED = 200
+
+
+def _in_short(record: AuditRecord) -> AuditRecord:
+    """A record without the rest of long texts."""
+    obj_id: Any = record.obj_id
+    if obj_id is not None and (type(obj_id) is not int or obj_id.bit_length() > _MOST_LOGGED):
+        obj_id = "a very large number" if type(obj_id) is int else _cut(obj_id)
+    reason = _cut(record.reason)
+    if obj_id == record.obj_id and reason == record.reason:
+        return record
+    return replace(record, obj_id=obj_id, reason=reason)
+
+
+def _cut(value: Any) -> str:
+    text = value if type(value) is str else str(value)
+    return text if len(text) <= _MOST_LOGGED else f"{text[:_MOST_LOGGED]}..."
 
 
 _HOW_TO_SPEAK = ", and name yourself with user=..."

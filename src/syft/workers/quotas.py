@@ -11,6 +11,7 @@ data costs nothing, and a small view that keeps a large tensor alive costs what 
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -106,6 +107,14 @@ class Quotas:
         used = self._used.get(user)
         return max(0, most - (0 if used is None else used.bytes))
 
+    def objects_left(self, user: User) -> int | None:
+        """How many more objects a user may hold; None: any number."""
+        most = self._quota_of(user).max_objects
+        if most is None:
+            return None
+        used = self._used.get(user)
+        return max(0, most - (0 if used is None else used.objects))
+
     def usage(self, user: User) -> Usage:
         with self._lock:
             used = self._used.get(user) or _Count()
@@ -154,12 +163,16 @@ class Holdings:
         self._lock = threading.Lock()
         self._noting = _Noting(self)
 
-    def hold(self, obj_id: Any, obj: Any, user: User) -> None:
+    def hold(self, obj_id: Any, obj: Any, user: User, more_bytes: int = 0) -> None:
         """Note that `user` holds an object under this id, in place of what was there. !! QuotaExceededError
 
-        When it is refused, everything is as it was.
+        `more_bytes` is what is kept beside the object for it. When it is refused, everything is as it was.
         """
+        if type(obj_id) is not int or not -_LARGEST_ID <= obj_id < _LARGEST_ID:
+            if user != OWNER:
+                _check_id(obj_id)
         own_bytes, blocks = _memory_of(obj)
+        own_bytes += more_bytes
         with self._noting:
             before = self._held.get(obj_id)
             is_new = before is None or before.user != user
@@ -187,23 +200,37 @@ class Holdings:
                 block.ids.add(obj_id)
         self._held[obj_id] = _Held(user, own_bytes, tuple(blocks))
 
-    def remeasure(self, tensors: Iterable[torch.Tensor]) -> None:
-        """Note what memory behind these has become larger, or smaller, since it was noted."""
+    def remeasure(self, tensors: Iterable[torch.Tensor]) -> set[Any]:
+        """Note what memory behind these has become larger, or smaller, since it was noted.
+
+        Memory that has grown above the quota of the one who pays for it must not be kept: returns the ids of all
+        objects that keep it, for the worker to drop.
+        """
+        too_much: set[Any] = set()
         for tensor in tensors:
             if type(tensor) is not torch.Tensor or tensor.layout is not torch.strided:
                 continue
             block = self._blocks.get(tensor.untyped_storage()._cdata)
             if block is not None and block.nbytes != block.storage.nbytes():
                 with self._noting:
-                    self._pay_for_growth(block)
+                    if not self._pay_for_growth(block):
+                        too_much |= block.ids
+        return too_much
 
-    def _pay_for_growth(self, block: _Block) -> None:
+    def _pay_for_growth(self, block: _Block) -> bool:
+        """Charge what a piece of memory has grown by, and say whether that is within the quota."""
         grown = block.storage.nbytes() - block.nbytes
         block.nbytes += grown
-        if grown > 0:  # above their quota, if need be: it is there
-            self.quotas.charge(block.payer, grown, 0, enforced=False)
-        else:
+        if grown <= 0:
             self.quotas.release(block.payer, -grown, 0)
+            return True
+        try:
+            self.quotas.charge(block.payer, grown, 0)
+        except QuotaExceededError:
+            # NB: it is there until those who keep it are dropped.
+            self.quotas.charge(block.payer, grown, 0, enforced=False)
+            return False
+        return True
 
     def drop(self, obj_id: Any) -> None:
         """Note that an object is gone."""
@@ -337,14 +364,26 @@ def _memory_of(obj: Any) -> tuple[int, _Storages]:
                 blocks[storage._cdata] = storage
             known = known_identity(part)
             if known is not None:
-                own_bytes += sum(len(str(tag)) for tag in known.tags) + len(known.description or "")
-        elif isinstance(part, np.ndarray) or _costs_what_it_stands_for(part):
+                own_bytes += sum(map(_bytes_of_text, known.tags)) + _bytes_of_text(known.description)
+        elif _costs_what_it_stands_for(part):
+            storage = part.memory
+            blocks[storage._cdata] = storage
+        elif isinstance(part, np.ndarray):
             own_bytes += part.nbytes
         elif isinstance(part, (str, bytes, bytearray)):
-            own_bytes += len(part)
+            own_bytes += _bytes_of_text(part)
         else:
             own_bytes += _SMALL
+            if hasattr(
+                type(part), "costs_bytes"
+            ):  # NB: of the class; what stands in an object, its user wrote
+                own_bytes += part.costs_bytes
     return own_bytes, blocks
+
+
+def _bytes_of_text(text: Any) -> int:
+    """What a text takes in memory, where a character takes up to four bytes, and that of the place it stands in."""
+    return 0 if text is None else sys.getsizeof(text) + _SMALL
 
 
 def held_in(obj: Any) -> Iterator[Any]:
@@ -386,6 +425,44 @@ def _parts_of(obj: Any) -> Iterable[Any]:
 
 #: What is charged for an object itself, beside the tensors and texts it holds.
 _SMALL = 16
+
+# -- names that users choose -----------------------------------------------------------------------
+
+#: Nobody is charged for ids, so they are short.
+LONGEST_NAME = 128
+_LARGEST_ID = 1 << 64
+_MOST_ALLOWED = 1000
+_FEW_ALLOWED = 16
+
+
+def _check_id(obj_id: Any) -> None:
+    """!! QuotaExceededError if an object cannot be kept under this id by a user."""
+    if type(obj_id) is str:
+        if len(obj_id) <= LONGEST_NAME:
+            return
+        found = f"a text of {len(obj_id)} characters"
+    else:
+        found = "a larger number" if type(obj_id) is int else f"a {type(obj_id).__name__}"
+    raise QuotaExceededError(
+        f"An object was to be kept under an id that is {found}. An id is a whole number below 2**64, or a text of "
+        f"{LONGEST_NAME} characters at most. Choose a shorter one."
+    )
+
+
+def bytes_of_allowed(allowed: Any, is_chosen: bool) -> int:
+    """What it costs to name the users who may fetch an object; a few are free.
+
+    `is_chosen`: by the one who brings it. !! QuotaExceededError if they are too many
+    """
+    if type(allowed) is not frozenset or not allowed:
+        return 0
+    count = len(allowed)
+    if is_chosen and (count > _MOST_ALLOWED or max(map(len, allowed)) > LONGEST_NAME):
+        raise QuotaExceededError(
+            f"An object was to be allowed to {count} users. At most {_MOST_ALLOWED} can be named, with {LONGEST_NAME} "
+            "characters each. Name fewer, or ask the owner of the worker to open the data to all."
+        )
+    return count * LONGEST_NAME if count > _FEW_ALLOWED else 0
 
 
 def _named(user: User) -> str:

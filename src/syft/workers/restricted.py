@@ -9,15 +9,20 @@ the results, and errors about shapes. What happens to the data itself shows nowh
 - random numbers are drawn apart, so that the next one drawn does not tell how many were used;
 - an operation whose result shape depends on the data is refused;
 - a failure that depends on the data (an index out of bounds is one bit about the index) is kept in place of
-  the result, as a `Failure`, and is told only to those who may fetch the result.
+  the result, as a `Failure`, and is told only to those who may fetch the result;
+- a failure is found, counted and charged for like the result that it stands for. So a result has memory of its own,
+  as large as was foretold, unless metadata alone tells that it is a view; what failed has a stand-in for that memory,
+  which its views share; and a failed write leaves a failure with the memory, the tags and the holder of the tensor.
 """
 
 from __future__ import annotations
 
 import contextlib
 import secrets
+import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cache
+from itertools import repeat
 from typing import Any
 
 import torch
@@ -26,45 +31,52 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from syft.core import shapes
 from syft.core.commands import KnownCommand
+from syft.core.identity import known_identity
 from syft.core.nested import found_in
 from syft.core.spec import TensorSpec, extent_in_bytes, spec_of
-from syft.exceptions import PermissionDeniedError, RemoteError
+from syft.exceptions import PermissionDeniedError, RemoteError, UnsupportedOperationError
 from syft.messaging.message import Operation
 from syft.workers.caller import user_of
 from syft.workers.permissions import Policy
 from syft.workers.results import facts_of_command, fresh_results, keep_results
+from syft.workers.sound_arguments import sound
+from syft.workers.writes import count_writes, may_write, remeasure, written_by, written_into
 
 Run = Callable[[], Any]
-
-#: aten operations that write into arguments although their schema does not say so.
-UNDECLARED_WRITERS = frozenset(
-    """batch_norm _batch_norm_impl_index native_batch_norm cudnn_batch_norm miopen_batch_norm instance_norm
-    batch_norm_gather_stats batch_norm_gather_stats_with_counts""".split()
-)
 
 
 class Failure:
     """Stands in the store for the result of an operation that failed on restricted data."""
 
-    __slots__ = ("reason", "spec")
+    __slots__ = ("description", "memory", "reason", "spec", "tags")
 
-    #: Or what a user holds would tell whether an operation failed.
+    #: Its `memory`. Or what a user holds would tell whether an operation failed.
     costs_what_it_stands_for = True
 
-    def __init__(self, spec: TensorSpec, reason: str) -> None:
+    def __init__(self, spec: TensorSpec, reason: str, memory: torch.UntypedStorage | None = None) -> None:
         self.spec, self.reason = spec, reason
+        #: What the result would hold: memory of others if it is a view of theirs, else a stand-in without values.
+        self.memory = memory if memory is not None else _stand_in(_bytes_behind(spec))
+        self.tags: Collection[str] = ()
+        self.description: str | None = None
 
     @property
     def shape(self) -> torch.Size:
         return self.spec.shape
 
-    @property
-    def nbytes(self) -> int:
-        return extent_in_bytes(self.spec)
-
     def tell(self) -> Any:
         """Raise what went wrong; for those who may know."""
         raise RemoteError(f"The value could not be computed on the worker: {self.reason}")
+
+
+def _stand_in(nbytes: int) -> torch.UntypedStorage:
+    return torch.empty(nbytes, dtype=torch.uint8, device="meta").untyped_storage()
+
+
+def _bytes_behind(spec: TensorSpec) -> int:
+    """The memory behind a tensor that has it for itself."""
+    reach = extent_in_bytes(spec)
+    return reach + spec.offset * spec.dtype.itemsize if spec.offset else reach
 
 
 def refuse_overwriting(worker: Any, ids: Iterable[Any], user: str | None) -> None:
@@ -93,17 +105,18 @@ def execute_restricted(
             used = worker._stored.get(obj_id)
             if type(used) is Failure:
                 used.tell()
-        if _may_write(command):
+        if may_write(command):
             refuse_writing_private(worker, command, args, kwargs, user, worker._owners_data)
             if provenance is not None:
                 provenance.before(worker, command, args, kwargs)
             spared = write_protected(worker, command, (args, kwargs), user)
-            worker.taint(_written(command, args, kwargs), allowed, spared)
+            worker.taint(written_into(command, args, kwargs), allowed, spared)
             try:
                 with no_writing_into(worker, spared, user) if spared else contextlib.nullcontext():
                     result = run()
             finally:
-                _remeasure(worker, command, args, kwargs)
+                count_writes(command, args, kwargs)
+                remeasure(worker, command, args, kwargs)
         else:
             if provenance is not None:
                 provenance.before(worker, command, args, kwargs)
@@ -112,16 +125,21 @@ def execute_restricted(
         answer = shapes.describe(result, facts) if message.wants_specs else None
     else:
         answer = foretell(worker, command, args, kwargs, user)
+        if command.outs or kwargs.get("out") is not None:
+            _refuse_resizing(command, args, kwargs)
         refuse_writing_private(worker, command, args, kwargs, user, worker._private_ids)
         spared = write_protected(worker, command, (args, kwargs), user)
         if provenance is not None:
             provenance.before(worker, command, args, kwargs)
-        worker.taint(_written(command, args, kwargs), allowed, spared)
-        with no_writing_into(worker, spared, user):
-            fresh, reason = run_concealed(run, answer, facts, (args, kwargs))
-        _remeasure(worker, command, args, kwargs)
+        worker.taint(written_into(command, args, kwargs), allowed, spared)
+        try:
+            with no_writing_into(worker, spared, user):
+                fresh, reason = run_concealed(run, answer, facts, (args, kwargs), command)
+        finally:
+            count_writes(command, args, kwargs)
+            remeasure(worker, command, args, kwargs)
         if reason is not None and facts is not None:
-            spoil(worker, _written(command, args, kwargs), reason)
+            spoil(worker, written_into(command, args, kwargs), reason)
     if provenance is not None:
         provenance.after(worker, message, command, args, kwargs, fresh)
     return keep_results(worker, message, fresh, answer, allowed)
@@ -140,7 +158,7 @@ def refuse_writing_private(
         return
     facts = facts_of_command(command)
     if facts is not None:
-        written = _written(command, args, kwargs)
+        written = written_into(command, args, kwargs)
     else:
         names_it = command.name.endswith("_") or "out" in kwargs
         written = [*args[:1], kwargs.get("out")] if names_it else []
@@ -183,7 +201,7 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func: OpOverload, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        for obj_id in self.worker.private_among(_written_by(func, args, kwargs), self.ids):
+        for obj_id in self.worker.private_among(written_by(func, args, kwargs), self.ids):
             self.worker.policy.check_send(
                 self.user, obj_id, self.worker.changeable_by(obj_id), action="write into"
             )
@@ -207,32 +225,123 @@ def own_randomness(is_restricted: bool = True) -> Iterator[None]:
         torch.default_generator.set_state(state)
 
 
-def run_concealed(run: Run, answer: shapes.Answer, facts: Any, inputs: Any) -> tuple[list[Any], str | None]:
-    """The new values of an operation; if it failed, failures in place of them all, and the reason."""
+def run_concealed(
+    run: Run, answer: shapes.Answer, facts: Any, inputs: Any, command: KnownCommand | None = None
+) -> tuple[list[Any], str | None]:
+    """The new values of an operation; if it failed, failures in place of them all, and the reason.
+
+    `inputs` are all that it is given. Where it is one command, they are its `args` and `kwargs`, and its results may
+    be views of them; else every result has memory of its own.
+    """
     foretold = list(fresh_specs(answer))
     reason = next((value.reason for value in _tensors_in(inputs) if type(value) is Failure), None)
     if reason is None:
         try:
             with own_randomness():
                 fresh = fresh_results(run(), facts)
+                if [(t.shape, t.dtype) for t in fresh] == [(s.shape, s.dtype) for s in foretold]:
+                    return _in_foretold_memory(fresh, foretold, inputs, command), None
+            reason = "its shape depends on the data."
         except PermissionDeniedError:
             raise
         except Exception as error:  # noqa: BLE001  (whatever it is, it must not show)
             reason = f"{type(error).__name__}: {error}"
-        else:
-            if [(t.shape, t.dtype) for t in fresh] == [(s.shape, s.dtype) for s in foretold]:
-                return fresh, None
-            reason = "its shape depends on the data."
-    return [Failure(spec, reason) for spec in foretold], reason
+    memories = _memory_of_views(command, inputs, len(foretold))
+    return [Failure(*parts) for parts in zip(foretold, repeat(reason), memories, strict=False)], reason
+
+
+def _in_foretold_memory(
+    fresh: list[Any], foretold: list[TensorSpec], inputs: Any, command: KnownCommand | None
+) -> list[Any]:
+    """Results in memory of their own, as large as foretold; views stay what they are, where metadata tells them."""
+    if command is not None and _declares_views(command):
+        return fresh
+    taken = {t.untyped_storage()._cdata for t in _tensors_in(inputs) if _is_dense(t)}
+    memories: list[Any] | None = None
+    kept = []
+    for index, (result, spec) in enumerate(zip(fresh, foretold, strict=True)):
+        if _is_dense(result):
+            storage = result.untyped_storage()
+            if storage._cdata in taken:
+                if memories is None:
+                    memories = _memory_of_views(command, inputs, len(foretold))
+                is_view = memories[index] is not None
+                kept.append(result if is_view else _own_copy(result, spec))
+                continue
+            taken.add(storage._cdata)
+            layout = result.stride(), result.storage_offset(), storage.nbytes()
+            if layout != (spec.strides, spec.offset, _bytes_behind(spec)):
+                result = _own_copy(result, spec)
+        kept.append(result)
+    return kept
+
+
+def _own_copy(result: torch.Tensor, spec: TensorSpec) -> torch.Tensor:
+    """A result in new memory of exactly the size and layout that were foretold; !! RuntimeError if it overlaps there."""
+    with torch.set_grad_enabled(result.requires_grad):  # it may be the end of a graph
+        result = result.resolve_conj().resolve_neg()
+        memory = torch.zeros(_bytes_behind(spec) // spec.dtype.itemsize, dtype=spec.dtype)
+        if (
+            result.stride() == spec.strides and result.numel()
+        ):  # with what lies between, and what lies there twice
+            reach = extent_in_bytes(spec) // spec.dtype.itemsize
+            memory[spec.offset :] = result.as_strided((reach,), (1,), result.storage_offset())
+            return memory.as_strided(spec.shape, spec.strides, spec.offset)
+        return memory.as_strided(spec.shape, spec.strides, spec.offset).copy_(result)
+
+
+def _memory_of_views(
+    command: KnownCommand | None, inputs: Any, count: int
+) -> list[torch.UntypedStorage | None]:
+    """Per new value of a command: the memory of the argument that it is a view of. Told by metadata alone."""
+    nowhere: list[torch.UntypedStorage | None] = [None] * count
+    if command is None:
+        return nowhere
+    args, kwargs = as_meta(inputs)
+    metas = [t.untyped_storage()._cdata for t in found_in((args, kwargs), torch.Tensor)]
+    given = list(_tensors_in(inputs))
+    try:
+        with torch.device("meta"):
+            results = fresh_results(command.function(*args, **kwargs), facts_of_command(command))
+    except Exception:  # noqa: BLE001  (what has no metadata is no view)
+        return nowhere
+    if len(results) != count or len(metas) != len(given):
+        return nowhere
+    sources = [metas.index(a) if (a := t.untyped_storage()._cdata) in metas else None for t in results]
+    return [None if i is None else _memory(given[i]) for i in sources]
+
+
+def _memory(value: Any) -> torch.UntypedStorage | None:
+    if type(value) is Failure:
+        return value.memory
+    return value.untyped_storage() if _is_dense(value) else None
+
+
+def _is_dense(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.layout is torch.strided
+
+
+@cache
+def _declares_views(command: KnownCommand) -> bool:
+    """Whether it is an aten operation that returns views: none of these looks at the data."""
+    func = command.function
+    return isinstance(func, OpOverload) and any(
+        r.alias_info is not None and not r.alias_info.is_write for r in func._schema.returns
+    )
 
 
 def spoil(worker: Any, written: list[Any], reason: str) -> None:
-    """A failed write leaves a failure in what it should have written."""
+    """A failed write leaves a failure in what it should have written, which nobody can tell from it."""
     for target in written:
-        if isinstance(target, torch.Tensor):
-            for obj_id, obj in worker._stored.copy().items():
-                if obj is target:
-                    worker.set_obj(obj_id, Failure(spec_of(target), reason))
+        if not isinstance(target, torch.Tensor):
+            continue
+        failure = Failure(spec_of(target), reason, _memory(target))
+        known = known_identity(target)
+        if known is not None:
+            failure.tags, failure.description = set(known.tags), known.description
+        for obj_id, obj in worker._stored.copy().items():
+            if obj is target:
+                worker.put_in_place(obj_id, failure)
 
 
 # -- what may be told ------------------------------------------------------------------------------
@@ -256,47 +365,92 @@ def foretell(worker: Any, command: KnownCommand, args: Any, kwargs: Any, user: s
     return answer
 
 
-def foretold_specs(command: KnownCommand, args: Any, kwargs: Any) -> list[TensorSpec] | None:
-    """The metadata of the new values of an operation; None if only the data can tell it."""
-    answer = _foretold_answer(command, args, kwargs)
-    return None if answer is None else list(fresh_specs(answer))
-
-
 def _foretold_answer(command: KnownCommand, args: Any, kwargs: Any) -> shapes.Answer | None:
-    """What `_ask_without_data` says, remembered."""
-    specs = _as_specs(args), _as_specs(kwargs)
-    key = command.name, _frozen(specs)
+    """What `ask_without_data` says, remembered: what users ask with long texts is not, nor are long answers."""
+    specs = as_specs(args), as_specs(kwargs)
+    key = command.name, frozen(specs)
     answer = _foretold.get(key)
     if answer is None:
-        answer = _ask_without_data(command, *specs)
+        answer = ask_without_data(command, *specs)
         if answer is None:
             return None
-        if len(_foretold) >= _FORETOLD_LIMIT:
-            _foretold.clear()
-        _foretold[key] = answer
+        if is_short(key) and len(answer.parts) <= _MOST_REMEMBERED:
+            if len(_foretold) >= _FORETOLD_LIMIT:
+                _foretold.clear()
+            _foretold[key] = answer
     return answer
 
 
-def _ask_without_data(command: KnownCommand, args: Any, kwargs: Any) -> shapes.Answer | None:
+#: Of values in a question, or its answer, and of the characters in them.
+_MOST_REMEMBERED = 256
+_LONGEST_REMEMBERED = 1024
+
+
+def is_short(key: Any) -> bool:
+    """Whether a question is worth remembering: nobody is charged for the memory it takes."""
+    values = characters = 0
+    waiting = [key]
+    while waiting:
+        value = waiting.pop()
+        values += 1
+        if isinstance(value, tuple):
+            waiting.extend(value[: _MOST_REMEMBERED + 1])
+        elif isinstance(value, str):
+            characters += len(value)
+        if values > 4 * _MOST_REMEMBERED or characters > _LONGEST_REMEMBERED:
+            return False
+    return True
+
+
+def ask_without_data(
+    command: KnownCommand, args: Any, kwargs: Any, watch: TorchDispatchMode | None = None
+) -> shapes.Answer | None:
+    """The metadata of the results, from stand-ins for the arguments; None if only the data can tell it.
+
+    `watch` sees all operations on the way. Then nothing is allocated, so of a few operations (`shapes.MISJUDGED`) only
+    the sizes are right.
+    """
     func = command.function
     facts = facts_of_command(command)
     if facts is not None and shapes.depends_on_data(func) and command.name not in _SOMETIMES_KNOWN:
         return None
     # NB: the meta kernels of these are wrong about the layout, so zeros stand in for the data.
-    stand_ins = _to_zeros if command.name in shapes.MISJUDGED else shapes.to_meta
+    stand_ins = _to_zeros if command.name in shapes.MISJUDGED and watch is None else shapes.to_meta
     given_kwargs = stand_ins(kwargs)
     if stand_ins is shapes.to_meta and (given_kwargs.get("device") is not None or _takes_device(func)):
         given_kwargs["device"] = torch.device("meta")
     try:
         # NB: what makes tensors out of nothing would make them here, and large.
-        with torch.device("meta" if stand_ins is shapes.to_meta else "cpu"):
-            return shapes.describe(func(*stand_ins(args), **given_kwargs), facts)
+        given_args = stand_ins(args)
+        with (
+            torch.device("meta" if stand_ins is shapes.to_meta else "cpu"),
+            watch or contextlib.nullcontext(),
+        ):
+            run = func if stand_ins is shapes.to_meta else sound(command) or func
+            return shapes.describe(run(*given_args, **given_kwargs), facts)
     except NotImplementedError:
         return None
     except RuntimeError as error:
         if shapes._is_about_data(error):
             return None
         raise
+
+
+def _refuse_resizing(command: KnownCommand, args: Any, kwargs: dict[str, Any]) -> None:
+    """!! UnsupportedOperationError if an `out=` would change its shape: one that failed might not, and would tell."""
+    args, given = as_meta(args), as_meta(kwargs)
+    outs = list(found_in([given.get(name) for name in {*command.outs, "out"}], torch.Tensor))
+    before = [tuple(out.shape) for out in outs]
+    with warnings.catch_warnings(), torch.device("meta"):
+        warnings.simplefilter("ignore")  # torch warns of what is refused here
+        command.function(*args, **given)
+    for out, shape in zip(outs, before, strict=True):
+        if tuple(out.shape) != shape:
+            raise UnsupportedOperationError(
+                f"{command.name} with an out= of shape {shape}",
+                torch.Tensor,
+                f"On data that you may not fetch it cannot be resized: give it a tensor of shape {tuple(out.shape)}.",
+            )
 
 
 @cache
@@ -306,12 +460,14 @@ def _takes_device(func: Any) -> bool:
 
 def as_meta(values: Any) -> Any:
     """Arguments with metadata in the place of tensors."""
-    return shapes.to_meta(_as_specs(values))
+    return shapes.to_meta(as_specs(values))
 
 
 def _to_zeros(value: Any) -> Any:
     if isinstance(value, TensorSpec):
-        return torch.zeros_like(value.meta(), device="cpu")
+        # NB: laid out alike. An expanded tensor takes no more memory than what it was made of.
+        extent = extent_in_bytes(value) // value.dtype.itemsize
+        return torch.zeros(extent, dtype=value.dtype).as_strided(value.shape, value.strides)
     if isinstance(value, (tuple, list)) and not isinstance(value, torch.Size):
         return type(value)(_to_zeros(v) for v in value)
     if isinstance(value, dict):
@@ -319,26 +475,26 @@ def _to_zeros(value: Any) -> Any:
     return value
 
 
-def _as_specs(values: Any) -> Any:
+def as_specs(values: Any) -> Any:
     if isinstance(values, torch.Tensor):
         return spec_of(values)
     if type(values) is Failure:
         return values.spec
     if isinstance(values, (tuple, list)) and not isinstance(values, torch.Size):
-        return type(values)(_as_specs(v) for v in values)
+        return type(values)(as_specs(v) for v in values)
     if isinstance(values, dict):
-        return {k: _as_specs(v) for k, v in values.items()}
+        return {k: as_specs(v) for k, v in values.items()}
     return values
 
 
-def _frozen(value: Any) -> Any:
+def frozen(value: Any) -> Any:
     """A hashable stand-in: 1, 1.0 and True are different arguments."""
     if isinstance(value, (tuple, list)):
-        return type(value), tuple(_frozen(v) for v in value)
+        return type(value), tuple(frozen(v) for v in value)
     if isinstance(value, dict):
-        return dict, tuple((k, _frozen(v)) for k, v in value.items())
+        return dict, tuple((k, frozen(v)) for k, v in value.items())
     if isinstance(value, slice):
-        return slice, _frozen((value.start, value.stop, value.step))
+        return slice, frozen((value.start, value.stop, value.step))
     return type(value), value if isinstance(value, TensorSpec) else repr(value)
 
 
@@ -351,53 +507,6 @@ def fresh_specs(answer: shapes.Answer) -> Iterator[TensorSpec]:
             yield from fresh_specs(part)
         elif isinstance(part, TensorSpec):
             yield part
-
-
-# -- what is written -------------------------------------------------------------------------------
-
-
-def _written(command: KnownCommand, args: Any, kwargs: dict[str, Any]) -> list[Any]:
-    """The tensors that a command may write into: all of them where that cannot be known."""
-    func = command.function
-    if not isinstance(func, OpOverload):
-        return list(_tensors_in((args, kwargs)))
-    return _written_by(func, args, kwargs)
-
-
-def _written_by(func: OpOverload, args: Any, kwargs: dict[str, Any]) -> list[Any]:
-    positions, names = _written_arguments(func)
-    written: list[Any] = [args[i] for i in positions if i < len(args)]
-    if kwargs:
-        written += [kwargs[name] for name in names if name in kwargs]
-    if len(written) == 1 and type(written[0]) is torch.Tensor:
-        return written
-    return list(_tensors_in(written))
-
-
-def _remeasure(worker: Any, command: KnownCommand, args: Any, kwargs: dict[str, Any]) -> None:
-    """What was written into may have grown: an `out=`, or anything that a public function was given."""
-    if command.outs or not isinstance(command.function, OpOverload):
-        worker.remeasure(args, kwargs)
-
-
-@cache
-def _may_write(command: KnownCommand) -> bool:
-    func = command.function
-    return not isinstance(func, OpOverload) or _written_arguments(func) != ((), ())
-
-
-@cache
-def _written_arguments(func: OpOverload) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    schema = func._schema
-    undeclared = schema.name.partition("::")[2] in UNDECLARED_WRITERS
-    found = [
-        (position, argument.name)
-        for position, argument in enumerate(schema.arguments)
-        # They write into their running statistics, and into nothing else.
-        if (undeclared and argument.name.startswith("running_"))
-        or (argument.alias_info is not None and argument.alias_info.is_write)
-    ]
-    return tuple(position for position, _ in found), tuple(name for _, name in found)
 
 
 def _tensors_in(value: Any) -> Iterator[Any]:

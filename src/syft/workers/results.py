@@ -66,9 +66,10 @@ def keep_results(
     used = [given.pop() if given else ID_PROVIDER.pop() for _ in fresh]
     for obj_id, value in zip(used, fresh, strict=True):
         refuse_other_layouts(value)
-        if allowed is not None:
-            worker.restrict(obj_id, allowed)
-        worker.set_obj(obj_id, value)
+        if allowed is None:
+            worker.set_obj(obj_id, value)
+        else:
+            worker.set_obj(obj_id, value, allowed)
     if message.wants_specs and answer is not None:
         return tuple(used), _without_values(answer)
     if len(used) != len(message.return_ids):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 import torch
@@ -15,7 +15,15 @@ from syft.exceptions import ObjectNotFoundError, QuotaExceededError
 from syft.tensors.object_pointer import ObjectPointer
 from syft.workers.caller import proved_user
 from syft.workers.permissions import About, Allowed, Policy, intersect
-from syft.workers.quotas import OWNER, Holdings, held_in
+from syft.workers.quotas import OWNER, Holdings, bytes_of_allowed, held_in
+
+# NOTE [Stored with its restriction]
+# An object and the users who may fetch it are written in one step, `set_obj(obj_id, obj, allowed)`, after everything
+# that may refuse it: who may replace what is there, the quota, the data directory. Whatever refuses it, what was there
+# before stays, with the restriction, the holder and the trust it had. `restrict` by itself is for what is held already.
+
+#: In the place of a restriction: the one that is there.
+AS_IT_IS: Any = object()
 
 
 class ObjectStorage:
@@ -54,8 +62,7 @@ class ObjectStorage:
             obj_id = obj.id
         elif hasattr(obj, "id") and not (isinstance(obj, torch.Tensor) and known_identity(obj) is None):
             obj.id = obj_id
-        self.restrict(obj_id, None if allowed is None else frozenset(allowed))
-        self.set_obj(obj_id, obj)
+        self.set_obj(obj_id, obj, None if allowed is None else frozenset(allowed))
 
     def de_register_obj(self, obj: Any, _recurse_torch_objs: bool = True) -> None:
         """Forget an object if it is held here."""
@@ -72,27 +79,66 @@ class ObjectStorage:
             identity_of(obj).id = obj_id
         return obj
 
-    def set_obj(self, obj_id: Any, obj: Any) -> None:
-        """Keep an object under an id; !! QuotaExceededError where users have quotas."""
+    def set_obj(self, obj_id: Any, obj: Any, allowed: Any = AS_IT_IS, is_private: bool = False) -> None:
+        """Keep an object under an id, to be fetched by `allowed`; !! QuotaExceededError where users have quotas.
+
+        `is_private`: it was brought here as private. When it is refused, everything is as it was: see NOTE
+        [Stored with its restriction].
+        """
         if self._holdings is not None:
-            self._note_holder(obj_id, obj)
+            holder = proved_user(OWNER)
+            # The last of several checks, and the one that none passes by:
+            if holder != OWNER and obj_id in self._stored:
+                self.policy.check_send(holder, obj_id, self.changeable_by(obj_id))
+            named = bytes_of_allowed(allowed, is_private) if holder != OWNER else 0
+            unsaid = allowed is None or (allowed is AS_IT_IS and obj_id not in self._allowed)
+            if unsaid and holder != OWNER:
+                policy: Policy = self.policy
+                allowed = policy.on_result(None, holder)
+            self._holdings.hold(obj_id, obj, holder, named)
+        # Nothing below refuses anything.
+        if allowed is None:
+            self._allowed.pop(obj_id, None)
+        elif allowed is not AS_IT_IS:
+            self._allowed[obj_id] = allowed
+        if is_private:
+            self._private_ids.add(obj_id)
+        if self._trusted_ids:  # whoever put it here: `register_obj` says again that it is the owner's
+            self._trusted_ids.discard(obj_id)
         self._stored[obj_id] = obj
 
-    def _note_holder(self, obj_id: Any, obj: Any) -> None:
-        holder = proved_user(OWNER)
-        # The last of several checks, and the one that none passes by:
-        if holder != OWNER and obj_id in self._stored:
-            self.policy.check_send(holder, obj_id, self.changeable_by(obj_id))
-        try:
-            self._holdings.hold(obj_id, obj, holder)  # type: ignore[union-attr]
-        except QuotaExceededError:
-            if obj_id not in self._stored:  # it was restricted before it could be seen
-                self._allowed.pop(obj_id, None)
-                self._private_ids.discard(obj_id)
-            raise
-        if holder != OWNER and obj_id not in self._allowed:
-            policy: Policy = self.policy
-            self.restrict(obj_id, policy.on_result(None, holder))
+    def put_in_place(self, obj_id: Any, obj: Any) -> None:
+        """Put an object in the place of one that is here: with its holder, its restriction and what it costs."""
+        if obj_id in self._stored:
+            self._stored[obj_id] = obj
+
+    def _to_put_back(self, obj_id: Any) -> Callable[[], None]:
+        """What makes everything about an id as it is now, after something was stored under it."""
+        if obj_id not in self._stored:
+            return lambda: self.force_rm_obj(obj_id)
+        obj, allowed, holdings = self._stored[obj_id], self._allowed.get(obj_id), self._holdings
+        is_private, is_trusted = obj_id in self._private_ids, obj_id in self._trusted_ids
+        is_held = holdings is not None and holdings.is_held(obj_id)
+        holder = None if holdings is None else holdings.holder_of(obj_id)
+
+        def put_back() -> None:
+            self.restrict(obj_id, intersect(self._allowed.get(obj_id), allowed))
+            self._stored[obj_id] = obj
+            self.restrict(obj_id, allowed)
+            (self._private_ids.add if is_private else self._private_ids.discard)(obj_id)
+            if is_trusted:
+                self._trusted_ids.add(obj_id)
+            if holdings is None:
+                return
+            holdings.drop(obj_id)
+            if is_held:
+                try:
+                    named = bytes_of_allowed(allowed, is_private) if holder != OWNER else 0
+                    holdings.hold(obj_id, obj, holder, named)
+                except QuotaExceededError:  # the owner allows less by now than when it came
+                    self.force_rm_obj(obj_id)
+
+        return put_back
 
     def rm_obj(self, obj_id: Any) -> None:
         """Remove an object, or one reference to an object that was sent several times."""
@@ -184,9 +230,21 @@ class ObjectStorage:
         return holdings is not None and holdings.is_held_by(user, obj_id)
 
     def remeasure(self, *values: Any) -> None:
-        """After something was written into tensors among these: an `out=` may have grown."""
-        if self._holdings is not None:
-            self._holdings.remeasure(found_in(values, torch.Tensor))
+        """After something was written into tensors among these: an `out=` may have grown.
+
+        !! QuotaExceededError if it grew above the quota. Then everything that shares its memory is gone: it was a
+        user's, because what is the owner's cannot be written into.
+        """
+        if self._holdings is None:
+            return
+        too_much = self._holdings.remeasure(found_in(values, torch.Tensor))
+        for obj_id in too_much.difference(self._owners_data):
+            self.force_rm_obj(obj_id)
+        if too_much:
+            raise QuotaExceededError(
+                "What was written into has grown to more than the user may hold on this worker, and was dropped. Write "
+                "into a tensor that has the size of the result, or ask the owner for more."
+            )
 
     def changeable_by(self, obj_id: Any) -> Allowed:
         """The users who may change or remove an object by message.

@@ -52,8 +52,7 @@ def join(worker: Any, message: messages.JoinGroup) -> None:
     executor.check_compute(worker, ())
     peers = {number: _peer(worker, name) for number, name in enumerate(members) if number != rank}
     membership = Membership(members, rank, peers, user_of(message), message.patience)
-    worker.restrict(message.return_id, worker.policy.on_arrival(None, user_of(message)))
-    worker.set_obj(message.return_id, membership)
+    worker.set_obj(message.return_id, membership, worker.policy.on_arrival(None, user_of(message)))
     worker.policy.record(
         AuditRecord(
             "join", message.return_id, user_of(message), True, f"a group of {', '.join(map(str, members))}"
@@ -158,8 +157,7 @@ def run(worker: Any, message: messages.RunProgram) -> None:
             f"{message.program} gave {len(results)} tensors, and {len(message.return_ids)} ids were sent for them."
         )
     for obj_id, value in zip(message.return_ids, results, strict=True):
-        worker.restrict(obj_id, allowed)
-        worker.set_obj(obj_id, value)
+        worker.set_obj(obj_id, value, allowed)
 
 
 def _allowed(worker: Any, message: messages.RunProgram) -> Allowed:

@@ -28,6 +28,7 @@ from syft.workers.network.process import ServerProcess
 from syft.workers.network.server import Server, ServerSettings
 from syft.workers.owner_policy import OwnerPolicy, PolicyFileError
 from syft.workers.permissions import AuditRecord, Policy
+from syft.workers.store import AS_IT_IS
 from syft.workers.virtual import VirtualWorker
 
 logger = logging.getLogger("syft.worker")
@@ -263,14 +264,17 @@ class NetworkServerWorker(VirtualWorker):
     def _outlives_its_session(self, _obj_id: Any, obj: Any) -> bool:
         return bool(getattr(obj, "tags", None))
 
-    def set_obj(self, obj_id: Any, obj: Any) -> None:
-        super().set_obj(obj_id, obj)
-        if self.directory is not None and self._keeps_what_comes and is_durable(obj):
-            try:
-                self.directory.keep(self, obj_id)
-            except BaseException:
-                super().force_rm_obj(obj_id)  # what could not be kept was not taken
-                raise
+    def set_obj(self, obj_id: Any, obj: Any, allowed: Any = AS_IT_IS, is_private: bool = False) -> None:
+        if self.directory is None or not self._keeps_what_comes or not is_durable(obj):
+            super().set_obj(obj_id, obj, allowed, is_private)
+            return
+        put_back = self._to_put_back(obj_id)
+        super().set_obj(obj_id, obj, allowed, is_private)
+        try:
+            self.directory.keep(self, obj_id)
+        except BaseException:
+            put_back()  # what could not be kept was not taken
+            raise
 
     def rm_obj(self, obj_id: Any) -> None:
         super().rm_obj(obj_id)
