@@ -247,6 +247,10 @@ def check_of_output(a: Any) -> None:
         a.same_shape("mask", "output")
 
 
+def check_of_input(a: Any) -> None:
+    a.same_shape("grad_output", "self")
+
+
 # -- Fourier, linear algebra, counting --------------------------------------------------------------------
 
 
