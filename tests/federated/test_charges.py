@@ -26,7 +26,7 @@ from syft.federated.secure_aggregation import TooFewClientsError
 from syft.federated.strategies import FedAvg
 from syft.federated.trainer import Trainer
 from syft.serde import SerdeError
-from trainer_parts import Fixed, line, weights
+from trainer_parts import Counting, Fixed, line, weights
 
 pytest.importorskip("dp_accounting")
 MSE = nn.MSELoss()
@@ -283,21 +283,6 @@ def test_saving_where_another_training_was_keeps_its_charges_aside(
     assert "was moved to other.privacy.1" in caplog.text and len(caplog.records) == 1
     assert (tmp_path / "other.privacy.1").read_bytes() == before
     assert json.loads(record_path(other).read_text())["rounds"] == 1
-
-
-class Counting:
-    """A privacy that says nothing of its charges."""
-
-    rounds = 0
-
-    def clip(self, update: torch.Tensor) -> torch.Tensor:
-        return update
-
-    def noise(self, total: torch.Tensor, n_clients: int) -> torch.Tensor:
-        return total
-
-    def round_done(self) -> None:
-        self.rounds += 1
 
 
 def test_a_privacy_of_ones_own_is_told_of_each_round(path: Path) -> None:

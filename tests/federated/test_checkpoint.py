@@ -28,7 +28,7 @@ from syft.federated.records import (
 from syft.federated.strategies import FedAdam, FedAvg, Scaffold
 from syft.federated.trainer import Trainer
 from syft.serde import SerdeError
-from trainer_parts import Fixed, classes, line, net, same, weights
+from trainer_parts import Counting, Fixed, classes, line, net, same, weights
 
 ROUNDS = 6
 MSE = nn.MSELoss()
@@ -210,18 +210,6 @@ def test_a_loss_that_is_not_a_number_is_kept(tmp_path: Path) -> None:
 
 
 def test_privacy_is_told_of_the_rounds_that_were_taken_over(tmp_path: Path) -> None:
-    class Counting:
-        rounds = 0
-
-        def clip(self, update: torch.Tensor) -> torch.Tensor:
-            return update
-
-        def noise(self, total: torch.Tensor, n_clients: int) -> torch.Tensor:
-            return total
-
-        def round_done(self) -> None:
-            self.rounds += 1
-
     path = tmp_path / "run.safetensors"
     Trainer(line(0.0), MSE, {"a": Fixed(1.0)}, privacy=Counting(), checkpoint=path).fit(3)
     privacy = Counting()

@@ -48,6 +48,14 @@ def connect(hook: Any, me: Any) -> Iterator[Callable[..., NetworkClientWorker]]:
         client.close()
 
 
+@pytest.fixture
+def authority(tmp_path: Path) -> Any:
+    """Issues tokens."""
+    from syft.identity.tokens import TokenAuthority
+
+    return TokenAuthority.create(tmp_path / "tokens")
+
+
 @pytest.fixture(scope="session")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Any:
     from syft.identity.certificates import make_certificate

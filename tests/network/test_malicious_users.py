@@ -11,6 +11,8 @@ import pytest
 import torch
 
 import syft as sy
+from network import hospital as hospital_worker
+from network.hospital import PATIENTS, user
 from syft.core.chain import new_wrapper
 from syft.identity.tokens import TokenAuthority
 from syft.messaging.message import (
@@ -29,11 +31,8 @@ from syft.messaging.message import (
 from syft.tensors.object_wrapper import ObjectWrapper
 from syft.tensors.pointer import PointerTensor
 from syft.tensors.string import String
-from syft.workers.owner_policy import OwnerPolicy, read_rules
 
 pytestmark = pytest.mark.network
-
-PATIENTS = torch.tensor([[51.0, 120.0], [62.0, 131.0], [47.0, 118.0]])
 
 
 class At:
@@ -46,20 +45,10 @@ class At:
         pass
 
 
-@pytest.fixture
-def authority(tmp_path: Path) -> TokenAuthority:
-    return TokenAuthority.create(tmp_path / "tokens")
-
-
 @contextlib.contextmanager
-def serving(
-    hook: Any, authority: TokenAuthority, policy: str = "", id: str = "hospital", **options: Any
-) -> Any:
-    rules = OwnerPolicy(read_rules(policy))
-    data = [PATIENTS.clone().tag("#patients"), torch.tensor([1, 2]).tag("#labels")]
-    with sy.NetworkServerWorker(
-        hook, "tcp://127.0.0.1:0", id=id, data=data, tokens=authority.verifier(id), policy=rules, **options
-    ) as server:
+def serving(hook: Any, authority: TokenAuthority, policy: str = "", **options: Any) -> Any:
+    labels = torch.tensor([1, 2]).tag("#labels")
+    with hospital_worker.serving(hook, authority, policy, more=[labels], **options) as server:
         yield server
 
 
@@ -67,10 +56,6 @@ def serving(
 def hospital(hook: Any, me: Any, authority: TokenAuthority) -> Iterator[Any]:
     with serving(hook, authority) as server:
         yield server
-
-
-def user(server: Any, authority: TokenAuthority, name: str) -> Any:
-    return sy.connect(server.address, token=authority.issue(name, 60), auto_add=False)
 
 
 @pytest.fixture

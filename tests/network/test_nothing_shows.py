@@ -11,6 +11,8 @@ import pytest
 import torch
 
 import syft as sy
+from network import hospital as hospital_worker
+from network.hospital import PATIENTS, user
 from syft.exceptions import GetNotPermittedError, QuotaExceededError, UnsupportedOperationError
 from syft.identity.tokens import TokenAuthority
 from syft.messaging.message import (
@@ -27,39 +29,23 @@ from syft.messaging.message import (
 )
 from syft.tensors.object_wrapper import ObjectWrapper
 from syft.tensors.string import String
-from syft.workers.owner_policy import OwnerPolicy, read_rules
 from syft.workers.restricted import Failure
 
 pytestmark = pytest.mark.network
 
-PATIENTS = torch.tensor([[51.0, 120.0], [62.0, 131.0], [47.0, 118.0]])
 SMALL = '[limits]\nmax_bytes = "1 MB"\n'
-
-
-@pytest.fixture
-def authority(tmp_path: Path) -> TokenAuthority:
-    return TokenAuthority.create(tmp_path / "tokens")
 
 
 @contextlib.contextmanager
 def serving(hook: Any, authority: TokenAuthority, policy: str = "", **options: Any) -> Any:
-    data: list[Any] = [
-        PATIENTS.clone().tag("#patients"),  # type: ignore[attr-defined]
+    more: list[Any] = [
         torch.tensor([0, 1, 2]).tag("#good"),  # type: ignore[attr-defined]
         torch.tensor([0, 1, 99]).tag("#evil"),  # type: ignore[attr-defined]
         torch.tensor([0.2, 0.3, 0.5]).tag("#shares"),  # type: ignore[attr-defined]
         torch.tensor([-1.0, 0.3, 7.0]).tag("#no shares"),  # type: ignore[attr-defined]
         String("a diagnosis").tag("#text"),
     ]
-    with sy.NetworkServerWorker(
-        hook,
-        "tcp://127.0.0.1:0",
-        id="hospital",
-        data=data,
-        tokens=authority.verifier("hospital"),
-        policy=OwnerPolicy(read_rules(policy)),
-        **options,
-    ) as server:
+    with hospital_worker.serving(hook, authority, policy, more=more, **options) as server:
         yield server
 
 
@@ -73,10 +59,6 @@ def hospital(hook: Any, me: Any, authority: TokenAuthority) -> Iterator[Any]:
 def eve(hospital: Any, authority: TokenAuthority) -> Iterator[Any]:
     with user(hospital, authority, "eve") as client:
         yield client
-
-
-def user(server: Any, authority: TokenAuthority, name: str) -> Any:
-    return sy.connect(server.address, token=authority.issue(name, 60), auto_add=False)
 
 
 def id_of(client: Any, tag: str) -> Any:

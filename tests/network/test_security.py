@@ -40,11 +40,6 @@ pytestmark = pytest.mark.network
 
 
 @pytest.fixture
-def authority(tmp_path: Path) -> TokenAuthority:
-    return TokenAuthority.create(tmp_path / "tokens")
-
-
-@pytest.fixture
 def guarded(serve: Any, authority: TokenAuthority, tmp_path: Path) -> Any:
     """A worker that wants tokens, and writes an audit log."""
     server = serve(id="hospital", tokens=authority.verifier("hospital"))

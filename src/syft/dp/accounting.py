@@ -27,7 +27,6 @@ import logging
 import math
 import os
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
@@ -39,6 +38,7 @@ import numpy as np
 from syft.dp.composition import EVENTS_ONLY, Charge, Limit, fits, sampled_divergence, spent_epsilon
 from syft.dp.events import EVENTS, NAMES, Event, Gaussian, Pure, check, number, shown
 from syft.exceptions import BudgetExceededError, BudgetFileError, DependencyError
+from syft.identity.files import write_file
 
 Kind = Literal["rdp", "pld"]
 
@@ -309,19 +309,7 @@ class Budget:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the file whole or not at all, and onto the disk before this returns."""
-        target = Path(path)
-        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(self.to_json())
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(name, target)
-        except OSError:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(name)
-            raise
-        _sync_folder(target.parent)
+        write_file(Path(path), self.to_json().encode(), private=True, overwrite=True)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Budget:
@@ -390,15 +378,6 @@ class BudgetFile:
 
                 fcntl.flock(lock.fileno(), fcntl.LOCK_EX)
                 yield
-
-
-def _sync_folder(folder: Path) -> None:
-    if sys.platform != "win32":
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 def _read_entry(entry: dict[str, Any]) -> tuple[Event, int]:

@@ -29,10 +29,10 @@ from pathlib import Path
 from typing import Any
 
 from syft.dp import book_file
-from syft.dp.accounting import _sync_folder
 from syft.dp.composition import BOTH, Charge, Limit, fits, spent_epsilon
 from syft.dp.events import EVENTS, NAMES, Event, Gaussian, shown
 from syft.exceptions import BudgetExceededError, BudgetFileError, ReleaseNotPermittedError
+from syft.identity.files import sync_directory
 from syft.workers.network.handshake import ANONYMOUS
 
 #: The user that all without a name are: see NOTE [Those without a name].
@@ -380,7 +380,7 @@ def _whole_file(target: Path) -> Iterator[Path]:
     try:
         yield draft
         os.link(draft, target)
-        _sync_folder(target.parent)
+        sync_directory(target.parent)
     except FileExistsError:
         raise FileExistsError(
             f"There is a book of budgets at {target} already: open it with BudgetBook(path)."

@@ -1,6 +1,6 @@
 """What a private training was charged for, on disk beside its checkpoints.
 
-One duty: `Charges`, which a Trainer with `privacy` has. Imports `aggregation`, `serde`.
+One duty: `Charges`, which a Trainer with `privacy` has. Imports `aggregation`, `identity`, `serde`.
 
 NOTE [Charged before it leaves]
 A model that was given out cannot be taken back, so its round must never be forgotten. Before a round's updates are
@@ -20,8 +20,6 @@ import contextlib
 import json
 import logging
 import os
-import secrets
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,6 +27,7 @@ from typing import Any
 import msgspec
 
 from syft.federated.aggregation import KeptPrivacy, Privacy
+from syft.identity.files import write_file
 from syft.serde import SerdeError
 
 logger = logging.getLogger(__name__)
@@ -188,30 +187,10 @@ def _keep(checkpoint: Path, data: bytes) -> None:
     """!! OSError with a sentence"""
     record = record_path(checkpoint)
     try:
-        _write_durably(record, data)
+        write_file(record, data, private=False, overwrite=True)
     except OSError as error:
         raise OSError(
             error.errno,
             f"What this training costs cannot be written to {str(record)!r} ({error.strerror}), so no sum is made. Make "
             "room there, or save and resume in a folder that can be written to",
         ) from error
-
-
-def _write_durably(path: Path, data: bytes) -> None:
-    """The file whole or not at all, and on the disk before this returns."""
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    try:
-        with beside.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            beside.unlink()
-    if sys.platform != "win32":
-        handle = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

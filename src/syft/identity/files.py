@@ -1,10 +1,11 @@
-"""Files of secrets: readable by their owner alone, never half written, not overwritten by accident."""
+"""Files that matter: never half written, not overwritten by accident; those of secrets readable by their owner alone."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import secrets
+import sys
 from pathlib import Path
 
 
@@ -21,7 +22,7 @@ def write_file(path: Path, data: bytes, *, private: bool, overwrite: bool = Fals
             file.flush()
             os.fsync(file.fileno())
         if overwrite:
-            beside.replace(path)
+            os.replace(beside, path)
         else:
             _link(beside, path)
         sync_directory(path.parent)
@@ -54,6 +55,8 @@ def make_private_directory(directory: Path) -> None:
 
 def sync_directory(directory: Path) -> None:
     """Make sure that names which were added to a directory survive a crash of the machine."""
+    if sys.platform == "win32":  # where a directory cannot be opened
+        return
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)

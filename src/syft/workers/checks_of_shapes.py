@@ -160,28 +160,8 @@ def check_recurrent_layer(a: Any) -> None:
 
 def check_recurrent(packet: str, args: Any, kwargs: Arguments) -> None:
     """`lstm` and its kin take the counts of layers and sequences as they are told."""
-    names = [
-        "input",
-        "hx",
-        "params",
-        "has_biases",
-        "num_layers",
-        "dropout",
-        "train",
-        "bidirectional",
-        "batch_first",
-    ]
-    packed = [
-        "data",
-        "batch_sizes",
-        "hx",
-        "params",
-        "has_biases",
-        "num_layers",
-        "dropout",
-        "train",
-        "bidirectional",
-    ]
+    common = "hx params has_biases num_layers dropout train bidirectional".split()
+    names, packed = ["input", *common, "batch_first"], ["data", "batch_sizes", *common]
     is_packed = "batch_sizes" in kwargs or (len(args) > 3 and isinstance(args[3], (list, tuple)))
     a = Bound(packet, (), (), {})
     a.update(zip(packed if is_packed else names, map(at_end, args), strict=False))

@@ -37,7 +37,7 @@ from syft.workers.restricted import (
     ask_without_data,
     fresh_specs,
     frozen,
-    is_short,
+    remember,
 )
 
 #: Operations that take less than this are not looked at any closer: what does not fit is refused when it is to be stored.
@@ -138,15 +138,11 @@ def _foretold_bytes(command: KnownCommand, args: Any, kwargs: dict[str, Any], is
         return None
     results = sum(map(extent_in_bytes if is_view else _full_size, fresh_specs(answer)))
     needed = max(results, way.largest)
-    if is_short(key):
-        if len(_remembered) >= _REMEMBERED_LIMIT:
-            _remembered.clear()
-        _remembered[key] = needed
+    remember(_remembered, key, needed)
     return needed
 
 
 _remembered: dict[Any, int] = {}
-_REMEMBERED_LIMIT = 10_000
 
 
 def _full_size(spec: TensorSpec) -> int:

@@ -374,9 +374,8 @@ def _memory_of(obj: Any) -> tuple[int, _Storages]:
             own_bytes += _bytes_of_text(part)
         else:
             own_bytes += _SMALL
-            if hasattr(
-                type(part), "costs_bytes"
-            ):  # NB: of the class; what stands in an object, its user wrote
+            # NB: of the class. What stands in an object, its user wrote.
+            if hasattr(type(part), "costs_bytes"):
                 own_bytes += part.costs_bytes
     return own_bytes, blocks
 

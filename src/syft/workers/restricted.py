@@ -374,11 +374,17 @@ def _foretold_answer(command: KnownCommand, args: Any, kwargs: Any) -> shapes.An
         answer = ask_without_data(command, *specs)
         if answer is None:
             return None
-        if is_short(key) and len(answer.parts) <= _MOST_REMEMBERED:
-            if len(_foretold) >= _FORETOLD_LIMIT:
-                _foretold.clear()
-            _foretold[key] = answer
+        if len(answer.parts) <= _MOST_REMEMBERED:
+            remember(_foretold, key, answer)
     return answer
+
+
+def remember(answers: dict[Any, Any], key: Any, answer: Any) -> None:
+    """Keep the answer to a short question: nobody is charged for the memory it takes. Too many are forgotten together."""
+    if _is_short(key):
+        if len(answers) >= _FORETOLD_LIMIT:
+            answers.clear()
+        answers[key] = answer
 
 
 #: Of values in a question, or its answer, and of the characters in them.
@@ -386,8 +392,7 @@ _MOST_REMEMBERED = 256
 _LONGEST_REMEMBERED = 1024
 
 
-def is_short(key: Any) -> bool:
-    """Whether a question is worth remembering: nobody is charged for the memory it takes."""
+def _is_short(key: Any) -> bool:
     values = characters = 0
     waiting = [key]
     while waiting:
