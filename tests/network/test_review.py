@@ -236,9 +236,10 @@ def test_what_is_decompressed_is_no_larger_than_a_message(connect: Any, serve: A
 # -- strangers ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("count", [70_000, 50_000_000])  # the second is refused while it is being sent
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_before_the_greeting_a_frame_is_small_and_afterwards_it_is_not(
-    connect: Any, by_scheme: Any, certificates: Any, scheme: str
+    connect: Any, by_scheme: Any, certificates: Any, scheme: str, count: int
 ) -> None:
     server, options = by_scheme(scheme)
     tls = None
@@ -249,13 +250,12 @@ def test_before_the_greeting_a_frame_is_small_and_afterwards_it_is_not(
     stranger = transport.connect(server.address, tls=tls)
 
     def say_much() -> None:
-        stranger.send([bytes(70_000)])
+        stranger.send([bytes(count)])
         stranger.receive(timeout=10)
 
-    with pytest.raises(ConnectionError, match="longer than it takes"):
+    with contextlib.closing(stranger), pytest.raises(ConnectionError, match="longer than it takes"):
         say_much()
     wait_until(lambda: any("the limit here is 65536" in reason for reason in refusals(server)))
-    stranger.close()
     client = connect(server, **options)
     large = torch.arange(300_000)
     assert torch.equal(large.send(client).get(), large)

@@ -62,6 +62,12 @@ class PrefixedConnection(SocketConnection):
         frame, self._partial = self._partial.view, None
         return frame
 
+    def _last_word(self, deadline: float | None) -> None:
+        self._inbox.need(8, deadline)
+        (length,) = _LENGTH.unpack_from(self._inbox.data, self._inbox.start)
+        if length >= _WORD:
+            raise self._farewell(length - _WORD)
+
     def _farewell(self, word: int) -> ConnectionClosed | ConnectionLost:
         if word == _GOODBYE:
             return ConnectionClosed(f"{self.peer} closed the connection.")

@@ -24,6 +24,9 @@ from syft.transport.errors import (
 from syft.transport.inbox import EndOfStream, Inbox, Partial
 from syft.transport.stream import LOCAL_BUFFER, ByteStream, Pace
 
+#: How long to look for the reason why a peer takes no more.
+_LAST_WORD_SECONDS = 0.5
+
 
 class SocketConnection(Connection):
     """Subclasses say how frames, and the goodbye, look like."""
@@ -54,6 +57,10 @@ class SocketConnection(Connection):
         """Read one frame. `_receiving` is held. !! `ConnectionClosed` for the peer's goodbye."""
 
     @abc.abstractmethod
+    def _last_word(self, deadline: float | None) -> None:
+        """!! What `_next` raises at the peer's goodbye, if that comes next. A frame that does stays where it is."""
+
+    @abc.abstractmethod
     def _goodbye(self, fault: FrameRefused | None) -> bytes:
         """What tells the peer that the connection ends, and whether it is to blame."""
 
@@ -72,8 +79,9 @@ class SocketConnection(Connection):
                     self._transmit(views, total)
                     is_sent = True
                 except ConnectionLost as error:
-                    if self._end is not None:
-                        raise again(self._end) from error
+                    end = self._end or self._told_why()
+                    if end is not None:
+                        raise again(end) from error
                     self._send_fault = error
                     raise
                 finally:
@@ -85,6 +93,21 @@ class SocketConnection(Connection):
                         self._stream.shutdown()
         finally:
             self._after_sending()
+
+    def _told_why(self) -> TransportError | None:
+        """How the peer ended what cannot be sent on any more: it may have said so before it left. `_sending` is held."""
+        deadline = time.monotonic() + _LAST_WORD_SECONDS
+        if self._receiving.acquire(timeout=_LAST_WORD_SECONDS):
+            try:
+                if self._end is None and self._partial is None:
+                    self._last_word(deadline)
+            except (ConnectionClosed, ConnectionLost) as said:
+                self._ended(said)
+            except (EndOfStream, TimeoutError):
+                pass
+            finally:
+                self._receiving.release()
+        return self._end
 
     def _after_sending(self) -> None:
         if self._end is not None:

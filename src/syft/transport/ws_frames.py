@@ -225,6 +225,10 @@ class WebsocketConnection(SocketConnection):
             reason = payload[2:].decode("utf-8", "replace")
             raise ConnectionLost(f"{self.peer} ended the connection (code {code}, {reason!r}).")
 
+    def _last_word(self, deadline: float | None) -> None:
+        while self._head(deadline)[1] >= _CLOSE:
+            self._payload(deadline)
+
     def _check_deadline(self, deadline: float | None) -> None:
         if deadline is not None and time.monotonic() >= deadline:
             raise TimeoutError(f"No whole frame came from {self.peer} in the time given.")
