@@ -236,6 +236,39 @@ def test_whether_a_differentiable_plan_failed_does_not_show_in_numbers(eve: Any)
     assert seen[0][0][0] == [None]
 
 
+@pytest.mark.parametrize("differentiable", [False, True])
+def test_a_plan_whose_sizes_depend_on_values_has_to_fit_too(
+    hook: Any, authority: Any, differentiable: bool
+) -> None:
+    @sy.func2plan()
+    def grow(x: Any) -> Any:
+        chosen = x[x > 0]  # how many are known when it runs
+        return chosen.sum() * torch.zeros(1_000_000).sum()
+
+    @sy.func2plan()
+    def many(x: Any) -> Any:
+        value = x[x > 0].view(-1, 1).expand(-1, 30_000)
+        for _ in range(12):  # each of them fits
+            value = value * value
+        return value.sum()
+
+    @sy.func2plan()
+    def modest(x: Any) -> Any:
+        return x[x > 0] * 2
+
+    x = torch.tensor([1.0, -2.0])
+    for plan in (grow, many, modest):
+        plan.build(x)
+    with serving(hook, authority, SMALL) as server, user(server, authority, "eve") as eve:
+        pointer = x.clone().requires_grad_(differentiable).send(eve)
+        with pytest.raises(QuotaExceededError, match=r"torch\.zeros"):
+            grow.send(eve)(pointer).get()
+        if differentiable:
+            with pytest.raises(QuotaExceededError, match="The rest of the plan 'many' was not run"):
+                many.send(eve)(pointer).get()
+        assert modest.send(eve)(pointer).get().tolist() == [2.0]
+
+
 # -- texts -------------------------------------------------------------------------------------------
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from syft.core.objects import AbstractObject
 from syft.execution.errors import InvalidProgramError
 from syft.execution.program import Program
-from syft.execution.replay import Replay
+from syft.execution.replay import Before, Replay
 from syft.execution.training import Trainer, TrainingStep
 
 REQUIRES_GRAD, PARAMETER = 1, 2
@@ -72,10 +72,16 @@ class HeldPlan(AbstractObject):
         """Nothing of its own: the state is kept by the worker."""
         return []
 
-    def run(self, inputs: Sequence[Any], state: Sequence[Any], rates: Sequence[float] | None) -> Any:
+    def run(
+        self,
+        inputs: Sequence[Any],
+        state: Sequence[Any],
+        rates: Sequence[float] | None,
+        before: Before | None = None,
+    ) -> Any:
         if self._trainer is not None:
-            return self._trainer.run(inputs, state, rates)
-        return self._replay.run(inputs, state)
+            return self._trainer.run(inputs, state, rates, before)
+        return self._replay.run(inputs, state, before)
 
     def __str__(self) -> str:
         return f"<HeldPlan {self._name} id:{self.id}>"

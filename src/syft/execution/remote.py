@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,12 +15,13 @@ from syft.execution.errors import PlanArgumentsError
 from syft.execution.held import PARAMETER, REQUIRES_GRAD, HeldPlan
 from syft.execution.plan import Plan
 from syft.execution.pointer_plan import PointerPlan
+from syft.execution.replay import Before
 from syft.execution.state import State
 from syft.messaging.message import PlanCallMessage, PlanCommandMessage
 from syft.tensors.transfer import private_copy
 from syft.workers import executor, handlers
 from syft.workers.caller import user_of
-from syft.workers.foresight import check_fits
+from syft.workers.foresight import Within, check_fits, refuse_what_does_not_fit
 from syft.workers.permissions import Allowed
 from syft.workers.restricted import (
     Failure,
@@ -98,7 +100,7 @@ class _Run:
                 f"The plan {self.held._name!r} was called with {len(self.message.rates)} learning rates."
             )
 
-    def compute(self) -> list[Any]:
+    def compute(self, before: Before | None = None) -> list[Any]:
         """Run the plan on leaves of a new graph; returns the tensors of its results."""
         given = list(self.tensors)
         # One leaf per place: a tensor that is passed twice has two gradients, which the caller adds.
@@ -108,13 +110,28 @@ class _Run:
         with torch.set_grad_enabled(bool(self.leaves)):
             # NB: the method of the class: attributes of an object can be set by message.
             result = HeldPlan.run(
-                self.held, given[: self.inputs], given[self.inputs :], self.message.rates or None
+                self.held, given[: self.inputs], given[self.inputs :], self.message.rates or None, before
             )
         return fresh_results(_flat(result), None)
 
+    def compute_step_by_step(self) -> list[Any]:
+        """The same, where nothing is known of it beforehand: each operation has to fit when its turn comes."""
+        worker = self.worker
+        if worker._holdings is None:
+            return self.compute()
+        left = worker._holdings.quotas.bytes_left(self.user) if self._keeps_all() else None
+        with Within(left, f"The rest of the plan {self.held._name!r}") as values:
+            results = self.compute(partial(refuse_what_does_not_fit, worker, allowed=self.allowed))
+        self.graph_bytes = values.total
+        return results
+
+    def _keeps_all(self) -> bool:
+        """Whether there is a graph, which holds all values on the way."""
+        return bool(self.message.differentiable) or self.held._training is not None
+
     def run(self) -> list[Any]:
         """The results, with failures in their place where something went wrong that the caller may not know."""
-        if self.allowed is None:
+        if self.allowed is None and self.worker._holdings is None:
             return self.compute()
         specs = [_spec(t) for t in self.tensors]
         worker = self.worker
@@ -123,10 +140,9 @@ class _Run:
         if described is not None:
             self.graph_bytes = described.total
         if described is not None and worker._holdings is not None:
-            keeps_all = self.message.differentiable or self.held._training is not None
             check_fits(
                 worker._holdings.quotas.bytes_left(self.user),
-                described.total if keeps_all else described.largest,
+                described.total if self._keeps_all() else described.largest,
                 f"The plan {self.held._name!r}",
             )
         if described is None:
@@ -147,7 +163,9 @@ class _Run:
         worker.taint(written, self.allowed, protected)
         try:
             with no_writing_into(worker, protected, self.user):
-                if may_see or described is None:
+                if described is None:
+                    return self.compute_step_by_step()
+                if may_see:
                     return self.compute()
                 answer = Answer(parts=described.results, kind=tuple)
                 fresh, reason = run_concealed(lambda: tuple(self.compute()), answer, None, self.tensors)

@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._device import _device_constructors
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from syft.core.commands import KnownCommand
 from syft.core.nested import found_in
 from syft.core.spec import TensorSpec, extent_in_bytes, spec_of
 from syft.execution.errors import InvalidProgramError
@@ -28,6 +29,8 @@ from syft.workers.writes import UNDECLARED_WRITERS
 
 Slots = list[Any]
 Maker = Callable[[Slots], Any]
+#: Asked before an operation with its function, arguments and keyword arguments.
+Before = Callable[[KnownCommand, list[Any], dict[str, Any]], None]
 
 _CONTAINERS = (tuple, list, dict, slice)
 SIZE_FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
@@ -83,10 +86,10 @@ _MAX_EXPONENT = 64
 class _Step:
     """One prepared call."""
 
-    __slots__ = ("args", "drops", "function", "kwargs", "name", "result", "results", "tracks")
+    __slots__ = ("args", "command", "drops", "function", "kwargs", "name", "result", "results", "tracks")
 
     def __init__(self, operation: Operation) -> None:
-        command = plan_command(operation.name)
+        self.command = command = plan_command(operation.name)
         self.name = operation.name
         # Fresh memory may have held somebody else's data; see NOTE [Memory of others] in syft.workers.executor.
         # And torch trusts some arguments; see NOTE [Memory beside the tensors] in syft.workers.sound_arguments.
@@ -183,8 +186,8 @@ class Replay:
         #: the slots that take part in anything
         self.used = frozenset(kept)
 
-    def run(self, inputs: Sequence[Any], state: Sequence[Any]) -> Any:
-        """What the program returns for these tensors."""
+    def run(self, inputs: Sequence[Any], state: Sequence[Any], before: Before | None = None) -> Any:
+        """What the program returns for these tensors. `before` is asked before each operation, and may raise."""
         # NB: an operation may write into a constant, and the next run must find it as it was.
         slots: Slots = [*inputs, *state, *[c.clone() for c in self._constants], *self._empty]
         step: Any = None
@@ -192,6 +195,8 @@ class Replay:
             for step in self._steps:
                 args = [make(slots) for make in step.args]
                 kwargs = {name: make(slots) for name, make in step.kwargs} if step.kwargs else {}
+                if before is not None:
+                    before(step.command, args, kwargs)
                 if step.tracks:
                     value = step.function(*args, **kwargs)
                 else:

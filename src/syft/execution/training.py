@@ -16,7 +16,7 @@ from syft.execution.errors import InvalidProgramError, PlanError
 from syft.execution.operation import leaves, map_structure
 from syft.execution.optimizers import Keeper, checked_options, optimizer_named
 from syft.execution.program import Program
-from syft.execution.replay import Replay
+from syft.execution.replay import Before, Replay
 
 
 class TrainedGroup(Struct, frozen=True):
@@ -75,7 +75,13 @@ class Trainer:
         self._keeper: Keeper | None = None
         self._kept: list[Any] = []
 
-    def run(self, inputs: Sequence[Any], state: Sequence[Any], rates: Sequence[float] | None = None) -> Any:
+    def run(
+        self,
+        inputs: Sequence[Any],
+        state: Sequence[Any],
+        rates: Sequence[float] | None = None,
+        before: Before | None = None,
+    ) -> Any:
         """Forward, loss, backward and update; returns what the program returns, the loss first, without history."""
         keeper = self._keeper_of(state)
         parameters = keeper.flat_leaves()
@@ -83,7 +89,7 @@ class Trainer:
         for position, leaf in zip(self._positions, parameters, strict=True):
             given[position] = leaf
         with torch.enable_grad():
-            outputs = self.replay.run(inputs, given)
+            outputs = self.replay.run(inputs, given, before)
             loss = next(leaf for leaf in leaves(outputs) if isinstance(leaf, torch.Tensor))
             if loss.numel() != 1 or not loss.requires_grad:
                 raise PlanError(

@@ -215,3 +215,16 @@ class _OnTheWay(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.largest = max(self.largest, size)
             self.total += size
         return result
+
+
+class Within(_OnTheWay):  # type: ignore[no-untyped-call]
+    """Ends what runs inside when all its values together are more than `left`: for a graph that keeps them."""
+
+    def __init__(self, left: int | None, what: str) -> None:
+        super().__init__()
+        self._left, self._what = left, what
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = super().__torch_dispatch__(func, types, args, kwargs)
+        check_fits(self._left, self.total, self._what)
+        return result
