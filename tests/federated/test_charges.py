@@ -307,6 +307,37 @@ def test_a_round_that_fails_after_it_was_charged_stays_charged(path: Path) -> No
     assert again.epsilon(1e-5) == pytest.approx(epsilon_of(3), rel=1e-3)
 
 
+class FailsOnce(FedAvg):
+    """After it has seen a sum."""
+
+    fails_in = 2
+
+    def step(self, updates: Any, optimizer_args: Any) -> torch.Tensor:
+        step = super().step(updates, optimizer_args)
+        self.fails_in -= 1
+        if not self.fails_in:
+            raise RuntimeError("on its way")
+        return step
+
+
+@pytest.mark.parametrize("kind", ["central", "distributed"])
+def test_after_a_round_that_failed_with_its_sum_the_training_goes_on(path: Path, kind: str) -> None:
+    privacy: Any = make_privacy() if kind == "central" else DistributedPrivacy(1.0, 1.0, clients=4)
+    options = {} if kind == "central" else {"aggregation": privacy.aggregation()}
+    trainer = make(path, privacy, strategy=FailsOnce(), **options)
+    with pytest.raises(RuntimeError, match="on its way"):
+        trainer.fit(3)
+    assert privacy.rounds == json.loads(record_path(path).read_text())["rounds"] == 2
+    if kind == "distributed":
+        with pytest.raises(ValueError, match="no noise was added"):
+            privacy.noise(torch.zeros(2), 4)
+    bound = privacy.clip_norm
+    trainer.fit(3)
+    assert privacy.rounds == json.loads(record_path(path).read_text())["rounds"] == 4
+    assert privacy.epsilon(1e-5) == pytest.approx(epsilon_of(4), rel=1e-3)
+    assert (privacy.clip_norm == bound) is (kind == "distributed")
+
+
 def test_without_a_checkpoint_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     make(None, make_privacy()).fit(2)

@@ -240,6 +240,14 @@ class ClientPrivacy(Counted):
             move = min(max(move, -self.adaptive.learning_rate), self.adaptive.learning_rate)
             self._set_moving_clip(self.clip_norm * math.exp(-move))
         self.rounds += 1
+        self._begin()
+
+    def round_failed(self) -> None:
+        """End a round that did not come to its end. What it was charged for stays charged; the bound stays."""
+        self.rounds += self._released
+        self._begin()
+
+    def _begin(self) -> None:
         self._counts.clear()
         self._sampled = self._released = False
 
@@ -404,6 +412,11 @@ class DistributedPrivacy(Counted):
         if not self._summed:
             self._charge(self._coming())
         self.rounds += 1
+        self._summed = False
+
+    def round_failed(self) -> None:
+        """End a round that did not come to its end. What it was charged for stays charged."""
+        self.rounds += self._summed
         self._summed = False
 
     def _coming(self) -> Gaussian:

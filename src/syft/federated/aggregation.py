@@ -57,7 +57,8 @@ class Privacy(Protocol):
 
     A trainer with one weighs all clients alike, because a number of examples is as private as the examples,
     and keeps no metrics that clients report. A trainer that resumes a checkpoint calls `round_done` once for
-    each sum that there was or may have been before, saved or not (see `charges`); or `take_over`, if there is one.
+    each sum that there was or may have been before, saved or not (see `charges`); or `take_over`, if there is one. It
+    calls `round_failed`, if there is one, when a round ends with an error after its updates were asked for.
     """
 
     def clip(self, update: Tensor) -> Tensor:

@@ -153,7 +153,11 @@ def run_round(
     results: dict[str, Any] = {name: found[name] for name in names}
     updates = Updates({name: vectors[name] for name in names}, results, aggregation, privacy, layout.size)
     with charged:
-        step = strategy.step(updates, training.optimizer_args)
+        try:
+            step = strategy.step(updates, training.optimizer_args)
+        except BaseException:
+            getattr(privacy, "round_failed", lambda: None)()
+            raise
         if privacy is not None:
             privacy.round_done()
     why: Mapping[str, str] = getattr(getattr(aggregation, "report", None), "why", {})
