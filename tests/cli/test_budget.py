@@ -217,3 +217,39 @@ def test_data_that_went_away_or_was_brought_by_users_is_no_data_set(
                 p for p in client.search("#y") if p.child.id_at_location != mine.child.id_at_location
             ]
             client.release(owners, "mean", 0.1, bounds=(0, 1))
+
+
+def test_a_worker_that_starts_a_process_takes_its_budgets_along(hook: Any, me: Any, tmp_path: Path) -> None:
+    book = BudgetBook.create(tmp_path / "budgets")
+    x = torch.arange(100.0).tag("#x")  # type: ignore[attr-defined]
+    worker = sy.NetworkServerWorker(hook, "tcp://127.0.0.1:0", id="far", data=[x])
+    worker.keep_budgets(book)
+    worker.set_budget(dataset="#x", epsilon=1.0, together=True)
+    worker.set_budget(dataset="#x", epsilon=1.0)
+    worker.start(process=True)
+    try:
+        with sy.connect(worker.address, auto_add=False) as client:
+            (found,) = client.search("#x")
+            assert isinstance(client.release(found, "count", epsilon=0.6, between=(10, 20)), int | float)
+            with pytest.raises(BudgetExceededError):
+                client.release(found, "count", epsilon=0.6, between=(10, 20))
+    finally:
+        worker.stop()
+
+
+def test_budgets_that_another_process_could_not_find_are_not_left_behind(
+    hook: Any, me: Any, tmp_path: Path
+) -> None:
+    def make() -> Any:
+        x = torch.arange(100.0).tag("#x")  # type: ignore[attr-defined]
+        return sy.NetworkServerWorker(hook, "tcp://127.0.0.1:0", id="far", data=[x])
+
+    worker = make()
+    worker.set_budget(dataset="#x", epsilon=1.0)
+    with pytest.raises(ValueError, match=r"in memory only: keep them in a book, with keep_budgets\(path\)"):
+        worker.start(process=True)
+    worker = make()
+    worker.keep_budgets(BudgetBook.create(tmp_path / "budgets"))
+    worker.set_budget(dataset="#x", epsilon=1.0, name="ages")
+    with pytest.raises(ValueError, match="the budget 'ages' is for data without that tag"):
+        worker.start(process=True)

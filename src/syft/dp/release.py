@@ -20,6 +20,7 @@ from __future__ import annotations
 import logging
 import os
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -35,6 +36,7 @@ from syft.workers import executor, handlers
 from syft.workers.caller import user_of
 from syft.workers.permissions import AuditRecord
 from syft.workers.releases import OWNER_CALLS
+from syft.workers.store import tags_of
 
 logger = logging.getLogger("syft.worker")
 
@@ -94,6 +96,34 @@ def serve_book(worker: Any, book: BudgetBook | str | os.PathLike[str]) -> list[s
     for name in names:
         _declare_named(worker, desk, name)
     return [name for name in names if name not in tagged]
+
+
+def book_to_hand_over(worker: Any) -> Path | None:
+    """The book with which another process can serve this worker's data (`serve_book`), if there are budgets.
+
+    !! ValueError for budgets that could not be found there
+    """
+    desk: Desk | None = worker._attached.get("releases")
+    if desk is None:
+        return None
+    if desk.book.path is None and any(source.names for source in _sources(worker, desk)):
+        raise ValueError(
+            "start(process=True) cannot hand over budgets that are in memory only: keep them in a book, with "
+            "keep_budgets(path), before they are set."
+        )
+    for obj in worker._stored.copy().values():
+        rows, tags = desk.provenance.rows_of(obj), tags_of(obj)
+        untold = (
+            sorted({name for source in rows.sources for name in source.names if name not in tags})
+            if rows
+            else []
+        )
+        if untold:
+            raise ValueError(
+                f"start(process=True) hands data sets over by their tags, and the budget {untold[0]!r} is for data "
+                "without that tag: tag the data so."
+            )
+    return desk.book.path
 
 
 def _declare_named(worker: Any, desk: Desk, name: str) -> None:
@@ -318,4 +348,4 @@ serde.register_record(PastRelease)
 serde.register_record(BudgetState)
 handlers.HANDLERS[ReleaseMessage] = release
 handlers.HANDLERS[BudgetMessage] = tell_budget
-OWNER_CALLS.update(keep_budgets=keep_budgets, set_budget=set_budget)
+OWNER_CALLS.update(keep_budgets=keep_budgets, set_budget=set_budget, book_to_hand_over=book_to_hand_over)

@@ -21,12 +21,18 @@ OWNER_CALLS: dict[str, Callable[..., Any]] = {}
 class ReleasingWorker:
     """The part of a worker that is about releases."""
 
+    _attached: dict[str, Any]
+
     # -- the owner ---------------------------------------------------------------------------------
 
     def keep_budgets(self, book: Any) -> None:
         """Keep what is spent in a file: a `BudgetBook`, or the path of one. Without, it ends with the process."""
         _refuse_from_afar(self, "keep_budgets")
         OWNER_CALLS["keep_budgets"](self, book)
+
+    def _book_to_hand_over(self) -> Any:
+        """The path of the book, for a process that serves this worker's data; None without budgets. !! ValueError"""
+        return OWNER_CALLS["book_to_hand_over"](self) if self._attached.get("releases") is not None else None
 
     def set_budget(
         self,

@@ -115,7 +115,7 @@ class NetworkServerWorker(VirtualWorker):
         """Listen, and serve until `stop()` or a signal.
 
         With `block=False` it serves in threads of this process, with `process=True` in a process of its own, which
-        takes the data along; both return at once.
+        takes the data along, and the book of their budgets; both return at once.
         """
         if process:
             self._child = ServerProcess(self._command(), list(self._objects.values()))
@@ -194,6 +194,7 @@ class NetworkServerWorker(VirtualWorker):
                 "start(process=True) cannot hand over a policy that is not in a file. Write it to one and use "
                 "policy=OwnerPolicy.load(path)."
             )
+        options["--budgets"] = self._book_to_hand_over()
         settings = self._server.settings
         options |= {"--heartbeat": settings.heartbeat, "--grace": settings.grace}
         given = [part for name, value in options.items() if value is not None for part in (name, str(value))]
