@@ -3,13 +3,21 @@
 Both ends begin with a preamble, the one that connected first:
 
     0   4s   magic    8B 'S' 'Y' 'T'
-    4   u8   version  1
+    4   u8   version  2
     5   u8   answer   0 welcome, 1 this port speaks TLS, 2 this port speaks another version
     6   2s   zeros
 
-Then frames: their length (u64, little endian) and their bytes. A length with the top bit set is no length, but a word:
-0 says goodbye, 1 says that the connection is ended because a frame was too long, 2 because something else was wrong. Who
-goes away without a word was cut off.
+Then frames: their length (u64, little endian) and their bytes. A length with the top bit set is no length, but a word.
+Its lowest byte says which:
+
+    0   goodbye
+    1   the connection is ended because a frame was too long
+    2   the connection is ended because something else was wrong
+    3   there is a lane (see `lanes`), offered in the 32 bytes that follow
+    4   a frame, whose length stands in the word above its lowest byte, comes through the lane: a 1 follows for each
+        piece that lies there
+
+Who goes away without a word was cut off.
 """
 
 from __future__ import annotations
@@ -17,55 +25,159 @@ from __future__ import annotations
 import socket
 import struct
 
-from syft.transport.base import Buffer
+from syft.transport.base import Buffer, logger
 from syft.transport.errors import ConnectionClosed, ConnectionLost, FrameRefused, HandshakeRefused
 from syft.transport.handshake import describe, receive_by, send_by
 from syft.transport.inbox import KEPT_BYTES, Partial
+from syft.transport.lanes import (
+    LEAST_BYTES,
+    OFFER_BYTES,
+    PIECE_BYTES,
+    RING_BYTES,
+    InLane,
+    OutLane,
+    are_there,
+)
 from syft.transport.sockets import SocketConnection, announced_too_much, took_too_much
 from syft.transport.stream import coalesce
 
 MAGIC = b"\x8bSYT"
-VERSION = 1
+VERSION = 2
 WELCOME, SPEAKS_TLS, OTHER_VERSION = range(3)
 _PREAMBLE = struct.Struct("<4sBB2x")
 _LENGTH = struct.Struct("<Q")
 _WORD = 1 << 63
-_GOODBYE, _TOO_LONG, _WRONG = range(3)
+_GOODBYE, _TOO_LONG, _WRONG, _LANE, _IN_LANE = range(5)
+_LIES_THERE = b"\x01"
 
 
 class PrefixedConnection(SocketConnection):
     """A socket whose preambles were exchanged."""
 
+    #: The lanes, and the offer of ours for whoever sends next; see NOTE [Lanes].
+    _in_lane: InLane | None = None
+    _out_lane: OutLane | None = None
+    _offer = b""
+    _may_make_lane = True
+    _comes_through_lane = False
+
+    # -- sending -----------------------------------------------------------------------------------
+
     def _transmit(self, parts: list[Buffer], total: int) -> None:
-        header = _LENGTH.pack(total)
+        offer, self._offer = self._offer, b""
+        lane = self._out_lane
         if total < KEPT_BYTES:
-            self._stream.write([b"".join([header, *parts])], self._out_pace)
+            self._stream.write([b"".join([offer, _LENGTH.pack(total), *parts])], self._out_pace)
+        elif lane is not None and LEAST_BYTES <= total <= lane.room:
+            header = offer + _LENGTH.pack(_WORD | _IN_LANE | total << 8)
+            self._transmit_through(lane, header, parts)
         else:
-            self._stream.write(coalesce([header, *parts]), self._out_pace)
+            self._stream.write(coalesce([offer, _LENGTH.pack(total), *parts]), self._out_pace)
+
+    def _transmit_through(self, lane: OutLane, header: bytes, parts: list[Buffer]) -> None:
+        room = PIECE_BYTES
+        for part in parts:
+            view = memoryview(part)
+            while view:
+                piece, view = view[:room], view[room:]
+                lane.write(piece)
+                room -= len(piece)
+                if not room:
+                    self._stream.write([header + _LIES_THERE], self._out_pace)
+                    header, room = b"", PIECE_BYTES
+        if room < PIECE_BYTES:
+            self._stream.write([header + _LIES_THERE], self._out_pace)
+
+    # -- receiving ---------------------------------------------------------------------------------
 
     def _next(self, deadline: float | None) -> bytearray | memoryview:
         inbox = self._inbox
         if self._partial is None:
-            inbox.need(8, deadline)
-            (length,) = _LENGTH.unpack_from(inbox.data, inbox.start)
+            length = self._next_length(deadline)
             if length <= KEPT_BYTES - 8 and length <= self.max_frame_bytes:
                 inbox.need(8 + length, deadline)
                 inbox.start += 8
                 return inbox.take(length)
-            if length >= _WORD:
-                raise self._farewell(length - _WORD)
+            self._comes_through_lane = length >= _WORD
+            if self._comes_through_lane:
+                length = self._length_in_lane(length - _WORD)
             if length > self.max_frame_bytes:
                 raise announced_too_much(self.peer, length, self.max_frame_bytes)
             self._partial = Partial(length)
             inbox.start += 8
-        inbox.fill(self._partial, deadline, on_part=self.on_part)
+        if self._comes_through_lane:
+            self._read_lane(self._partial, deadline)
+        else:
+            inbox.fill(self._partial, deadline, on_part=self.on_part)
         frame, self._partial = self._partial.view, None
+        if self._may_make_lane and len(frame) >= LEAST_BYTES:
+            self._make_lane()
         return frame
 
+    def _next_length(self, deadline: float | None) -> int:
+        """The length of the next frame, or the word in its place; offers on the way are taken."""
+        inbox = self._inbox
+        while True:
+            inbox.need(8, deadline)
+            (length,) = _LENGTH.unpack_from(inbox.data, inbox.start)
+            if length != _WORD | _LANE or not self._may_share or self._out_lane is not None:
+                return int(length)
+            inbox.need(8 + OFFER_BYTES, deadline)
+            inbox.start += 8
+            try:
+                self._out_lane = OutLane(bytes(inbox.take(OFFER_BYTES)))
+            except OSError as error:
+                logger.debug("%s offered a lane that cannot be used: %s", self.peer, error)
+            self._in_pace.begin()
+
+    def _length_in_lane(self, word: int) -> int:
+        length = word >> 8
+        if word & 0xFF == _IN_LANE and self._in_lane is not None and 0 < length <= RING_BYTES:
+            return length
+        raise self._farewell(word)
+
+    def _read_lane(self, partial: Partial, deadline: float | None) -> None:
+        lane, inbox, size = self._in_lane, self._inbox, len(partial.view)
+        while lane is not None and partial.filled < size:
+            inbox.need(1, deadline)
+            if inbox.data[inbox.start] != _LIES_THERE[0]:
+                raise self._farewell(-1)
+            inbox.start += 1
+            piece = partial.view[partial.filled : partial.filled + PIECE_BYTES]
+            lane.read_into(piece)
+            partial.filled += len(piece)
+            self._in_pace.progress(len(piece))
+            if partial.filled == size:
+                lane.give_back()
+            if self.on_part is not None:
+                self.on_part(partial.view, partial.filled)
+
+    @property
+    def _may_share(self) -> bool:
+        return self.is_local and not self.is_encrypted and are_there()
+
+    def _make_lane(self) -> None:
+        self._may_make_lane = False
+        if self._may_share:
+            try:
+                self._in_lane = InLane()
+            except OSError as error:
+                logger.debug("There is no lane for %s: %s", self.peer, error)
+            else:
+                self._offer = _LENGTH.pack(_WORD | _LANE) + self._in_lane.offer
+
+    def _let_go(self) -> None:
+        super()._let_go()
+        for lane in (self._in_lane, self._out_lane):
+            if lane is not None:
+                lane.close()
+        self._in_lane = self._out_lane = None
+
+    # -- the end -----------------------------------------------------------------------------------
+
     def _last_word(self, deadline: float | None) -> None:
-        self._inbox.need(8, deadline)
-        (length,) = _LENGTH.unpack_from(self._inbox.data, self._inbox.start)
-        if length >= _WORD:
+        length = self._next_length(deadline)
+        if length >= _WORD and (length - _WORD) & 0xFF != _IN_LANE:
             raise self._farewell(length - _WORD)
 
     def _farewell(self, word: int) -> ConnectionClosed | ConnectionLost:
@@ -76,7 +188,7 @@ class PrefixedConnection(SocketConnection):
         if word == _WRONG:
             return ConnectionLost(f"{self.peer} ended the connection: it refused what was sent to it.")
         return FrameRefused(
-            f"{self.peer} sent a word that this version does not know, so the connection was ended."
+            f"{self.peer} sent a word that is none, or out of place, so the connection was ended."
         )
 
     def _goodbye(self, fault: FrameRefused | None) -> bytes:

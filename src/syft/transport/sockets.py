@@ -186,6 +186,10 @@ class SocketConnection(Connection):
             finally:
                 self._sending.release()
 
+    def _let_go(self) -> None:
+        """Give what the connection has to the system, as often as it is called. Both locks are held."""
+        self._stream.close()
+
     def _finish(self) -> None:
         """Close the socket if nobody uses it. If somebody does, they call this when they leave."""
         with self._finishing:
@@ -193,7 +197,7 @@ class SocketConnection(Connection):
                 try:
                     if self._sending.acquire(blocking=False):
                         try:
-                            self._stream.close()
+                            self._let_go()
                         finally:
                             self._sending.release()
                 finally:
