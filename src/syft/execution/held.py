@@ -7,6 +7,7 @@ from typing import Any
 
 from syft.core.objects import AbstractObject
 from syft.execution.errors import InvalidProgramError
+from syft.execution.operation import leaves
 from syft.execution.program import Program
 from syft.execution.replay import Before, Replay
 from syft.execution.training import Trainer, TrainingStep
@@ -69,8 +70,17 @@ class HeldPlan(AbstractObject):
         return make(*self.parts(), replay=self._replay)  # type: ignore[no-any-return]
 
     def held_tensors(self) -> list[Any]:
-        """Nothing of its own: the state is kept by the worker."""
-        return []
+        """What is its own: the state is kept by the worker."""
+        return [*self._program.constants, *map(str, self._names), *self.tags, self._name, self.description]
+
+    @property
+    def costs_bytes(self) -> int:
+        """About what the program takes, for whom quotas are charged."""
+        parts = 0
+        for operation in self._program.operations:
+            for leaf in leaves((operation.args, operation.kwargs, operation.results)):
+                parts += 1 + len(leaf) // 64 if isinstance(leaf, (str, bytes)) else 1
+        return 512 * len(self._program.operations) + 64 * parts
 
     def run(
         self,

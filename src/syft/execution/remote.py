@@ -142,7 +142,7 @@ class _Run:
         if described is not None and worker._holdings is not None:
             check_fits(
                 worker._holdings.quotas.bytes_left(self.user),
-                described.total if self._keeps_all() else described.largest,
+                described.total if self._keeps_all() else described.peak,
                 f"The plan {self.held._name!r}",
             )
         if described is None:

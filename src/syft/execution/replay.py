@@ -8,23 +8,21 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from functools import partial
 from operator import itemgetter
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._device import _device_constructors
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from syft.core.commands import KnownCommand
-from syft.core.nested import found_in
-from syft.core.spec import TensorSpec, extent_in_bytes, spec_of
+from syft.core.spec import TensorSpec, spec_of
 from syft.execution.errors import InvalidProgramError
+from syft.execution.meter import Meter
 from syft.execution.operation import Operation, Size, Slot, leaves, map_structure, sizes_in, slots_in
 from syft.execution.program import Program, checked_program
 from syft.execution.vocabulary import plan_command
-from syft.workers.sound_arguments import sound
+from syft.workers.sound_arguments import sound, sound_with_out
 from syft.workers.writes import UNDECLARED_WRITERS
 
 Slots = list[Any]
@@ -59,28 +57,11 @@ class _OnMeta(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
-class _Memory(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Inside, the sizes of all values are noted."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.largest = self.total = 0
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        result = func(*args, **(kwargs or {}))
-        for tensor in found_in(result, torch.Tensor):
-            nbytes = extent_in_bytes(tensor)
-            self.total += nbytes
-            self.largest = max(self.largest, nbytes)
-        return result
-
-
 _MOVES = frozenset({torch.Tensor.to, torch.Tensor.cpu, torch.Tensor.cuda})
 
 #: A power of sizes beyond this is no size of anything; a stranger could otherwise keep a worker busy with one.
 _MAX_EXPONENT = 64
+_BEYOND_SIZES = 1 << 63
 
 
 class _Step:
@@ -93,11 +74,8 @@ class _Step:
         self.name = operation.name
         # Fresh memory may have held somebody else's data; see NOTE [Memory of others] in syft.workers.executor.
         # And torch trusts some arguments; see NOTE [Memory beside the tensors] in syft.workers.sound_arguments.
-        self.function = (
-            partial(_cleared, command.function)
-            if command.leaves_memory_uninitialised
-            else sound(command) or command.function
-        )
+        writes_out = operation.kwargs.get("out") is not None
+        self.function = sound_with_out(command) if writes_out else sound(command) or command.function
         self.args = [_maker(value) for value in operation.args]
         self.kwargs = [(name, _maker(value)) for name, value in operation.kwargs.items()]
         self.results = operation.results
@@ -140,7 +118,7 @@ def _size_maker(size: Size) -> Maker:
     right, function = _maker(size.right), SIZE_FUNCTIONS[size.op]
     if size.op == "**":
         function = _bounded_power
-    return lambda slots: function(left(slots), right(slots))
+    return lambda slots: _bounded(function(left(slots), right(slots)))
 
 
 def _bounded_power(base: Any, exponent: Any) -> Any:
@@ -149,8 +127,11 @@ def _bounded_power(base: Any, exponent: Any) -> Any:
     return base**exponent
 
 
-def _cleared(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    return function(*args, **kwargs).zero_()
+def _bounded(size: Any) -> Any:
+    """NB: not only what is used in the end: numbers with a million digits keep a worker busy on the way."""
+    if not -_BEYOND_SIZES < size < _BEYOND_SIZES:
+        raise InvalidProgramError("A plan computes a size beyond 2**63, which nothing has.")
+    return size
 
 
 def _assign(slots: Slots, results: Any, value: Any) -> None:
@@ -186,10 +167,20 @@ class Replay:
         #: the slots that take part in anything
         self.used = frozenset(kept)
 
-    def run(self, inputs: Sequence[Any], state: Sequence[Any], before: Before | None = None) -> Any:
-        """What the program returns for these tensors. `before` is asked before each operation, and may raise."""
+    def run(
+        self,
+        inputs: Sequence[Any],
+        state: Sequence[Any],
+        before: Before | None = None,
+        constants: Sequence[Any] | None = None,
+    ) -> Any:
+        """What the program returns for these tensors. `before` is asked before each operation, and may raise.
+
+        `constants` are in the place of the program's own, and may be written into.
+        """
         # NB: an operation may write into a constant, and the next run must find it as it was.
-        slots: Slots = [*inputs, *state, *[c.clone() for c in self._constants], *self._empty]
+        copies = [c.clone() for c in self._constants] if constants is None else constants
+        slots: Slots = [*inputs, *state, *copies, *self._empty]
         step: Any = None
         try:
             for step in self._steps:
@@ -221,18 +212,25 @@ class Replay:
         Errors about shapes are raised from here: no data has been looked at.
         """
         key = (*inputs, *state)
-        if key not in self._described:
+        if key in self._described:
+            return self._described[key]
+        found = self._run_without_data(inputs, state)
+        # NB: nobody is charged for what is remembered.
+        size = len(key) + (0 if found is None else len(found.results))
+        if size <= _LARGEST_DESCRIBED:
             if len(self._described) >= _DESCRIBED_LIMIT:
                 self._described.clear()
-            self._described[key] = self._run_without_data(inputs, state)
-        return self._described[key]
+            self._described[key] = found
+        return found
 
     def _run_without_data(
         self, inputs: Sequence[TensorSpec], state: Sequence[TensorSpec]
     ) -> Description | None:
         try:
             with torch.no_grad(), _OnMeta():
-                return self._described_by([s.meta() for s in inputs], [s.meta() for s in state])
+                # NB: the constants, too. What is made of them alone would else be made, however large it is.
+                constants = [c.to("meta") for c in self._constants]
+                return self._described_by([s.meta() for s in inputs], [s.meta() for s in state], constants)
         except (RuntimeError, NotImplementedError, ValueError, TypeError):
             # A function of torch that makes tensors of its own makes them on the CPU, and they do not go with meta
             # tensors. torch's fake tensors know better; they cost a second when first used, and milliseconds after.
@@ -255,16 +253,18 @@ class Replay:
         except (DataDependentOutputException, DynamicOutputShapeException, UnsupportedOperatorException):
             return None
 
-    def _described_by(self, inputs: list[Any], state: list[Any]) -> Description:
+    def _described_by(
+        self, inputs: list[Any], state: list[Any], constants: list[Any] | None = None
+    ) -> Description:
         given = [*inputs, *state]
         before = [t._version for t in given]
-        with _Memory() as memory:
-            outputs = self.run(inputs, state)
+        with Meter() as memory:
+            outputs = self.run(inputs, state, constants=constants)
         written = {index for index, t in enumerate(given) if t._version != before[index]}
         written |= self._written_statistics()
         tensors = [leaf for leaf in leaves(outputs) if isinstance(leaf, torch.Tensor)]
         specs = tuple(spec_of(t) for t in tensors)
-        return Description(specs, frozenset(written), memory.largest, memory.total)
+        return Description(specs, frozenset(written), memory.peak, memory.total)
 
     def _written_statistics(self) -> set[int]:
         """The slots of running statistics: torch writes into them and counts no version."""
@@ -290,22 +290,23 @@ _STATISTICS = {
     "torch.instance_norm": slice(3, 5),
     "torch.native_batch_norm": slice(3, 5),
 }
-_DESCRIBED_LIMIT = 1000
+_DESCRIBED_LIMIT = 200
+_LARGEST_DESCRIBED = 1000
 
 
 class Description:
     """What is known of a run beforehand: the specs of its results, and which inputs and state it writes into.
 
-    `largest` and `total` are the bytes of the largest of all values on the way, and of them together.
+    `peak` and `total` are the most bytes that values on the way, and results, take at a time, and all of them together.
     """
 
-    __slots__ = ("largest", "results", "total", "written")
+    __slots__ = ("peak", "results", "total", "written")
 
     def __init__(
-        self, results: tuple[TensorSpec, ...], written: frozenset[int], largest: int = 0, total: int = 0
+        self, results: tuple[TensorSpec, ...], written: frozenset[int], peak: int = 0, total: int = 0
     ) -> None:
         self.results, self.written = results, written
-        self.largest, self.total = largest, total
+        self.peak, self.total = peak, total
 
 
 def rebuilt(outputs: Any, results: Sequence[Any]) -> Any:

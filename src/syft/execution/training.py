@@ -6,7 +6,9 @@ torch's; the step is that of an optimizer of a closed list.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -73,7 +75,8 @@ class Trainer:
         self.step = checked_step(step, replay.program)
         self._positions = [p for group in step.groups for p in group.parameters]
         self._keeper: Keeper | None = None
-        self._kept: list[Any] = []
+        #: The tensors that the keeper works on, whom it does not keep alive: when one goes, so does the keeper.
+        self._kept: list[weakref.ref[torch.Tensor]] = []
 
     def run(
         self,
@@ -103,18 +106,27 @@ class Trainer:
 
     def _keeper_of(self, state: Sequence[Any]) -> Keeper:
         """The optimizer of these very tensors; one that worked on others is of no use."""
-        if self._keeper is None or any(a is not b for a, b in zip(self._kept, state, strict=True)):
-            self._keeper = Keeper(
+        keeper = self._keeper
+        if keeper is None or any(a() is not b for a, b in zip(self._kept, state, strict=True)):
+            same = [t.detach() for t in state]
+            keeper = Keeper(
                 self.step.optimizer,
                 [
                     (
                         group.options,
-                        [state[p] for p in group.parameters],
-                        [{name: state[p] for name, p in memory.items()} for memory in group.memory],
+                        [same[p] for p in group.parameters],
+                        [{name: same[p] for name, p in memory.items()} for memory in group.memory],
                     )
                     for group in self.step.groups
                 ],
-                state[self.step.started],
+                same[self.step.started],
             )
-            self._kept = list(state)
-        return self._keeper
+            forget = partial(_forget, weakref.ref(self))
+            self._keeper, self._kept = keeper, [weakref.ref(t, forget) for t in state]
+        return keeper
+
+
+def _forget(trainer: weakref.ref[Trainer], _gone: Any) -> None:
+    held = trainer()
+    if held is not None:
+        held._keeper, held._kept = None, []

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from syft.core.chain import Wrapper
 from syft.core.spec import TensorSpec, spec_of
@@ -93,8 +91,8 @@ def _shapes(
 class Measured:
     """What a run took: flops and bytes of results by operation, and the most memory it had at a time."""
 
-    def __init__(self, described: Description, flops: list[int], sizes: list[int], peak: int) -> None:
-        self.described, self.flops, self.sizes, self.peak = described, flops, sizes, peak
+    def __init__(self, described: Description, flops: list[int], sizes: list[int]) -> None:
+        self.described, self.flops, self.sizes, self.peak = described, flops, sizes, described.peak
 
 
 def measure(program: Program, inputs: Sequence[TensorSpec], state: Sequence[Any]) -> Measured | None:
@@ -106,57 +104,15 @@ def measure(program: Program, inputs: Sequence[TensorSpec], state: Sequence[Any]
     from torch.utils.flop_counter import FlopCounterMode  # imports much that nothing else here needs
 
     flops, sizes = [0] * len(program.operations), [0] * len(program.operations)
-    counter, meter = FlopCounterMode(display=False), _Meter()
+    counter = FlopCounterMode(display=False)
 
     def look(index: int, call: Callable[[], Any]) -> Any:
-        if index == 0:
-            meter.restart()  # what went before was a run that failed
         before = counter.get_total_flops()
         value = call()
         flops[index] = counter.get_total_flops() - before
         sizes[index] = sum(t.nbytes for t in leaves(value) if isinstance(t, torch.Tensor))
         return value
 
-    with counter, meter:
+    with counter:
         described = watched(program, look).describe(inputs, specs_of_state(state))
-    return None if described is None else Measured(described, flops, sizes, meter.peak)
-
-
-class _Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Follows the memory of what operations make: what there is of it now, and the most there was."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.restart()
-
-    def restart(self) -> None:
-        self.live = self.peak = 0
-        self._known: set[int] = set()
-        self._run = object()
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        for tensor in leaves((tuple(args), dict(kwargs or {}))):
-            if isinstance(tensor, torch.Tensor):  # what was there before is not made by the program
-                self._known.add(tensor.untyped_storage()._cdata)
-        value = func(*args, **(kwargs or {}))
-        for tensor in leaves(value):
-            if isinstance(tensor, torch.Tensor):
-                self._follow(tensor.untyped_storage())
-        return value
-
-    def _follow(self, storage: torch.UntypedStorage) -> None:
-        key = storage._cdata
-        if key in self._known:
-            return
-        self._known.add(key)
-        size = storage.nbytes()
-        self.live += size
-        self.peak = max(self.peak, self.live)
-        weakref.finalize(storage, self._forget, self._run, key, size)
-
-    def _forget(self, run: object, key: int, size: int) -> None:
-        if run is self._run:
-            self._known.discard(key)
-            self.live -= size
+    return None if described is None else Measured(described, flops, sizes)

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch.utils.data import TensorDataset
 
+from syft.core.nested import found_in
 from syft.exceptions import GetNotPermittedError, ObjectNotFoundError
 from syft.federated.dataset import BaseDataset
 from syft.federated.local_training import batches, make_optimizer
@@ -28,6 +29,12 @@ from syft.workers import executor, handlers
 from syft.workers.caller import user_of
 from syft.workers.permissions import Allowed, intersect
 from syft.workers.training import EXTENSIONS
+
+#: What is kept of users' configs: for how many users, and how much of each.
+_MOST_CONFIGS = 1000
+_MOST_OPTIONS = 100
+_LONGEST_OPTIONS = 1000
+_MOST_BINS = 1_000_000
 
 
 class FederatedClient:
@@ -201,6 +208,10 @@ class _Tally:
     """What an evaluation counts."""
 
     def __init__(self, bins: int) -> None:
+        if bins > _MOST_BINS:
+            raise ValueError(
+                f"evaluate() was asked for nr_bins={bins}; it counts {_MOST_BINS} classes at most."
+            )
         self.bins, self.loss, self.correct = bins, 0.0, 0
         self.predicted = self.present = torch.zeros(max(bins, 0), dtype=torch.int64)
 
@@ -250,7 +261,28 @@ def _ready(model: Any, device: str, training: bool) -> Iterator[None]:
 def keep_config(worker: Any, message: TrainConfigMessage) -> None:
     """Note how a user wants to train. It refers to a model that is here, and does not keep it alive."""
     TrainConfig.from_message(message, worker.get_obj)
-    worker.extension("federated_client").sent[user_of(message)] = message
+    _check_small(message.optimizer_args)
+    sent = worker.extension("federated_client").sent
+    sent.pop(user_of(message), None)
+    # NB: nobody is charged for it, and users who have no name are new ones each time.
+    if len(sent) >= _MOST_CONFIGS:
+        del sent[next(iter(sent))]
+    sent[user_of(message)] = message
+
+
+def _check_small(options: Any) -> None:
+    """!! ValueError for options that no optimizer takes"""
+    values = len(list(found_in(options, (int, float, str, bytes, torch.Tensor))))
+    length = sum(map(len, found_in(options, (str, bytes))))
+    if (
+        values > _MOST_OPTIONS
+        or length > _LONGEST_OPTIONS
+        or any(True for _ in found_in(options, torch.Tensor))
+    ):
+        raise ValueError(
+            f"The optimizer_args of a TrainConfig have {values} values. They are a few numbers and words, "
+            f"{_MOST_OPTIONS} at most, and no tensors."
+        )
 
 
 def fit_here(worker: Any, message: FitMessage) -> torch.Tensor:

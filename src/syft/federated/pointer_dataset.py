@@ -17,6 +17,8 @@ from syft.tensors.object_pointer import ObjectPointer
 from syft.tensors.object_wrapper import POINTERS
 from syft.tensors.pointer import results_from_reply
 from syft.workers import executor, handlers
+from syft.workers.caller import user_of
+from syft.workers.foresight import check_fits
 from syft.workers.restricted import own_randomness
 from syft.workers.results import fresh_results, refuse_other_layouts
 
@@ -91,12 +93,21 @@ def make_batch(worker: Any, message: BatchMessage) -> Any:
             f"The object {message.id!r} is a {type(dataset).__name__}, of which there are no batches."
         )
     allowed = executor.allowed_on_all(worker, [message.id])
-    with own_randomness(allowed is not None):
-        # The method of the class: attributes of an object can be set by messages.
-        batch = executor.run_discreetly(
-            lambda: type(dataset).batch(dataset, message.rows), "the batch", allowed is None
-        )
-    batch = _tuples(batch)
+
+    def batch_of(rows: Any) -> Any:
+        with own_randomness(allowed is not None):
+            # The method of the class: attributes of an object can be set by messages.
+            return _tuples(
+                executor.run_discreetly(
+                    lambda: type(dataset).batch(dataset, rows), "the batch", allowed is None
+                )
+            )
+
+    if worker._holdings is not None and len(message.rows) > 1:  # a row may be asked for any number of times
+        size = sum(t.numel() * t.dtype.itemsize for t in found_in(batch_of(message.rows[:1]), torch.Tensor))
+        left = worker._holdings.quotas.bytes_left(user_of(message))
+        check_fits(left, size * len(message.rows), f"The batch of {len(message.rows)} rows")
+    batch = batch_of(message.rows)
     fresh = fresh_results(batch, None)
     ids = []
     for value in fresh:

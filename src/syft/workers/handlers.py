@@ -15,7 +15,12 @@ from syft.core.commands import command_named
 from syft.core.identity import identity_of
 from syft.core.nested import found_in
 from syft.core.spec import spec_of
-from syft.exceptions import CannotRequestObjectAttribute, InvalidTensorForRemoteGet, UnknownCommandError
+from syft.exceptions import (
+    CannotRequestObjectAttribute,
+    ComputeNotPermittedError,
+    InvalidTensorForRemoteGet,
+    UnknownCommandError,
+)
 from syft.messaging.message import (
     AttributeMessage,
     CallBackwardMessage,
@@ -33,6 +38,7 @@ from syft.messaging.message import (
     RemoteGetMessage,
     SearchMessage,
 )
+from syft.serde import mark_incompressible
 from syft.tensors.pointer import PointerTensor
 from syft.tensors.private import PrivateTensor, users_allowed
 from syft.tensors.remote_call import REMOTE_CALLS
@@ -40,7 +46,7 @@ from syft.tensors.transfer import private_copy
 from syft.workers import executor
 from syft.workers.caller import is_proved, user_of
 from syft.workers.foresight import bytes_of_graph, check_fits, refuse_what_does_not_fit
-from syft.workers.permissions import Allowed, intersect
+from syft.workers.permissions import Allowed, AuditRecord, intersect
 from syft.workers.restricted import Failure, foretell, own_randomness, refuse_overwriting, run_concealed
 from syft.workers.results import fresh_results, refuse_other_layouts
 from syft.workers.sound_arguments import sound
@@ -99,13 +105,17 @@ def keep_object(worker: Any, message: ObjectMessage) -> None:
 def give_object(worker: Any, message: ObjectRequestMessage) -> Any:
     obj_id, _user, reason = message.request
     obj = worker.get_obj(obj_id)
-    worker.policy.check_get(user_of(message), obj_id, worker.allowed_users(obj_id), reason)
+    allowed, has_budgets = worker.allowed_users(obj_id), "releases" in worker._attached
+    worker.policy.check_get(user_of(message), obj_id, allowed, reason, has_budgets=has_budgets)
     if type(obj) is Failure:
         obj.tell()
     if message.keep or obj_id in worker._owners_data:
-        return private_copy(obj)
-    worker.rm_obj(obj_id)
-    return obj if _is_sole_reference(obj) else private_copy(obj)
+        obj = private_copy(obj)
+    else:
+        worker.rm_obj(obj_id)
+        if not _is_sole_reference(obj):
+            obj = private_copy(obj)
+    return mark_incompressible(obj) if message.is_random and type(obj) is torch.Tensor else obj
 
 
 def _is_sole_reference(obj: Any) -> bool:
@@ -280,6 +290,14 @@ def call_object(worker: Any, message: CallObjectMessage) -> Any:
     target = getattr(obj, "obj", obj)
     if not callable(target):
         raise TypeError(f"The object {message.id!r} is a {type(target).__name__} and cannot be called.")
+    if worker._holdings is not None and message.id not in worker._trusted_ids:
+        # NB: nor could it be told how much memory it will take.
+        user = user_of(message)
+        worker.policy.record(AuditRecord("compute", message.id, user, False, reason="call"))
+        raise ComputeNotPermittedError(
+            f"The object {message.id!r} was not put on worker {worker.id!r} by its owner, and is not called there. A "
+            "plan is called after plan.send(worker)."
+        )
     refuse_overwriting(worker, (message.return_id,), user_of(message))
     ids = executor.referenced_ids((message.args, message.kwargs))
     for obj_id in ids:
