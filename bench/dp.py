@@ -28,7 +28,7 @@ def dp_pate() -> list[Figure]:
             lambda: pate.perform_analysis_torch(tensor, asked, 0.1),
             lambda: pate.analyse(preds, asked, 0.1),
             lambda: gnmax.analyse(preds, asked, 40.0),
-            lambda: gnmax.release(preds, asked, 40.0, order=20.0),
+            lambda: gnmax.release(preds, asked, 40.0, order=20.0, num_classes=10),
             rounds=7,
         )
     names = ("numpy", "torch", "with smooth sensitivity", "GNMax, all orders", "GNMax, released")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -71,6 +72,32 @@ def test_sums_of_clipped_updates_do_not_depend_on_their_order() -> None:
     privacy = ClientPrivacy(0.7, 1.0, clients=1000)
     clipped = torch.stack([privacy.clip(torch.randn(5)) for _ in range(1000)])
     assert torch.equal(clipped.sum(0), clipped.flip(0).sum(0))
+
+
+@pytest.mark.parametrize("bits", [2, 6, 10, 20])
+def test_a_client_is_clipped_to_the_grid_of_the_aggregation(bits: int) -> None:
+    privacy = ClientPrivacy(0.9, 1.0, clients=10)
+    for update in (torch.full((4,), 1.0), torch.randn(4), torch.randn(4) * 1e-3):
+        on_grid = [value * 2**bits for value in privacy.clip_to_grid(update, 2.0**-bits).tolist()]
+        assert on_grid == [round(value) for value in on_grid]
+        assert sum(round(value) ** 2 for value in on_grid) <= (Fraction(0.9) * 2**bits) ** 2
+    with pytest.raises(ValueError, match=r"10000 numbers clipped to 0\.9 .* let the aggregation be finer"):
+        privacy.clip_to_grid(torch.zeros(10_000), 2.0**-6)
+
+
+def test_rounding_to_the_grid_of_the_noise_is_paid_for() -> None:
+    """The worst sum of the others: beside it, every number of one client's update is rounded up."""
+    d, privacy = 10_000, ClientPrivacy(1.0, 1000.0, clients=10)
+    mine = privacy.clip(torch.full((d,), 1.0, dtype=torch.float64))
+    unit = 1000.0 / 2**32
+    step = float(mine[0]) / unit
+    others = torch.full((d,), (0.5 - (step - math.floor(step)) / 2) * unit, dtype=torch.float64)
+    moved = ((others + mine) / unit).round() - (others / unit).round()
+    assert float(moved[0]) == math.ceil(step)
+    length = sum(int(value) ** 2 for value in moved.tolist())
+    assert length * Fraction(unit) ** 2 <= 1
+    with pytest.raises(ValueError, match="more than can be summed without rounding"):
+        ClientPrivacy(1.0, 1e9, clients=10).clip(torch.zeros(100))
 
 
 # -- central noise ---------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from fractions import Fraction
 from typing import Any
 
 import mpmath
@@ -171,11 +172,99 @@ def test_a_released_epsilon_is_noisy_and_between_its_public_limits() -> None:
     assert len(set(epsilons)) > 5
     least = draws[0].release_cost + math.log(1e5) / 9
     assert all(least <= e <= least + 30 * 10 / 64 + 1e-9 for e in epsilons)
+
+
+def test_the_released_figure_follows_the_private_one() -> None:
+    """With little noise for its sensitivity, it is near the figure, and on both sides of it."""
     counts = count_votes(PREDS, 4)
     rdp, sensitivity = gnmax.smooth_sensitivity(counts, 8.0, 10.0, 0.02)
-    drawn = np.array([gnmax._normal(Stream()) for _ in range(4000)])
-    assert abs(drawn.mean()) < 0.08 and abs(drawn.std() - 1) < 0.06
-    assert rdp > 0 and sensitivity > 0
+    assert 0 < sensitivity < 30 * 10 / 64
+    draws = [
+        gnmax.release(
+            PREDS, range(30), 8.0, order=10.0, noise=0.1, num_classes=4, stream=Stream(bytes([i] * 16))
+        )
+        for i in range(200)
+    ]
+    found = np.array([d.epsilon - d.release_cost - math.log(1e5) / 9 for d in draws])
+    unit = (found - rdp) / (0.1 * sensitivity)
+    assert abs(unit.mean()) < 0.3 and 0.8 < unit.std() < 1.2
+
+
+def on_the_public_grid(epsilon: float, queries: int, sigma: float, order: float, cost: float) -> int | None:
+    """The step it was made of, found from public numbers alone; None if there is none."""
+    step = order / sigma**2 / (1 << (50 - queries.bit_length()))
+    free = -math.log(1e-5) / (order - 1)
+    nearest = round((epsilon - cost - free) / step)
+    for steps in range(nearest - 3, nearest + 4):
+        if gnmax.epsilon_from_rdp([steps * step + cost], [order], 1e-5)[0] == epsilon:
+            return steps
+    return None
+
+
+def test_no_published_epsilon_is_impossible_for_a_neighbour() -> None:
+    """Mironov's attack: which of two tables of votes, that differ in one teacher, is told by the last bits."""
+    random = np.random.default_rng(0)
+    teachers, queries, classes, sigma, order, noise = 60, 300, 5, 6.0, 8.0, 0.2
+    agree = random.random((teachers, queries)) < random.choice([0.7, 0.9], queries)
+    ours = np.where(agree, 0, random.integers(1, classes, (teachers, queries)))
+    theirs = ours.copy()
+    theirs[7] = random.integers(0, classes, queries)
+    cost, beta = gnmax.release_cost(order, 0.2 / order, noise), 0.2 / order
+    private = [gnmax.smooth_sensitivity(count_votes(v, classes), sigma, order, beta) for v in (ours, theirs)]
+    assert private[0][0] != private[1][0] and private[0][1] != private[1][1]
+    step = order / sigma**2 / (1 << (50 - queries.bit_length()))
+    most = round(queries * order / sigma**2 / step)
+
+    def log_probability(steps: int, votes: int) -> float:
+        """Up to the normalising constant, which is the same within exp(beta)."""
+        rdp, sensitivity = private[votes]
+        return -(((steps * step - rdp) / (noise * sensitivity)) ** 2) / 2
+
+    ratios = []
+    for votes, number in itertools.product((0, 1), range(150)):
+        published = gnmax.release(
+            (ours, theirs)[votes],
+            range(queries),
+            sigma,
+            order=order,
+            noise=noise,
+            num_classes=classes,
+            stream=Stream(bytes([votes, number] * 8)),
+        )
+        steps = on_the_public_grid(published.epsilon, queries, sigma, order, cost)
+        assert steps is not None and 0 <= steps <= most
+        if 0 < steps < most:  # at the limits everything beyond them is added up
+            ratios.append(log_probability(steps, votes) - log_probability(steps, 1 - votes))
+    assert len(ratios) > 100 and max(ratios) < 60  # 0.2 sensitivities of noise: large, and finite
+
+
+def test_the_private_steps_differ_by_no_more_than_both_sensitivities_exactly() -> None:
+    """Integers and fractions, without tolerance; for two classes, votes lie on the edges of cells."""
+    beta, order = 0.03, 5.0
+    allowed = Fraction(math.nextafter(math.exp(beta), 0.0))  # not above exp(beta)
+    for sigma in np.random.default_rng(0).uniform(0.5, 12.0, 12):
+        for teachers, classes in ((24, 2), (7, 3)):
+            votes = [n for n in itertools.product(range(teachers + 1), repeat=classes) if sum(n) == teachers]
+            found = {n: gnmax._rdp_in_steps(np.array([n]), float(sigma), order, beta) for n in votes}
+            for n in votes:
+                for down, up in itertools.permutations(range(classes), 2):
+                    m = list(n)
+                    m[down], m[up] = m[down] - 1, m[up] + 1
+                    if m[down] < 0:
+                        continue
+                    (ours, mine), (theirs, yours) = found[n], found[tuple(m)]
+                    assert abs(ours - theirs) <= min(mine, yours)
+                    assert mine <= allowed * yours * (1 + Fraction(1, 10**15))
+
+
+def test_the_number_of_classes_does_not_follow_from_the_votes() -> None:
+    with pytest.raises(ValueError, match="num_classes"):
+        gnmax.release(PREDS, range(30), 8.0, order=10.0)
+
+
+def test_a_wide_sigma_needs_no_more_memory_than_a_narrow_one() -> None:
+    published = gnmax.release(PREDS, range(30), 1e12, order=10.0, num_classes=4)
+    assert published.epsilon == pytest.approx(published.release_cost + math.log(1e5) / 9)
 
 
 @pytest.mark.parametrize("sigma", [5e-324, 0.0, -1.0, float("nan"), float("inf"), "x"])

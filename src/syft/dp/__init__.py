@@ -4,6 +4,7 @@ Modules, in the order they import each other:
 
     releasable      figures that depend on the data, and say so
     pate            PATE with Laplace noise: the moments accountant, as documented since 2017
+    smooth_noise    noise as wide as a smooth sensitivity, drawn exactly, and what publishing with it costs
     gnmax           PATE with Gaussian noise: Rényi bounds, Confident-GNMax, a data-dependent epsilon to publish
     noise           integer noise from AES-CTR streams: discrete Laplace and Gaussian, Bernoulli(exp(-x))
     mechanisms      numbers that may leave: sums, means, histograms, quantiles, best choices
@@ -14,10 +15,12 @@ Modules, in the order they import each other:
     recurrent       RNN, LSTM, GRU and their cells step by step, where torch's fused kernels do not do
     gradient_factors  gradients of each example, kept as what they are made of: norms and weighted sums
     layer_rules     how the gradients of a layer follow from its input and the gradient of its output
-    ruled_pass      rules for a whole model, and whether every example got what is its own
+    ruled_pass      rules for a whole model, run for each example by itself
     per_sample      one gradient per example
+    batch_rows      batches that are made row by row, so that no row can have a part in another
     poisson_loader  batches in which every row is with the same probability
     private_models  models and optimizers that cannot be trained privately, and BatchNorm's replacement
+    training_state  what was spent on one training, in all of its runs
     dpsgd           private training: clipping, noise, Poisson sampling, `make_private`
     client_updates  clipped updates of clients, and what their sums were charged as
     federated       privacy of whole clients in federated training: noise at the server, or at the clients

@@ -24,6 +24,15 @@ from syft.dp.accounting import Accountant, Budget, Gaussian, Kind
 LEAST_CLIP, LARGEST_CLIP = 1e-12, 1e12
 
 
+def check_not_too_coarse(values: int, bound: float, step: float, cure: str) -> None:
+    """!! ValueError where most of an update as long as `bound` would be rounded away"""
+    if math.sqrt(values) * step > bound:
+        raise ValueError(
+            f"{values} numbers clipped to {bound:.3g} are mostly below the grid of 2^{math.frexp(step)[1] - 1}, on which "
+            f"they are summed, and would be rounded away: {cure}."
+        )
+
+
 def clipped_to_grid(update: Tensor, bound: float, step: float) -> Tensor:
     """`update` scaled down to an L2 norm of at most `bound`, as multiples of `step`, in double precision.
 

@@ -24,6 +24,16 @@ for a longer one, and 0 for one that is zero. So f is 0 in the run where the cli
 there, and at most 1/2 from it in the other: the sensitivity of the count is 1/2. Were a zero counted as unclipped, a
 client could move the count by 1. Together with the updates' sum, of sensitivity C and noise z_u C, the round is one
 Gaussian of noise multiplier z with z^-2 = z_u^-2 + (2 s)^-2 (Andrew et al. 2021, theorem 1).
+
+NOTE [Rounding is paid for]
+Sums of clipped updates are exact, in double precision and in words of a secure aggregation, which tells its grid. To
+the noise they are added as multiples of u = std / 2^32. Dividing n updates of length C by u, and rounding d quotients,
+brings two sums apart by n C / 2^52 + sqrt(d) u at most. Updates are clipped to that much less than C; for a count, it
+is taken out of the noise.
+
+NOTE [Answers that cannot be used]
+An update that is not finite, and all else that a client's training of its data may end in, counts as an update of zeros,
+and is in no report. Were it left out of the sum, the number that the sum is divided by would tell.
 """
 
 from __future__ import annotations
@@ -43,6 +53,7 @@ from syft.dp.client_updates import (
     Counted,
     check_clients,
     check_clip_norm,
+    check_not_too_coarse,
     check_positive,
     clipped_to_grid,
     is_number,
@@ -54,7 +65,8 @@ from syft.federated.secure_aggregation.masked_sum import MaskedSum
 from syft.mpc.randomness import Stream
 
 _MANY_VALUES = 1 << 40  # more than any model has, for a round whose length is not known
-_FINE = 32  # bits between a clipping bound and the grid of clipped updates
+_FINE = 32  # bits between a clipping bound and the grid of clipped updates, at most
+_SUM_BITS = 52  # of a sum in double precision
 _LARGEST_SUM = 2.0**60  # in steps of the noise's grid: with the noise it stays inside 63 bits
 
 
@@ -124,7 +136,8 @@ class ClientPrivacy(Counted):
         if adaptive is not None:
             self.count_noise = adaptive.count_noise or self.denominator / 20
             # Andrew et al. 2021, theorem 1; see NOTE [Counts].
-            left = noise_multiplier**-2 - (2 * self.count_noise) ** -2
+            moved = 0.5 + self.count_noise / ROUNDED_STEPS + clients * 2.0**-53  # NOTE [Rounding is paid for]
+            left = noise_multiplier**-2 - (moved / self.count_noise) ** 2
             if left <= 0:
                 raise ValueError(
                     f"Noise of {self.count_noise:g} on the counts costs more than the whole noise_multiplier of "
@@ -194,12 +207,39 @@ class ClientPrivacy(Counted):
 
     def clip(self, update: Tensor) -> Tensor:
         """A client's update with an L2 norm of at most `clip_norm`. NOTE [Sums without rounding] tells how."""
+        return self._clipped(update, self._finest_step())
+
+    def clip_to_grid(self, update: Tensor, step: float) -> Tensor:
+        """As `clip`, in multiples of `step`, a power of two: what an aggregation rounds to."""
+        values = update.numel()
+        cure = (
+            "let the aggregation be finer (a smaller clip and max_weight, more fraction_bits), raise clip_norm, or train "
+            "fewer parameters"
+        )
+        check_not_too_coarse(values, self.clip_norm, step, cure)
+        return self._clipped(update, max(step, self._finest_step()))
+
+    def _finest_step(self) -> float:
+        bits = min(_FINE, _SUM_BITS - self.clients.bit_length())
+        return math.ldexp(1.0, math.frexp(self.clip_norm)[1] - bits)
+
+    def _clipped(self, update: Tensor, step: float) -> Tensor:
         self._dtype = update.dtype
         if self.adaptive is not None:
             norm = float(torch.linalg.vector_norm(update.detach().double()))
             # NB: NaN compares as False, and counts as clipped.
             self._counts.append(0.0 if norm == 0.0 else 0.5 if norm <= self.clip_norm else -0.5)
-        return clipped_to_grid(update, self.clip_norm, 2.0 ** (math.frexp(self.clip_norm)[1] - _FINE))
+        return clipped_to_grid(update, self.clip_norm * (1 - self._rounding(update.numel())), step)
+
+    def _rounding(self, values: int) -> float:
+        """How much of the bound NOTE [Rounding is paid for] takes. !! ValueError where it is most of it"""
+        part = math.sqrt(values) * self.update_multiplier / ROUNDED_STEPS + self.clients * 2.0**-52
+        if part > 0.5:
+            raise ValueError(
+                f"{values} numbers of {self.clients} clients, with a noise of {self.update_multiplier:g} bounds, are "
+                "more than can be summed without rounding: ask for less noise, or train fewer parameters."
+            )
+        return part
 
     def noise(self, total: Tensor, n_clients: int) -> Tensor:
         """The sum of this round's clipped updates, with its noise. Charged first; once a round."""
@@ -379,15 +419,19 @@ class DistributedPrivacy(Counted):
 
     def clip(self, update: Tensor) -> Tensor:
         """A client's update on the grid, with an L2 norm of at most `clip_norm`."""
-        values = update.numel()
-        if math.sqrt(values) > self.clip_norm * self.units:
-            raise ValueError(
-                f"{values} numbers clipped to {self.clip_norm:g} are mostly below the grid of 2^-{self.fraction_bits}, "
-                "on which the exact noise lives, and would be rounded away: ask for less noise, a higher threshold, "
-                "or train fewer parameters."
-            )
+        cure = "ask for less noise, a higher threshold, or train fewer parameters"
+        check_not_too_coarse(update.numel(), self.clip_norm, 1.0 / self.units, cure)
         self._dtype = update.dtype
         return clipped_to_grid(update, self.clip_norm, 1.0 / self.units)
+
+    def clip_to_grid(self, update: Tensor, step: float) -> Tensor:
+        """As `clip`, which has a grid of its own. !! ValueError for an aggregation with another one"""
+        if step != 1.0 / self.units:
+            raise ValueError(
+                f"DistributedPrivacy was given an aggregation that rounds to multiples of {step:.3g}, and its noise is "
+                f"made for 2^-{self.fraction_bits}. Give the Trainer aggregation=privacy.aggregation()."
+            )
+        return self.clip(update)
 
     def charge(self, values: int) -> None:
         """Charge one sum of `values` numbers, before it is made. `aggregation()` does it by itself."""

@@ -2,7 +2,8 @@
 
 One duty: the analysis of Papernot et al., "Scalable private learning with PATE", 2018 ("the paper" below).
 Mechanism analysed: add N(0, sigma^2) to every count, answer with the largest; the confident form first asks
-whether the largest count plus N(0, sigma_threshold^2) reaches a threshold. Imports `pate` and `releasable`.
+whether the largest count plus N(0, sigma_threshold^2) reaches a threshold. Imports `pate`, `releasable` and
+`smooth_noise`.
 
 NOTE [Smooth sensitivity on a grid]
 The bound on one answer's Rényi divergence depends on the votes only through q, the bound of proposition 7.
@@ -10,10 +11,15 @@ Write q = (m-1)/2 * erfc(z) for m classes. One teacher changes every gap by at m
 erfc(x_i) of q becomes at most erfc(x_i - 1/sigma); u -> erfc(erfc^-1(u) - 1/sigma) is concave, so by Jensen
 the sum is at most what m - 1 equal terms give, and z falls by at most 1/sigma. In the same way, by convexity,
 it rises by at most 1/sigma. (If the winner changes: q is the least of the sums of all candidates, and the
-argument holds for each.) On a grid of z whose cells divide 1/sigma, d teachers are therefore exactly d * CELLS
-cells, and rounding z down rounds q up, which the bound allows (theorem 6 takes any upper bound on q). What is
-released is this rounded bound, made monotone in q; its local sensitivity at distance d is a maximum over a
-window of cells, and no condition of the paper has to be checked numerically.
+argument holds for each.) z lies between 0 (no gap is below 0) and teachers / (2 sigma) (all agree).
+
+On a grid of z with CELLS cells to 1/sigma, d teachers are therefore at most d * CELLS cells, in exact
+arithmetic. Votes often lie on the edge of a cell, and the last bits of their z may put them on either side of
+it: one teacher is counted as REACH = CELLS + 1 cells. Rounding z down rounds q up, which the bound allows
+(theorem 6 takes any upper bound on q). What is released is this rounded bound, made monotone in q, and rounded
+up to whole public steps for every answer, before they are added. So the sum and its local sensitivities are
+exact integers; the sensitivity at distance d is a maximum over a window of cells, and no condition of the
+paper has to be checked numerically. NOTE [A data-dependent scale on a public grid] in `smooth_noise` goes on.
 """
 
 from __future__ import annotations
@@ -21,6 +27,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
@@ -29,13 +36,17 @@ import torch
 
 from syft.dp.pate import count_votes
 from syft.dp.releasable import NotReleasable
+from syft.dp.smooth_noise import ONE, decays, noisy_steps
+from syft.dp.smooth_noise import release_cost as release_cost  # for users, too
 from syft.mpc.randomness import Stream
 
 Array = Any
 
 ORDERS: tuple[float, ...] = (*(1.0 + x / 10 for x in range(5, 100, 5)), *range(11, 64), *range(64, 513, 16))
 
-CELLS = 64  # cells of z per teacher: see NOTE [Smooth sensitivity on a grid]
+CELLS = 64  # cells of z per teacher, and
+REACH = CELLS + 1  # how many one teacher is counted as: see NOTE [Smooth sensitivity on a grid]
+_LARGEST_TOTAL_BITS = 50  # of the sum over all answers in steps: a double holds it
 
 
 def log_erfc(x: Array) -> Array:
@@ -173,27 +184,29 @@ def analyse(
 
 @dataclass(frozen=True)
 class _Grid:
-    """The bound on a grid of z, from the least z (q = 1) upwards: see NOTE [Smooth sensitivity on a grid]."""
+    """The bound on a grid of z, from z = 0 to where all agree: see NOTE [Smooth sensitivity on a grid]."""
 
     logq: Array  # falling
-    bound: Array  # falling: the monotone upper bound of the divergence
-    local: Array  # how much one teacher can change it
+    bound: Array  # falling: the monotone upper bound of the divergence, in whole steps
+    local: Array  # how much one teacher can change it, in whole steps
+
+
+def _steps_per_answer(answers: int) -> int:
+    """How many steps lambda / sigma^2 has: as many as possible, and a power of two, so that dividing is exact."""
+    return 1 << (_LARGEST_TOTAL_BITS - answers.bit_length())
 
 
 @lru_cache(maxsize=8)
-def _grid(sigma: float, order: float, classes: int, reach: int) -> _Grid:
-    cell = 1.0 / (sigma * CELLS)
-    # q = 1 lies at erfc(z) = 2/(m-1): above z = -6 for every m > 2 (erfc(-6) is 2), and never, for two classes.
-    lowest = -math.ceil(6.0 / cell)
-    z = (lowest + np.arange(math.ceil(6.0 / cell) + reach * CELLS + 2)) * cell
-    logq = np.minimum(math.log((classes - 1) / 2.0) + log_erfc(z), 0.0)
+def _grid(sigma: float, order: float, classes: int, teachers: int, steps: int) -> _Grid:
+    last = teachers * CELLS // 2 + 1
+    cells = np.arange(last + 1)
+    logq = math.log((classes - 1) / 2.0) + log_erfc(cells / (sigma * CELLS))
+    logq = np.minimum.accumulate(np.minimum(logq, math.log1p(-1.0 / classes)))
     raw = rdp_gnmax(logq, sigma, (order,))[:, 0]
-    bound = np.maximum.accumulate(raw[::-1])[::-1]  # the largest at any lesser q
-    cells = np.arange(z.size)
-    fewer, more = np.maximum(cells - CELLS, 0), np.minimum(cells + CELLS, z.size - 1)
-    # NB: past the last cell the bound is only known to be between 0 and its last value.
-    after = np.where(cells + CELLS > z.size - 1, 0.0, bound[more])
-    return _Grid(logq, bound, np.maximum(bound[fewer] - bound, bound - after))
+    monotone = np.maximum.accumulate(raw[::-1])[::-1]  # the largest at any lesser q
+    bound = np.minimum(np.ceil(monotone / (order / sigma**2 / steps)), steps).astype(np.int64)
+    fewer, more = np.maximum(cells - REACH, 0), np.minimum(cells + REACH, last)
+    return _Grid(logq, bound, np.maximum(bound[fewer] - bound, bound - bound[more]))
 
 
 def _cells_of(logq: Array, grid: _Grid) -> Array:
@@ -201,54 +214,41 @@ def _cells_of(logq: Array, grid: _Grid) -> Array:
     return np.maximum(np.searchsorted(-grid.logq, -np.asarray(logq), side="right") - 1, 0)
 
 
-def smooth_sensitivity(counts: Array, sigma: float, order: float, beta: float) -> tuple[float, float]:
-    """(rdp, smooth sensitivity) at one order of answering all rows of `counts`. Neither is releasable.
-
-    The maximum over d teachers of exp(-beta d) times the sum over answers of the local sensitivity within d.
-    """
-    counts = np.asarray(counts)
+def _rdp_in_steps(counts: Array, sigma: float, order: float, beta: float) -> tuple[int, Fraction]:
+    """(rdp, smooth sensitivity) in steps of lambda / sigma^2 / `_steps_per_answer`, both exact."""
     _check_sigma(sigma)
     teachers = int(counts.sum(axis=-1).max(initial=0))
-    # z of unanimous votes is at most teachers / (2 sigma), that is teachers / 2 steps of 1 / sigma.
-    grid = _grid(float(sigma), float(order), counts.shape[-1], teachers // 2 + 8)
+    grid = _grid(float(sigma), float(order), counts.shape[-1], teachers, _steps_per_answer(len(counts)))
     cells, times = np.unique(_cells_of(log_q(counts, sigma), grid), return_counts=True)
-    rdp = float(times @ grid.bound[cells])
-    best, last = 0.0, grid.local.size - 1
-    peak = float(grid.local.max(initial=0.0)) * times.sum()
+    best, last = 0, grid.local.size - 1
+    peak = int(grid.local.max(initial=0)) * len(counts)
     within = grid.local[cells]
-    for distance in range(teachers + 1):
+    for distance, decay in zip(range(teachers + 1), decays(beta), strict=False):
         if distance:
             # The window grows by one teacher on either side: only the new cells are looked at.
             for low, high in (
-                (cells - distance * CELLS, cells - (distance - 1) * CELLS),
-                (cells + (distance - 1) * CELLS, cells + distance * CELLS),
+                (cells - distance * REACH, cells - (distance - 1) * REACH),
+                (cells + (distance - 1) * REACH, cells + distance * REACH),
             ):
                 low, high = np.clip(low, 0, last), np.clip(high, 0, last)
-                window = low[:, None] + np.arange(CELLS + 1)
+                window = low[:, None] + np.arange(REACH + 1)
                 within = np.maximum(within, grid.local[np.minimum(window, high[:, None])].max(axis=1))
-        decay = math.exp(-beta * distance)
-        best = max(best, decay * float(times @ within))
+        best = max(best, decay * int(times @ within))
         if decay * peak <= best:
             break
-    return rdp, best
+    return int(times @ grid.bound[cells]), Fraction(best, ONE)
 
 
-def release_cost(order: float, beta: float, noise: float) -> float:
-    """The divergence, at `order`, of publishing f + S * N(0, noise^2) for a beta-smooth sensitivity S of f.
+def smooth_sensitivity(counts: Array, sigma: float, order: float, beta: float) -> tuple[float, float]:
+    """(rdp, smooth sensitivity) at one order of answering all rows of `counts`. Neither is releasable.
 
-    The paper's GNSS mechanism, with the exact divergence of the two Gaussians (Gil et al. 2013, table 2) in
-    place of the paper's bound on it. Both means differ by at most the lesser sensitivity, and the ratio r of
-    the sensitivities is between exp(-beta) and exp(beta); both terms are largest at r = exp(-beta), our
-    neighbour's noise being the lesser. Finite for order * (1 - exp(-2 beta)) < 1.
+    The maximum over d teachers of exp(-beta d) times the sum over answers of the local sensitivity within d. The rdp
+    is rounded up, as NOTE [Smooth sensitivity on a grid] says.
     """
-    mixed = 1.0 + order * math.expm1(-2.0 * beta)  # order r^2 + (1 - order)
-    if not (beta > 0 and mixed > 0):
-        raise ValueError(
-            f"beta = {beta} does not fit order {order}: it must be above 0 and below "
-            f"{-0.5 * math.log1p(-1.0 / order):.3g}."
-        )
-    shift = order * math.exp(-2.0 * beta) / (2.0 * noise**2 * mixed)
-    return shift + (-order * beta - 0.5 * math.log(mixed)) / (order - 1.0)
+    counts = np.atleast_2d(np.asarray(counts))
+    rdp, sensitivity = _rdp_in_steps(counts, sigma, order, beta)
+    step = order / sigma**2 / _steps_per_answer(len(counts))
+    return rdp * step, float(sensitivity) * step
 
 
 @dataclass(frozen=True)
@@ -277,26 +277,27 @@ def release(
     """A data-dependent epsilon for GNMax that may itself be published, its own cost included.
 
     `order`, `beta` and `noise` are chosen without looking at the private votes (for example on public data:
-    `best_order` of `analyse` there). An unbiased estimate, cut off at the public limits: it lies below the
-    private figure about half of the time, by a few `noise` times the smooth sensitivity.
+    `best_order` of `analyse` there), and so is `num_classes`, which is needed. An unbiased estimate, cut off at the
+    public limits: it lies below the private figure about half of the time, by a few `noise` times the smooth
+    sensitivity.
     """
+    if num_classes is None:
+        raise ValueError(
+            "gnmax.release() got no num_classes. How many classes got a vote would tell about the votes: pass how many "
+            "a teacher could have chosen from."
+        )
+    if not 0 < delta < 1:
+        raise ValueError(f"delta is a probability above 0 and below 1, got {delta}.")
     counts = _asked_counts(teacher_preds, indices, num_classes)
     beta = 0.2 / order if beta is None else beta
-    if not noise > 0:
-        raise ValueError(f"noise is in units of the smooth sensitivity, above 0, got {noise}.")
     cost = release_cost(order, beta, noise)
-    rdp, sensitivity = smooth_sensitivity(counts, sigma, order, beta)
-    noisy = rdp + sensitivity * noise * _normal(stream or Stream())
-    # Post-processing with public limits: the true value lies between them.
-    noisy = min(max(noisy, 0.0), len(counts) * order / sigma**2)
-    epsilon, _ = epsilon_from_rdp([noisy + cost], [order], delta)
+    rdp, sensitivity = _rdp_in_steps(counts, sigma, order, beta)
+    noisy = noisy_steps(rdp, sensitivity, order, noise, stream or Stream())
+    # Post-processing with public limits, in whole steps: the true value lies between them.
+    steps = _steps_per_answer(len(counts))
+    noisy = min(max(noisy, 0), len(counts) * steps)
+    epsilon, _ = epsilon_from_rdp([noisy * (order / sigma**2 / steps) + cost], [order], delta)
     return ReleasedEpsilon(epsilon=epsilon, delta=delta, order=order, release_cost=cost)
-
-
-def _normal(stream: Stream) -> float:
-    """One standard normal draw from the stream (Box and Muller 1958)."""
-    first, second = (int.from_bytes(stream.raw(8), "little") for _ in range(2))
-    return math.sqrt(-2.0 * math.log((first + 1) / 2**64)) * math.cos(2.0 * math.pi * second / 2**64)
 
 
 def _asked_counts(teacher_preds: Array, indices: Array, num_classes: int | None) -> Array:

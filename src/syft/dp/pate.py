@@ -7,12 +7,29 @@ al., 2016. The names and arguments are those documented since 2019. `counts` is 
 tensors. Mechanism analysed: add Laplace(1/noise_eps) to every count, answer with the largest.
 Imports `releasable`.
 
+NOTE [Smooth sensitivity of a moment]
+The moment is a function of q, the sum over the other classes of T(gap), T the probability that the difference
+of two Laplace variables exceeds the gap (`_tail`). Write q = (m - 1) T(z) for m classes. z lies between 0 (no gap
+is below 0) and noise_eps * teachers (all agree). One teacher changes every scaled gap by c = 2 * noise_eps at
+most. The density of such a difference is log-concave, so u -> T(T^-1(u) - c) is concave: by Jensen the sum is at
+most what m - 1 equal terms give, and z falls by c at most; likewise, by convexity, it rises by c at most. (If
+the winner changes: q is the least of the sums of all candidates, and the argument holds for each, with
+1 - T(-gap) for gaps below 0.) So k teachers move z by c k at most, from and to whichever classes they change;
+and the moment falls in z, since `logmgf_exact` rises in q (the sum of theorem 3 is convex in q, and its slope
+at 0 is positive).
+
+What one teacher can change around z, and in any votes that k teachers can make, are therefore differences of one
+falling function over windows of z: no search over votes. It is tabulated on cells of z, CELLS to c; what is taken
+from a cell is its worse end. One teacher is counted as REACH = CELLS + 1 cells, since the last bits of z may put
+it into the next one.
+
 NOTE [Where this departs from the code of 2017]
 Four points, each because the old value was not a bound:
 - The data-dependent moment holds for q < 1/(e^eps + 1) only. Past that the old code could take an even power
   of a negative number; here the data-independent moment takes over.
-- The smooth sensitivity runs over k >= 0, as it is defined; the old loop began at 1 and lost the local one.
-- A moment too large for the sensitivity analysis gives infinity ("no bound"), not zero ("no noise needed").
+- The smooth sensitivity looks both ways: see NOTE [Smooth sensitivity of a moment]. The old one followed votes from
+  the winner to the runner-up only, from k = 1 on, and was 0 where the lead was lost: next to large changes.
+- A moment too large for `sens_at_k` gives infinity ("no bound"), not zero ("no noise needed").
 - A class nobody voted for counts all the same: `num_classes` says how many there are.
 """
 
@@ -27,7 +44,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from syft.dp.releasable import NotReleasable
+from syft.dp.releasable import NotReleasable, NotReleasableTensor
 
 Array = Any  # numpy's: scalars and arrays alike
 
@@ -117,36 +134,87 @@ def _moved(ranked: Array, k: Array) -> Array:
 
 
 def sens_at_k(counts: Array, noise_eps: float, l: Array, k: Array) -> Array:  # noqa: E741
-    """How much one more teacher can change the moment when `k` have moved from the winner to the runner-up.
+    """How much one more teacher can raise the moment when `k` have moved from the winner to the runner-up.
 
-    0 once the winner no longer leads: the moment does not depend on the votes there. Infinite, "no bound",
-    where noise_eps * l / 2 > 1: the moment is then not known to be worst in this direction.
+    0 once the winner no longer leads. Infinite, "no bound", where noise_eps * l / 2 > 1: the moment is then not
+    known to be worst in this direction. NB: this is no local sensitivity, neither of these votes nor at the distance
+    k: it looks in one direction, and not at votes whose neighbours do lead. `smoothed_sens` looks at all.
     """
     ranked = -np.sort(-np.asarray(counts, dtype=np.float64), axis=-1)
     k = np.asarray(k, dtype=np.float64)
-    before = compute_q_noisy_max(_moved(ranked, k), noise_eps)
-    after = compute_q_noisy_max(_moved(ranked, k + 1), noise_eps)
+    before = logmgf_from_counts(_moved(ranked, k), noise_eps, l)
+    after = logmgf_from_counts(_moved(ranked, k + 1), noise_eps, l)
     leads = ranked[..., 0] - k > ranked[..., 1] + k
-    return _change(before, after, leads, noise_eps, l)[()]
-
-
-def _change(before: Array, after: Array, leads: Array, noise_eps: float, l: Array) -> Array:  # noqa: E741
-    """The rise of the moment from one q to the next."""
-    rise = logmgf_exact(after, 2.0 * noise_eps, l) - logmgf_exact(before, 2.0 * noise_eps, l)
     bounded = 0.5 * noise_eps * np.asarray(l) <= 1.0
-    return np.where(bounded, np.where(leads, np.maximum(rise, 0.0), 0.0), np.inf)
+    return np.where(bounded, np.where(leads, np.maximum(after - before, 0.0), 0.0), np.inf)[()]
+
+
+CELLS = 32  # cells of z per teacher, and
+REACH = CELLS + 1  # how many one teacher is counted as: see NOTE [Smooth sensitivity of a moment]
 
 
 def smoothed_sens(counts: Array, noise_eps: float, l: Array, beta: float) -> Array:  # noqa: E741
-    """max over k >= 0 of exp(-beta k) * sens_at_k: a smooth sensitivity (Nissim et al. 2007, definition 2.2)."""
-    if not beta > 0:
-        raise ValueError(f"beta is how fast far-away votes stop counting, above 0, got {beta}.")
-    ranked = -np.sort(-np.asarray(counts, dtype=np.float64), axis=-1)
-    lead = ranked[..., :1] - ranked[..., 1:2]
-    k = np.arange(int(np.max(lead, initial=0) // 2) + 1)
-    q = compute_q_noisy_max(_moved(ranked[..., None, :], np.append(k, k.size)), noise_eps)
-    changes = _change(q[..., :-1], q[..., 1:], lead > 2 * k, noise_eps, np.asarray(l)[..., None])
-    return (np.exp(-beta * k) * changes).max(axis=-1)[()]
+    """A beta-smooth upper bound of the local sensitivity of the moment (Nissim et al. 2007, definition 2.1).
+
+    The maximum over k >= 0 of exp(-beta k) times a bound on what one teacher can change, up or down, in any votes that
+    k teachers can make of these. See NOTE [Smooth sensitivity of a moment].
+    """
+    if not (math.isfinite(beta) and beta > 0):
+        raise ValueError(f"beta is how fast far-away votes stop counting, finite and above 0, got {beta}.")
+    counts = np.asarray(counts, dtype=np.float64)
+    if not np.isfinite(counts).all() or (counts < 0).any():
+        raise ValueError(f"Votes are finite numbers, 0 or more, got {counts.min()} to {counts.max()}.")
+    gaps, classes = _scaled_gaps(counts, noise_eps)
+    logq = np.logaddexp.reduce(_log_tail(gaps), axis=-1)
+    teachers, l = np.broadcast_arrays(counts.sum(axis=-1), np.asarray(l, np.float64))  # noqa: E741
+    logq = np.broadcast_to(logq, l.shape)
+    found = np.zeros(l.shape)
+    for number in np.unique(teachers):
+        voted = teachers == number
+        cells = math.ceil(number * CELLS / 2) + 1
+        edges = math.log(classes - 1) + _log_tail(np.arange(1, cells) * (2.0 * noise_eps / CELLS))
+        for moment in np.unique(l[voted]):
+            here = voted & (l == moment)
+            falls = _falls(cells, number, noise_eps, classes, moment)
+            smooth = np.maximum(falls, np.maximum(_ahead(falls, beta), _ahead(falls[::-1], beta)[::-1]))
+            found[here] = smooth[np.searchsorted(-edges, -logq[here])]
+    return found[()]
+
+
+def _log_tail(gap: Array) -> Array:
+    """log of `_tail`, which has no end where the tail itself is 0 in double precision."""
+    finite = np.where(np.isinf(gap), 0.0, gap)
+    return np.where(np.isinf(gap), -np.inf, np.log((2.0 + finite) / 4.0) - finite)
+
+
+def _falls(cells: int, teachers: float, noise_eps: float, classes: int, moment: float) -> Array:
+    """What one teacher can change, for each cell of z."""
+    # From one teacher below the first cell to one above the last.
+    edges = np.arange(-REACH, cells + REACH + 1)
+    z = np.clip(edges * (2.0 * noise_eps / CELLS), 0.0, noise_eps * teachers)
+    q = np.minimum((classes - 1) * _tail(z), 1.0 - 1.0 / classes)
+    value = logmgf_exact(q, 2.0 * noise_eps, moment)
+    # From the lower end of a cell to the upper end of the one that is a teacher further on.
+    falls = value[: -REACH - 1] - value[REACH + 1 :]
+    # NB: far out the moments differ in their last bits only, in either direction.
+    return np.maximum(np.maximum(falls[:cells], falls[REACH:]), 0.0)
+
+
+def _ahead(values: Array, beta: float) -> Array:
+    """For each place: max over k >= 1 of exp(-beta k) * the largest value up to k * REACH places further on."""
+    rows = -(-values.size // REACH)
+    table = np.zeros(rows * REACH)
+    table[: values.size] = values
+    table = table.reshape(rows, REACH)
+    # The largest from here to the same column of the next row: the rest of this row, the beginning of the next.
+    window = np.maximum.accumulate(table[:, ::-1], axis=1)[:, ::-1]
+    window[:-1] = np.maximum(window[:-1], np.maximum.accumulate(table[1:], axis=1))
+    # In logarithms, which do not underflow: k further on is k rows below.
+    decay = beta * np.arange(rows)[:, None]
+    with np.errstate(divide="ignore"):
+        falling = np.log(window) - decay
+    largest = np.maximum.accumulate(falling[::-1], axis=0)[::-1]
+    return np.exp(largest + decay - beta).ravel()[: values.size]
 
 
 # -- the analysis ----------------------------------------------------------------------------------------
@@ -339,13 +407,13 @@ def perform_analysis_torch(
     moments: int = 8,
     beta: float = 0.09,
     num_classes: int | None = None,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """`perform_analysis` with tensors. The first figure depends on the data and is not releasable."""
+) -> tuple[NotReleasableTensor, torch.Tensor]:
+    """`perform_analysis` with tensors. The first figure depends on the data, and says so when it is printed."""
     *_, l, total, independent = _moments(  # noqa: E741
         _array(preds), _counts(indices), noise_eps, delta, moments, num_classes
     )
     dependent, data_independent = _epsilons(total, independent, l, delta)
-    return _tensor(dependent.min()), _tensor(data_independent.min())
+    return NotReleasableTensor(dependent.min()), _tensor(data_independent.min())
 
 
 def _counts(counts: Any) -> Array:

@@ -1,12 +1,19 @@
 """How updates become one: the seams for secure aggregation and for privacy, and what strategies are handed.
 
-One duty: `Aggregation`, `Privacy`, `KeptPrivacy` (protocols that others fill), and `Updates`. Imports `layout`,
+One duty: `Aggregation`, `Privacy` and what more they may have (protocols that others fill), and `Updates`. Imports
 `records`.
+
+NOTE [Nothing is rounded after it was clipped]
+Rounding d numbers to the nearest multiples of a step makes a vector longer by up to step * sqrt(d) / 2: a client whose
+update was clipped before would move the sum by more than its bound, for which the noise was made. So an aggregation that
+rounds says to what (`step_for`), and updates are clipped as multiples of that, which it does not change. One that does
+not say is not used with privacy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -25,6 +32,18 @@ class Aggregation(Protocol):
 
     def weighted_sum(self, updates: Mapping[str, Tensor], weights: Mapping[str, float]) -> Tensor:
         """sum_k weights[k] * updates[k], of flat vectors of one length. The updates are not written into."""
+        ...
+
+
+@runtime_checkable
+class GridAggregation(Aggregation, Protocol):
+    """An aggregation that can be used with privacy: see NOTE [Nothing is rounded after it was clipped]."""
+
+    def step_for(self, clients: int) -> float | None:
+        """Numbers of updates of weight 1 are rounded to multiples of it, a power of two, in a sum of so many clients.
+
+        None if double precision is added up as it is.
+        """
         ...
 
 
@@ -50,13 +69,18 @@ class PlainSum:
             raise ValueError("weighted_sum() was given no update. Add up one or more.")
         return total
 
+    def step_for(self, clients: int) -> float | None:
+        """Nothing is rounded to a grid."""
+        return None
+
 
 @runtime_checkable
 class Privacy(Protocol):
     """Privacy of whole clients: bounds what one of them can do to a sum, and blurs the sum.
 
     A trainer with one weighs all clients alike, because a number of examples is as private as the examples,
-    and keeps no metrics that clients report. A trainer that resumes a checkpoint calls `round_done` once for
+    and keeps nothing that clients report. An answer that cannot be used counts as an update of zeros (see `rounds`). A
+    trainer that resumes a checkpoint calls `round_done` once for
     each sum that there was or may have been before, saved or not (see `charges`); or `take_over`, if there is one. It
     calls `round_failed`, if there is one, when a round ends with an error after its updates were asked for.
     """
@@ -85,6 +109,61 @@ class KeptPrivacy(Privacy, Protocol):
     def take_over(self, charges: Mapping[str, Any]) -> None:
         """Count what an earlier run was charged for. !! ValueError for what are no charges"""
         ...
+
+
+@runtime_checkable
+class GridPrivacy(Privacy, Protocol):
+    """Privacy that can be used with an aggregation that rounds."""
+
+    def clip_to_grid(self, update: Tensor, step: float) -> Tensor:
+        """As `clip`, in multiples of `step`, a power of two; no longer than what `clip` allows."""
+        ...
+
+
+def check_private_sum(aggregation: Aggregation, privacy: Privacy) -> GridAggregation:
+    """The aggregation. !! ValueError where its sum is not what the privacy counts on"""
+    kind, private = type(aggregation).__name__, type(privacy).__name__
+    rate = getattr(privacy, "sampling_rate", 1.0)
+    if rate < 1.0:
+        raise ValueError(
+            f"{private} was made with sampling_rate={rate:g}, which holds for clients that are drawn in secret, and a "
+            "Trainer tells whom it asked. Make it with sampling_rate=1.0, which holds for any choice."
+        )
+    if getattr(aggregation, "leaves_updates", False):
+        raise ValueError(
+            f"{kind} leaves updates with their clients, and {private} clips updates that are here. Leave one of the two "
+            "out, or use PlainSum()."
+        )
+    if not isinstance(aggregation, GridAggregation):
+        raise ValueError(
+            f"{kind} does not say what it rounds updates to, and rounding can make them longer than {private} has "
+            "clipped them. Give it a method step_for(clients) that returns the step of its grid, or None if it adds up "
+            "double precision as it is; or use PlainSum() or MaskedSum()."
+        )
+    return aggregation
+
+
+def clipping_for(aggregation: Aggregation, privacy: Privacy, clients: int) -> Callable[[Tensor], Tensor]:
+    """How updates are clipped for a sum of so many, so that the aggregation does not change them afterwards.
+
+    !! ValueError where that cannot be
+    """
+    step = check_private_sum(aggregation, privacy).step_for(clients)
+    if step is None:
+        return privacy.clip
+    if not isinstance(step, float) or not math.isfinite(step) or step <= 0 or math.frexp(step)[0] != 0.5:
+        raise ValueError(
+            f"{type(aggregation).__name__}.step_for({clients}) returned {step!r}: it is the step of a grid, a power of "
+            "two such as 2.0**-20, or None if nothing is rounded."
+        )
+    if not isinstance(privacy, GridPrivacy):
+        raise ValueError(
+            f"{type(aggregation).__name__} rounds updates to multiples of {step:.3g}, which can make them longer than "
+            f"{type(privacy).__name__} has clipped them. Give that a method clip_to_grid(update, step), or use "
+            "PlainSum()."
+        )
+    on_grid = privacy
+    return lambda update: on_grid.clip_to_grid(update, step)
 
 
 class Updates:
@@ -118,7 +197,8 @@ class Updates:
             for name, result in self.results.items()
         }
         if privacy is not None:
-            vectors = {name: privacy.clip(vector) for name, vector in vectors.items()}
+            clip = clipping_for(self._aggregation, privacy, len(vectors))
+            vectors = {name: clip(vector) for name, vector in vectors.items()}
         total = self._aggregation.weighted_sum(vectors, weights)
         self._check_sum(total)
         weight, survivors = sum(weights.values()), len(vectors)

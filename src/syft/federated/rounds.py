@@ -3,6 +3,14 @@
 One duty: what happens between two states of the server. It keeps nothing: everything random follows from a
 seed, the round's number and a client's name, so a round that is repeated after a crash is the same round.
 Imports `aggregation`, `engines`, `layout`, `randomness`, `records`, `strategies`.
+
+NOTE [Who takes part is public, how it goes is not]
+With privacy, what a client answers must change nothing but its clipped part of the sum. An update of NaN, an error that
+its rows raise, a number of examples that cannot be: were one of them left out, the number of updates that the sum is
+divided by would tell it for certain, and so would the report, and a quorum that is missed. So whoever answers is
+accepted, and adds zeros where the answer cannot be used; what else the answer says is dropped. Only that a client was
+not there at all (it is late, dead, busy, or does not let us in) is told, as a failure. What failed is in the log of the
+process that trains, which sees the updates too: it is not to be given out with the model.
 """
 
 from __future__ import annotations
@@ -18,8 +26,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from syft.exceptions import SyftError
-from syft.federated.aggregation import Aggregation, Privacy, Updates
+from syft.exceptions import (
+    ComputeNotPermittedError,
+    ConnectionRefusedByWorkerError,
+    ConnectNotPermittedError,
+    ExpiredTokenError,
+    GetNotPermittedError,
+    InvalidTokenError,
+    RevokedTokenError,
+    SyftError,
+)
+from syft.federated.aggregation import Aggregation, Privacy, Updates, check_private_sum
 from syft.federated.engines.base import Engine, Task, described
 from syft.federated.layout import Layout, state_fault
 from syft.federated.randomness import derive_seed, seeded
@@ -35,6 +52,22 @@ from syft.federated.records import (
 from syft.federated.strategies.base import Strategy
 
 logger = logging.getLogger(__name__)
+
+#: Failures of clients that did not take part, whatever their data.
+_ABSENT: frozenset[FailureKind] = frozenset({"timeout", "busy", "died", "dropped"})
+#: Errors by which a client refuses to take part, before it has looked at its data.
+_REFUSALS = frozenset(
+    error.__name__
+    for error in (
+        ComputeNotPermittedError,
+        ConnectionRefusedByWorkerError,
+        ConnectNotPermittedError,
+        ExpiredTokenError,
+        GetNotPermittedError,
+        InvalidTokenError,
+        RevokedTokenError,
+    )
+)
 
 #: Called with each client's name and its result or failure, as they come.
 Listener = Callable[[str, FitResult | EvaluateResult | ClientFailure], None]
@@ -122,6 +155,8 @@ def run_round(
 
     !! NotEnoughClientsError, before anything has changed
     """
+    if privacy is not None:
+        check_private_sum(aggregation, privacy)  # before anybody trains for nothing
     vectors: dict[str, Tensor] = {}
     stay = getattr(aggregation, "leaves_updates", False)  # with the clients, until they are summed
 
@@ -140,9 +175,17 @@ def run_round(
                 f"{most:g}: declare a larger max_weight if that is true.",
             )
         vectors[name] = vector
-        return result
+        # NOTE [Who takes part is public, how it goes is not]
+        return result if privacy is None else FitResult(round, {}, 1, 1)
 
-    found, failures = collect(engine, tasks, training.deadline, check, listener)
+    def excuse(name: str, failure: ClientFailure) -> FitResult | ClientFailure:
+        if privacy is None or _is_absent(failure):
+            return failure
+        logger.warning("With privacy this counts as an update of zeros, and no report tells it: %s", failure)
+        vectors[name] = torch.zeros(layout.size, dtype=layout.dtype)
+        return FitResult(round, {}, 1, 1)
+
+    found, failures = collect(engine, tasks, training.deadline, check, listener, excuse)
     too_few = (
         strategy.too_few(len(vectors)) if len(vectors) >= min_clients else f"min_clients is {min_clients}"
     )
@@ -155,11 +198,11 @@ def run_round(
     with charged:
         try:
             step = strategy.step(updates, training.optimizer_args)
+            if privacy is not None:
+                privacy.round_done()
         except BaseException:
             getattr(privacy, "round_failed", lambda: None)()
             raise
-        if privacy is not None:
-            privacy.round_done()
     why: Mapping[str, str] = getattr(getattr(aggregation, "report", None), "why", {})
     lost = [
         ClientFailure(n, "dropped", why.get(n, "It was lost during the aggregation."))
@@ -175,8 +218,12 @@ def collect(
     deadline: float | None,
     check: Callable[[str, Any], Any],
     listener: Listener,
+    excuse: Callable[[str, ClientFailure], Any] | None = None,
 ) -> tuple[dict[str, Any], list[ClientFailure]]:
-    """Run tasks; what passed the check by name, and what failed, in the order of the tasks."""
+    """Run tasks; what passed the check by name, and what failed, in the order of the tasks.
+
+    excuse   told of each failure of a client's: the failure, or a result to be taken instead
+    """
     outcomes: dict[str, Any] = {}
     expected = {task.name for task in tasks}
     for outcome in engine.run(tasks, deadline):
@@ -186,6 +233,8 @@ def collect(
             continue
         value = outcome.value
         checked = value if isinstance(value, ClientFailure) else _checked(check, outcome.name, value)
+        if excuse is not None and isinstance(checked, ClientFailure):
+            checked = excuse(outcome.name, checked)
         outcomes[outcome.name] = checked
         if isinstance(checked, ClientFailure):
             logger.warning("Not used: %s", checked)
@@ -200,6 +249,11 @@ def collect(
         else:
             results[task.name] = value
     return results, failures
+
+
+def _is_absent(failure: ClientFailure) -> bool:
+    """Whether a client did not take part, for reasons that are not in its data."""
+    return failure.kind in _ABSENT or failure.why.partition(":")[0] in _REFUSALS
 
 
 def _checked(check: Callable[[str, Any], Any], name: str, value: Any) -> Any:

@@ -139,6 +139,10 @@ class MaskedSum:
         )
         return found.total.to(dtype)
 
+    def step_for(self, clients: int) -> float:
+        """Numbers of a client of weight 1 are rounded to multiples of it, in a round of so many clients."""
+        return 1.0 / self.setting(clients, 1).encoding.units
+
     def setting(
         self, clients: int, length: int, context: bytes = b"", weighing: Weighing = ""
     ) -> RoundSetting:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from syft.federated.aggregation import Aggregation, PlainSum, Privacy
+from syft.federated.aggregation import Aggregation, PlainSum, Privacy, check_private_sum
 from syft.federated.engines.base import Engine, Task
 from syft.federated.network_clients import NetworkClient
 from syft.federated.records import ClientFailure
@@ -143,8 +143,10 @@ def for_clients(
 ) -> Aggregation:
     """The aggregation as it is done with these clients: with workers on a network, a masked sum is made at the workers.
 
-    !! ValueError for what would show updates here that were to be hidden
+    !! ValueError for what would show updates here that were to be hidden, or longer than privacy has clipped them
     """
+    if privacy is not None:
+        check_private_sum(aggregation, privacy)
     remote = {name: client for name, client in clients.items() if isinstance(client, NetworkClient)}
     if not remote or type(aggregation) is PlainSum:
         return aggregation

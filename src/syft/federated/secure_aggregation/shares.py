@@ -52,13 +52,20 @@ class ShareAggregation:
     def weighted_sum(self, updates: Mapping[str, torch.Tensor], weights: Mapping[str, float]) -> torch.Tensor:
         """The sum of weight * update."""
         _length, dtype = check_updates(updates, weights)
-        encoding = Encoding.fitting(self.clip, self.max_weight, len(updates))
+        encoding = self._encoding(len(updates))
         total: Any = None
         with torch.no_grad():
             for name, update in updates.items():
                 shared = self._shared(name, update, float(weights[name]), encoding)
                 total = shared if total is None else total + shared
             return float_precision(total.get()).to(dtype)
+
+    def step_for(self, clients: int) -> float:
+        """Numbers of a client of weight 1 are rounded to multiples of it, in a sum of so many clients."""
+        return 1.0 / self._encoding(clients).units
+
+    def _encoding(self, clients: int) -> Encoding:
+        return Encoding.fitting(self.clip, self.max_weight, clients)
 
     def _shared(self, name: str, update: Any, weight: float, encoding: Encoding) -> Any:
         encoding.check_weight(weight)
