@@ -2,7 +2,7 @@
 
 One duty: DP-SGD (Abadi et al. 2016). `make_private` ties together what must agree for the stated epsilon to
 be true: the Poisson sampler, the clipping bound, the noise and the accountant. Imports `accounting`, `noise`,
-`per_sample`, `poisson_loader`, `private_models`, `mpc.randomness`.
+`per_sample`, `poisson_loader`, `private_models`, `training_state`, `mpc.randomness`.
 
     training = make_private(model, optimizer, loader, loss_fn=loss_fn, target_epsilon=3, target_delta=1e-5, epochs=10)
     for _ in range(10):
@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -36,7 +36,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from syft.dp.accounting import Accountant, Budget, Kind, noise_multiplier_for
-from syft.dp.events import EVENTS, NAMES, Event, Gaussian, number
+from syft.dp.events import Event, Gaussian, number
 from syft.dp.noise import ROUNDED_STEPS, rounded_gaussian
 from syft.dp.per_sample import WAYS, Factor, LossFunction, check_batch, factors
 from syft.dp.poisson_loader import PoissonLoader as PoissonLoader
@@ -45,6 +45,7 @@ from syft.dp.private_models import check_model as check_model
 from syft.dp.private_models import check_optimizer
 from syft.dp.private_models import replace_batch_norm as replace_batch_norm
 from syft.dp.ruled_pass import Checked
+from syft.dp.training_state import FORMAT, Ledger, read_spent
 from syft.mpc.randomness import Stream
 
 #: Clipping bounds beyond these would meet the ends of single precision, and are mistakes.
@@ -53,8 +54,6 @@ LEAST_BOUND, LARGEST_BOUND = 1e-6, 1e6
 LARGEST_NOISE = 1e9
 #: What a sum may be in steps of the noise's grid.
 _LARGEST_SUM = 2.0**62
-
-FORMAT = 1  # of the state of a training
 
 # -- one step --------------------------------------------------------------------------------------------
 
@@ -79,6 +78,11 @@ class PrivateTraining:
     stream: Stream = field(default_factory=Stream)
     checked: Checked = field(default_factory=Checked)
     """What is known about the rules for this model."""
+    ledger: Ledger = field(init=False)
+    """What was spent, by run."""
+
+    def __post_init__(self) -> None:
+        self.ledger = Ledger(self.accountant)
 
     @property
     def sensitivity(self) -> float:
@@ -103,7 +107,11 @@ class PrivateTraining:
         return self.accountant.epsilon(delta)
 
     def step(self, inputs: Tensor, targets: Any) -> float:
-        """One step on the batch the loader just gave; charged first. Returns the mean loss, which is NOT private."""
+        """One step on the batch the loader just gave; charged first. Returns the mean loss, which is NOT private.
+
+        Each batch is stepped on, also one without rows. NB: it may come to another device or in another format, so that
+        it is known by its length only: whatever is done to it in between is done to each row by itself.
+        """
         check_batch(inputs, targets)
         self._check_groups()
         if self.loader.outstanding is None or self.loader.outstanding != len(inputs):
@@ -112,6 +120,7 @@ class PrivateTraining:
                 f"{'none' if self.loader.outstanding is None else self.loader.outstanding} outstanding. Step once "
                 "on each batch of training.loader: epsilon is computed for its random choice of rows."
             )
+        self.ledger.notice_fork()
         if self.budget is None:
             self.accountant.compose(self._event)
         else:
@@ -178,22 +187,16 @@ class PrivateTraining:
 
         No noise, and nothing to draw it from. Save it with every state of the model that is kept or shown.
         """
-        spent = [dict(asdict(e), event=NAMES[type(e)], count=n) for e, n in self.accountant.spent.items()]
-        return {"format": FORMAT, "settings": self._settings(), "spent": spent}
+        return {"format": FORMAT, "settings": self._settings(), "spent": self.ledger.written()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what was spent. The training is made with the same arguments as the one that was saved.
+        """Know of what was spent there, beside what was spent here (`training_state`, NOTE [Runs]).
 
+        The training is made with the same arguments as the one that was saved.
         !! ValueError for other settings, and for a state that knows of less than was spent here
         """
         try:
-            if state["format"] != FORMAT:
-                raise ValueError(f"its format is {state['format']!r}, not {FORMAT}")
-            settings = dict(state["settings"])
-            accounts = Accountant(self.accountant.kind)
-            for entry in state["spent"]:
-                said = {key: value for key, value in entry.items() if key not in ("event", "count")}
-                accounts.compose(EVENTS[entry["event"]](**said), entry["count"])
+            settings, spent = dict(state["settings"]), read_spent(state)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ValueError(
                 f"This is not the state of a private training ({type(error).__name__}: {error}). It is not taken for one "
@@ -210,14 +213,7 @@ class PrivateTraining:
                 f"The state is that of another training: {'; '.join(others)}. Make the training with the same arguments, "
                 "on the same data."
             )
-        forgotten = [e for e, n in self.accountant.spent.items() if accounts.spent.get(e, 0) < n]
-        if forgotten:
-            raise ValueError(
-                f"This training has spent more than the state knows of ({forgotten[0]}), and nothing is unspent by "
-                "loading. Load an older model into it if you like, and leave what was spent as it is."
-            )
-        self.accountant.spent.clear()
-        self.accountant.spent.update(accounts.spent)
+        self.ledger.join(spent)
 
     def _settings(self) -> dict[str, Any]:
         target = None if self.budget is None else [self.budget.epsilon, self.budget.delta]

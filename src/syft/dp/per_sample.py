@@ -2,19 +2,25 @@
 
 One duty: `factors` of the per-sample gradients of a batch. Two ways: layers with a rule need one forward pass, one
 backward pass for the outputs only, and a product per layer (`ruled_pass`); a model with any other layer, or one that
-the rules do not fit, goes through `torch.func.vmap(grad(...))` as a whole. Example i's loss is `loss_fn` of a
-batch that holds example i alone. Imports `gradient_factors`, `layer_rules`, `recurrent`, `ruled_pass`.
+the rules do not fit, goes through `torch.func.vmap(grad(...))` as a whole. Both call the model with one example at a
+time, under vmap: example i's loss is `loss_fn` of a batch that holds example i alone, and no other example has a part
+in it. Imports `gradient_factors`, `layer_rules`, `recurrent`, `ruled_pass`.
 
 NOTE [Compiled models]
 What torch.compile made of a model does not call hooks that were added later, and cannot be mapped over examples. So
 for the time of a pass, compiled code runs as it was written.
+
+NOTE [Draws]
+Each example has random draws of its own: its dropout is not that of the others. A model that decides by a draw what to
+call next (whether a layer is dropped for this batch) cannot be run for many examples with a draw each. It gets the same
+draws for all of them. Neither has anything to do with the examples, so the bound of one example's part holds for both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -23,9 +29,11 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from syft.dp.gradient_factors import Factor, Full
 from syft.dp.layer_rules import has_rule, has_rules, owners
 from syft.dp.recurrent import unrolled
-from syft.dp.ruled_pass import Checked, LossFunction, NoRule, alone, ruled
+from syft.dp.ruled_pass import Checked, LossFunction, NoRule, Randomness, alone, ruled
 
 WAYS = ("auto", "rules", "vmap")
+
+Made = TypeVar("Made")
 
 
 def factors(
@@ -38,9 +46,9 @@ def factors(
 ) -> tuple[dict[str, Factor], Tensor]:
     """The factors by parameter name, and the losses, of every example of the batch (dimension 0).
 
-    `way`: "rules", "vmap" (every example by itself: right for any model that runs under vmap), or "auto": the rules where
-    they fit. Whether they do is checked each time, at the cost of a few passes; who calls this again and again for
-    one model gives one `Checked`, and it is checked now and then (`ruled_pass`, NOTE [Whose gradient it is]).
+    `way`: "rules", "vmap" (the gradient of every example as a whole), or "auto": the rules where they fit. Whether they
+    do is checked each time, at the cost of a backward pass; who calls this again and again for one model gives one
+    `Checked`, and it is checked now and then (`ruled_pass`, NOTE [Whether it is the gradient]).
     """
     if way not in WAYS:
         raise ValueError(f'Per-sample gradients are computed by "auto", "rules" or "vmap", got {way!r}.')
@@ -51,19 +59,43 @@ def factors(
     if way == "rules" and layers and not has_all:
         missing = sorted({type(m).__name__ for m in layers.values() if not has_rule(m)})
         raise ValueError(f"There is no rule for {', '.join(missing) or 'shared parameters'}: use vmap.")
-    with torch.compiler.set_stance("force_eager"):  # see NOTE [Compiled models]
+    against = checked.against
+    # See NOTE [Compiled models]. The fused kernels of attention cannot be mapped over examples; what they compute can.
+    with torch.compiler.set_stance("force_eager"), sdpa_kernel(SDPBackend.MATH):
         if has_all:
             try:
-                with _explained(model):
-                    found, losses, known = ruled(model, layers, loss_fn, inputs, targets, checked)
+                found, losses, known = _drawn(
+                    checked, lambda: ruled(model, layers, loss_fn, inputs, targets, checked)
+                )
                 if known or way == "rules":
                     return found, losses
             except NoRule as reason:
-                checked.against = str(reason)
+                against = str(reason)
+            except torch.OutOfMemoryError:  # the other way needs more
+                raise
+            except RuntimeError as error:  # if the model is to blame, the other way will say so
+                against = f"it cannot be run by the rules ({str(error)[:200]})"
         if way == "rules":
-            raise ValueError(f"The rules do not cover this model: {checked.against}. Use vmap.")
+            raise ValueError(f"The rules do not cover this model: {against}. Use vmap.")
         with _explained(model):
-            return _by_vmap(model, loss_fn, inputs, targets)
+            made = _drawn(checked, lambda: _by_vmap(model, loss_fn, inputs, targets, checked.randomness))
+    checked.against = against
+    return made
+
+
+def _drawn(checked: Checked, run: Callable[[], Made]) -> Made:
+    """See NOTE [Draws]."""
+    try:
+        return run()
+    except RuntimeError as error:
+        if checked.randomness == "same" or not _is_about_mapping(error):
+            raise
+        checked.randomness = "same"
+        try:
+            return run()
+        except (RuntimeError, NoRule):
+            checked.randomness = "different"
+            raise
 
 
 def per_sample_gradients(
@@ -92,7 +124,11 @@ def check_batch(inputs: Any, targets: Any) -> None:
 
 
 #: What torch says when something cannot be mapped over examples.
-_NOT_MAPPED = ("vmap", "functorch", "atching rule")
+_NOT_MAPPED = ("vmap", "functorch", "atching rule", "During a grad")
+
+
+def _is_about_mapping(error: RuntimeError) -> bool:
+    return any(word in str(error) for word in _NOT_MAPPED)
 
 
 @contextmanager
@@ -102,12 +138,13 @@ def _explained(model: nn.Module) -> Iterator[None]:
     except NotImplementedError:
         raise
     except RuntimeError as error:
-        if not any(word in str(error) for word in _NOT_MAPPED):
+        if not _is_about_mapping(error):
             raise
         raise NotImplementedError(
             f"The gradients of {type(model).__name__} and its loss cannot be computed for each example: "
             f"{str(error)[:300]} What depends on the numbers of an example is written with torch.where, not with `if`, "
-            "`.item()` or changes in place, and a checkpoint with use_reentrant=False."
+            "`.item()` or changes in place of what was not made from the inputs (x.new_zeros), and a checkpoint with "
+            "use_reentrant=False."
         ) from error
 
 
@@ -123,7 +160,7 @@ def _places(model: nn.Module) -> dict[str, str]:
 
 
 def _by_vmap(
-    model: nn.Module, loss_fn: LossFunction, inputs: Tensor, targets: Tensor
+    model: nn.Module, loss_fn: LossFunction, inputs: Tensor, targets: Tensor, randomness: Randomness
 ) -> tuple[dict[str, Factor], Tensor]:
     trained = {n: p.detach() for n, p in model.named_parameters() if p.requires_grad}
     fixed = {n: p.detach() for n, p in model.named_parameters() if not p.requires_grad}
@@ -137,8 +174,7 @@ def _by_vmap(
         value = alone(loss_fn, output, target.unsqueeze(0))
         return value, value
 
-    each = torch.func.vmap(torch.func.grad(loss, has_aux=True), in_dims=(None, 0, 0), randomness="different")
-    # The fused kernels of recurrence and attention cannot be mapped over examples; what they compute can.
-    with unrolled(model), sdpa_kernel(SDPBackend.MATH):
+    each = torch.func.vmap(torch.func.grad(loss, has_aux=True), in_dims=(None, 0, 0), randomness=randomness)
+    with unrolled(model):  # neither can the fused kernels of recurrence
         gradients, losses = each(trained, inputs, targets)
     return {name: Full(g.detach()) for name, g in gradients.items()}, losses.detach()

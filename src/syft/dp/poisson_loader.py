@@ -1,13 +1,12 @@
 """Batches as the accountant's sampling theorem has them.
 
-One duty: `PoissonLoader`, and to refuse the loaders it cannot take the place of. Imports `mpc.randomness`.
+One duty: `PoissonLoader`, and to refuse the loaders it cannot take the place of. Imports `batch_rows`, `mpc.randomness`.
 """
 
 from __future__ import annotations
 
-import copy
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -22,6 +21,7 @@ from torch.utils.data import (
     default_collate,
 )
 
+from syft.dp.batch_rows import collated, emptied
 from syft.mpc.randomness import Stream
 
 
@@ -30,6 +30,7 @@ class PoissonLoader:
 
     The accountant's sampling theorem is about this, not about shuffled batches of one size. A batch has
     `rate * len(dataset)` rows on average; it may be empty, and is then trained on all the same (noise only).
+    `collate_fn` is called for each row alone.
     """
 
     def __init__(
@@ -63,32 +64,9 @@ class PoissonLoader:
         # NB: not a subclass, whose __getitem__ may do more.
         if type(self.dataset) is TensorDataset and self.collate_fn is default_collate:
             return [t[rows] for t in self.dataset.tensors]
-        if len(rows):
-            return self.collate_fn([self.dataset[i] for i in rows.tolist()])
-        return _emptied(self.collate_fn([self.dataset[0]]))
-
-
-def _emptied(batch: Any) -> Any:
-    """A batch of the same make, and no row."""
-    if isinstance(batch, Tensor):
-        return batch[:0] if batch.dim() else batch
-    if isinstance(batch, Mapping):
-        emptied: Any = copy.copy(batch)  # of its own type
-        for key, value in batch.items():
-            emptied[key] = _emptied(value)
-        return emptied
-    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
-        return type(batch)(*map(_emptied, batch))
-    if isinstance(batch, (list, tuple)):
-        if any(isinstance(value, (str, bytes)) for value in batch):  # a column of texts
-            return batch[:0]
-        return type(batch)(map(_emptied, batch))
-    if batch is None or isinstance(batch, (bool, int, float)):
-        return batch
-    raise TypeError(
-        f"A batch without a row came up, which happens in Poisson sampling, and its collate_fn makes a "
-        f"{type(batch).__name__}: let it make tensors in lists, tuples or dictionaries, or take a larger batch_size."
-    )
+        if not len(rows):
+            return emptied(self.collate_fn([self.dataset[0]]))
+        return collated([self.dataset[i] for i in rows.tolist()], self.collate_fn)
 
 
 def rate_of(loader: Any) -> float:

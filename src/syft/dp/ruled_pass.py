@@ -1,49 +1,49 @@
-"""One forward and one backward pass, and a rule for each layer; and whether every example got what is its own.
+"""One forward and one backward pass, and a rule for each layer.
 
-One duty: `ruled`, the fast way to per-sample gradients, which checks itself. Imports `gradient_factors`, `layer_rules`.
+One duty: `ruled`, the fast way to per-sample gradients. Imports `gradient_factors`, `layer_rules`.
 
 NOTE [Whose gradient it is]
-The rules cut what a layer saw along dimension 0, and give slice i to example i. Clipping is worth nothing if that is
-wrong: a layer that is called time first, or on positions, has a dimension 0 of another meaning, and now and then
-of the same length. That the slices add up to the usual gradient says nothing about how it was cut. So:
+Clipping is worth nothing if what is clipped as the gradient of example i was made from other examples too. Code that
+mixes the examples of a batch need not look like it, and whether it does cannot be found out by trying. So the model
+never sees a batch: it is called with ONE example, a batch of one, under `torch.func.vmap`, which runs the operations
+for all examples at once. What a layer is given for example i is a function of example i and of nothing else, whatever
+the model does, and so is the gradient of its output, since every loss follows from one example. A rule takes row i of
+both. Therefore each row of a factor belongs to one example by construction: nothing about that is checked or tolerated.
+`vmap` is here the outer loop of a usual forward pass. It folds the examples into the batch of each kernel, and the
+backward pass is autograd's own, of the folded kernels: both take about the time of a usual batch.
+
+NOTE [Whether it is the gradient]
+That a factor is the gradient, rather than some other bounded function of the example, matters for learning only, and is
+checked:
 
 1. In every pass, from the graph that autograd made and whatever the numbers are: a parameter reaches the loss only
    through the one call of its layer, and has no part in the input of that call. See `_check_graph`; it is the same
    for the same graph, and not repeated.
-2. In every pass, that dimension 0 of each layer's input, and of the output, is as long as the batch.
-3. In a pass whose graph was not seen before, and in passes 1, 2, 4, 8, ...: some examples are given to the model
-   alone. With a batch of one, every dimension 0 must be one long: it FOLLOWS the batch. What each layer is given, the
-   loss and the gradients must be those of the example's row. See `_check_alone`.
-   Two draws of a dropout cannot be compared: a random model is compared in evaluation mode, and as it is with the
-   same draws for a batch in which half of the examples are others. See `_check_random`.
-4. With 3: the losses are weighted by 1, 2 or 4. Slice i of every gradient must then be weighted like loss i, which it
-   is not where other losses have a part in it; and the weighted slices must add up to the usual gradient. See
-   `_check_slices`, `_check_sums`. A factor of two changes no bit of a product, so tolerances are small.
+2. In a pass whose graph was not seen before, and in passes 1, 2, 4, 8, ...: the losses are weighted by 1, 2 or 4, and
+   the weighted rows must add up to the usual gradient. See `_check_sums`.
 
-Once anything of this fails, the rules are not used for the model again (`Checked.against`). With a batch of one there
-is nothing to cut: such a pass is right, and proves nothing. What a model does to the examples without leaving
-another graph, depending on numbers, is found by 3 and 4 only, when they next look.
+Once anything of this fails, the rules are not used for the model again (`Checked.against`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, TypeGuard
 
 import torch
 from torch import Tensor, nn
+from torch._C import _functorch
 
 from syft.dp.gradient_factors import Factor, Full
-from syft.dp.layer_rules import RULES, owners, takes_batch
+from syft.dp.layer_rules import RULES, takes_batch
 
 LossFunction = Callable[[Any, Any], Tensor]
+Randomness = Literal["different", "same"]
 
-#: Units in the last place by which weighted slices may differ, and sums over examples.
-_SLICE_ULPS, _SUM_ULPS = 16, 4
-#: By how much of its size anything may differ for an example alone: other kernels, other roundings, a ReLU that flips.
-_ALONE, _ALONE_ULPS = 1e-2, 16
+#: Units in the last place by which sums over examples may differ, of their own size and of the largest.
+_SUM_ULPS, _ROUNDING_ULPS = 4, 16
 
 
 class NoRule(Exception):  # a way out, not an error
@@ -52,13 +52,15 @@ class NoRule(Exception):  # a way out, not an error
 
 @dataclass
 class Checked:
-    """What is known about the rules for one model: see NOTE [Whose gradient it is]."""
+    """What is known about the rules for one model: see NOTE [Whether it is the gradient]."""
 
     graphs: set[_Graph] = field(default_factory=set)
     """Those on which they were found to be right."""
     passes: int = 0
     against: str = ""
     """Why they are not used any more."""
+    randomness: Randomness = "different"
+    """Whether each example has random draws of its own: see `per_sample`, NOTE [Draws]."""
 
     def is_due(self, graph: _Graph) -> bool:
         """Whether to look again."""
@@ -67,36 +69,36 @@ class Checked:
 
 @dataclass(frozen=True)
 class _Call:
-    """What a layer was called with; where its output and its input are in the graph."""
+    """What a layer was called with, by example; where its output and its input are in the graph."""
 
     input: Tensor
     edge: Any
+    examples: int
+    """Which dimension of the output, as it is in the graph, is the examples."""
     before: Any
 
 
 @dataclass(frozen=True)
-class _Forward:
-    calls: dict[str, _Call]
-    outputs: Tensor
-    losses: Tensor
+class _Pass:
+    """What is left of a pass over the model and back."""
 
-    def rows(self, rows: list[int] | Tensor) -> dict[str, Tensor]:
-        """What each layer was called with for some examples, and what came out."""
-        kept = {name: call.input[rows] for name, call in self.calls.items()}
-        return {**kept, "the output": self.outputs.detach()[rows]}
+    calls: dict[str, _Call]
+    losses: Tensor
+    gradients: dict[str, Tensor | None]
+    """Of the output of each layer, by example."""
+    graph: _Graph
+    usual: dict[str, Tensor | None] | None
+    """The gradients of the weighted losses by parameter, if a check was due."""
+
+    def is_finite(self) -> bool:
+        numbers = (self.losses, *self.gradients.values(), *(self.usual or {}).values())
+        return all(bool(n.isfinite().all()) for n in numbers if n is not None)
 
 
 def alone(loss_fn: LossFunction, output: Any, target: Any) -> Tensor:
     """The loss of a batch that holds one example."""
     loss = loss_fn(output, target)
     return loss.sum() if loss.dim() else loss
-
-
-def _losses(loss_fn: LossFunction, outputs: Tensor, targets: Tensor) -> Tensor:
-    def one(output: Tensor, target: Tensor) -> Tensor:
-        return alone(loss_fn, output.unsqueeze(0), target.unsqueeze(0))
-
-    return torch.func.vmap(one, randomness="different")(outputs, targets)
 
 
 # -- the pass --------------------------------------------------------------------------------------------
@@ -114,64 +116,96 @@ def ruled(
 
     They are not known to be where a check was due and some gradient is not finite: nothing can be compared.
     """
-    batch = inputs.shape[0]
     trained = {n: p for n, p in model.named_parameters() if p.requires_grad}
-    ran = _forward(model, layers, loss_fn, inputs, targets)
-    graph = _graph_of(ran, layers)
+    ran = _mapped_pass(model, layers, loss_fn, inputs, targets, trained, checked)
+    if ran.usual is None:  # a graph that was found to be right
+        return _factors(layers, trained, ran), ran.losses, True
+    is_finite, found = ran.is_finite(), _factors(layers, trained, ran)
+    if is_finite:
+        _check_sums(found, ran.usual, _powers_of_two(ran.losses))
+        checked.graphs.add(ran.graph)
+    return found, ran.losses, is_finite
+
+
+def _mapped_pass(
+    model: nn.Module,
+    layers: Mapping[str, nn.Module],
+    loss_fn: LossFunction,
+    inputs: Tensor,
+    targets: Tensor,
+    trained: Mapping[str, Tensor],
+    checked: Checked,
+) -> _Pass:
+    """See NOTE [Whose gradient it is]."""
+    ran = list[_Pass]()
+
+    def one(x: Tensor, target: Tensor) -> Tensor:
+        level, calls = _functorch.maybe_get_level(x), dict[str, _Call]()
+        with torch.enable_grad():
+            with _kept_out_of_buffers(model), _watched(layers, level, calls):
+                output = model(x.unsqueeze(0))
+            loss = alone(loss_fn, output, target.unsqueeze(0))
+        if not _is_mapped(loss, level) or not _functorch.get_unwrapped(loss).requires_grad:
+            raise NoRule("its loss does not depend on what is trained")
+        # NB: still within the map, in which a checkpoint computes again what it did not keep.
+        ran.append(_backward(calls, _functorch.get_unwrapped(loss), layers, trained, checked))
+        return loss.detach()
+
+    torch.func.vmap(one, randomness=checked.randomness)(inputs, targets)
+    return ran[0]
+
+
+def _backward(
+    calls: dict[str, _Call],
+    losses: Tensor,
+    layers: Mapping[str, nn.Module],
+    trained: Mapping[str, Tensor],
+    checked: Checked,
+) -> _Pass:
+    graph = _graph_of(calls, losses, layers)
+    usual: dict[str, Tensor | None] | None = None
     checked.passes += 1
-    due, losses = checked.is_due(graph), ran.losses.detach()
-    if due:
+    is_due = checked.is_due(graph)
+    if is_due:
         _check_graph(graph)
-    gradients = _slices(ran, due)
-    if not due:  # a graph that was found to be right
-        return _factors(layers, trained, ran, gradients), losses, True
-    weights = _powers_of_two(losses)
-    asked = [*(call.edge for call in ran.calls.values()), *trained.values()]
-    again = torch.autograd.grad(ran.losses, asked, weights, allow_unused=True)
-    numbers = (losses, *gradients.values(), *again)
-    if not all(bool(g.isfinite().all()) for g in numbers if g is not None):
-        return _factors(layers, trained, ran, gradients), losses, False
-    _check_slices(gradients, again, weights)
-    rows = sorted({0, batch // 2, batch - 1}) if batch > 1 else []
-    kept = ran.rows(rows)
-    found = _factors(layers, trained, ran, gradients)
-    _check_sums(found, dict(zip(trained, again[-len(trained) :], strict=True)), weights)
-    if rows:
-        with _left_as_it_was(model):
-            _check_alone(model, loss_fn, inputs, targets, _Rows(rows, kept, found))
-        checked.graphs.add(graph)
-    return found, losses, True
-
-
-def _forward(
-    model: nn.Module, layers: Mapping[str, nn.Module], loss_fn: LossFunction, inputs: Tensor, targets: Tensor
-) -> _Forward:
-    calls, batch = dict[str, _Call](), inputs.shape[0]
-    with torch.enable_grad(), _watched(layers, batch, calls):
-        outputs = model(inputs)
-        if not isinstance(outputs, Tensor) or outputs.shape[:1] != (batch,):
-            raise NoRule("its output is not one tensor whose dimension 0 is the batch")
-        losses = _losses(loss_fn, outputs, targets)
-    if not losses.requires_grad:
-        raise NoRule("its loss does not depend on what is trained")
-    return _Forward(calls, outputs, losses)
+    edges = [call.edge for call in calls.values()]
+    made = (
+        torch.autograd.grad(losses, edges, torch.ones_like(losses), retain_graph=is_due, allow_unused=True)
+        if edges
+        else ()
+    )
+    gradients: dict[str, Tensor | None] = {
+        name: None if gradient is None else _by_example(gradient, call.examples)
+        for (name, call), gradient in zip(calls.items(), made, strict=True)
+    }
+    if is_due:
+        asked = list(trained.values())
+        sums = torch.autograd.grad(losses, asked, _powers_of_two(losses), allow_unused=True)
+        usual = dict(zip(trained, sums, strict=True))
+    return _Pass(calls, losses.detach(), gradients, graph, usual)
 
 
 @contextmanager
-def _watched(layers: Mapping[str, nn.Module], batch: int, calls: dict[str, _Call]) -> Iterator[None]:
+def _watched(layers: Mapping[str, nn.Module], level: int, calls: dict[str, _Call]) -> Iterator[None]:
     def watch(name: str) -> Any:
         def hook(layer: nn.Module, args: tuple[Any, ...], output: Any) -> None:
             if name in calls:
                 raise NoRule(f"{name!r} is called more than once")
             x = args[0] if len(args) == 1 else None
-            if not isinstance(x, Tensor) or x.shape[:1] != (batch,) or not takes_batch(layer, x):
+            if not _is_mapped(x, level) or x.shape[:1] != (1,) or not takes_batch(layer, x):
                 raise NoRule(f"{name!r} is not called with one tensor whose dimension 0 is the batch")
-            if not (isinstance(output, Tensor) and output.requires_grad):
+            made = _functorch.get_unwrapped(output) if _is_mapped(output, level) else None
+            if made is None or not made.requires_grad:
                 # NB: also inside a re-entrant checkpoint, whose gradients do not show in the graph.
                 raise NoRule(f"{name!r} is called without gradients")
-            # NB: an edge, not the tensor: an in-place ReLU behind the layer would make it another tensor.
-            edge = torch.autograd.graph.get_gradient_edge(output)
-            calls[name] = _Call(x.detach(), edge, x.grad_fn)
+            seen = _functorch.get_unwrapped(x)
+            calls[name] = _Call(
+                _by_example(seen.detach(), _functorch.maybe_get_bdim(x)),
+                # NB: an edge, not the tensor: an in-place ReLU behind the layer would make it another tensor.
+                torch.autograd.graph.get_gradient_edge(made),
+                _functorch.maybe_get_bdim(output),
+                seen.grad_fn,
+            )
 
         return hook
 
@@ -183,28 +217,44 @@ def _watched(layers: Mapping[str, nn.Module], batch: int, calls: dict[str, _Call
             handle.remove()
 
 
-def _slices(ran: _Forward, again: bool = False) -> dict[str, Tensor | None]:
-    """The gradient of each layer's output; with `again` there will be another backward pass."""
-    edges = [call.edge for call in ran.calls.values()]
-    ones = torch.ones_like(ran.losses)
-    made = (
-        torch.autograd.grad(ran.losses, edges, ones, retain_graph=again, allow_unused=True) if edges else ()
+@contextmanager
+def _kept_out_of_buffers(model: nn.Module) -> Iterator[None]:
+    """!! NoRule where a buffer is made anew from the examples: it would be published without noise"""
+    before = [(module, dict(module._buffers)) for module in model.modules() if module._buffers]
+    yield
+    for module, buffers in before:
+        for name, now in module._buffers.items():
+            if now is not None and _functorch.is_functorch_wrapped_tensor(now):
+                module._buffers[name] = buffers.get(name)
+                raise NoRule(f"it keeps in the buffer {name!r} what it computed from the examples")
+
+
+def _is_mapped(value: Any, level: int) -> TypeGuard[Tensor]:
+    """Whether it is a tensor that our map, and no other within or around it, runs over."""
+    return (
+        isinstance(value, Tensor)
+        and _functorch.is_batchedtensor(value)
+        and _functorch.maybe_get_level(value) == level
+        and not _functorch.is_functorch_wrapped_tensor(_functorch.get_unwrapped(value))
     )
-    return dict(zip(ran.calls, made, strict=True))
+
+
+def _by_example(folded: Tensor, examples: int) -> Tensor:
+    """Row i is that of example i; without the dimension of the batch, in which each of them was alone."""
+    return folded.movedim(examples, 0).squeeze(1)
 
 
 def _factors(
     layers: Mapping[str, nn.Module],
     trained: Mapping[str, Tensor],
-    ran: _Forward,
-    gradients: dict[str, Tensor | None],
+    ran: _Pass,
 ) -> dict[str, Factor]:
     found: dict[str, Factor] = {}
     # NB: what autocast made of the layers is not what the rules should compute in.
     with torch.no_grad(), torch.autocast(ran.losses.device.type, enabled=False):
         for name in list(ran.calls):
             # What a rule has used is let go before the next one asks for memory.
-            layer, x, g = layers[name], ran.calls.pop(name).input, gradients.pop(name)
+            layer, x, g = layers[name], ran.calls.pop(name).input, ran.gradients.pop(name)
             if g is None:
                 continue
             if x.is_floating_point() and x.dtype != g.dtype:
@@ -240,8 +290,8 @@ class _Graph:
     """Layer, name, and where it is: None, if the losses do not depend on it."""
 
 
-def _graph_of(ran: _Forward, layers: Mapping[str, nn.Module]) -> _Graph:
-    root: Any = ran.losses.grad_fn
+def _graph_of(calls: Mapping[str, _Call], losses: Tensor, layers: Mapping[str, nn.Module]) -> _Graph:
+    root: Any = losses.grad_fn
     number, nodes, after = {root: 0}, [root], []
     for node in nodes:  # which grows
         following = []
@@ -252,9 +302,9 @@ def _graph_of(ran: _Forward, layers: Mapping[str, nn.Module]) -> _Graph:
                     nodes.append(n)
                 following.append(number[n])
         after.append(tuple(following))
-    calls = tuple(
+    called = tuple(
         (name, c.input.dim(), c.input.is_contiguous(), number.get(c.edge.node), number.get(c.before))
-        for name, c in ran.calls.items()
+        for name, c in calls.items()
     )
     parameters = tuple(
         (name, own, number.get(torch.autograd.graph.get_gradient_edge(parameter).node))
@@ -262,7 +312,7 @@ def _graph_of(ran: _Forward, layers: Mapping[str, nn.Module]) -> _Graph:
         for own, parameter in layer.named_parameters(recurse=False)
         if parameter.requires_grad
     )
-    return _Graph(tuple(map(type, nodes)), tuple(after), calls, parameters)
+    return _Graph(tuple(map(type, nodes)), tuple(after), called, parameters)
 
 
 def _check_graph(graph: _Graph) -> None:
@@ -303,9 +353,9 @@ def _check_graph(graph: _Graph) -> None:
 
 
 def _powers_of_two(losses: Tensor) -> Tensor:
-    """1, 2 and 4 in random order, at least two of them where there are two losses."""
-    each = torch.tensor([1.0, 2.0, 4.0], dtype=losses.dtype, device=losses.device)
-    return each[torch.randperm(len(losses), device=losses.device) % 3]
+    """1, 2, 4, 1, ...: a factor of two changes no bit of a product."""
+    places = torch.arange(len(losses), device=losses.device) % 3
+    return torch.exp2(places.to(losses.dtype))
 
 
 def _eps(tensors: Iterable[Tensor | None], device: torch.device) -> float:
@@ -321,25 +371,12 @@ def _nothing(kind: torch.dtype) -> float:
     return max(1e-30, 64 * torch.finfo(kind).smallest_normal * torch.finfo(kind).eps)
 
 
-def _check_slices(
-    gradients: Mapping[str, Tensor | None], again: Sequence[Tensor | None], weights: Tensor
-) -> None:
-    for (name, gradient), weighted in zip(gradients.items(), again, strict=False):
-        if gradient is None or weighted is None or not gradient.numel():
-            continue
-        info = torch.finfo(gradient.dtype)
-        expected = gradient * weights.to(gradient.dtype).view(-1, *[1] * (gradient.dim() - 1))
-        allowed = _SLICE_ULPS * info.eps * float(gradient.abs().max()) + _nothing(gradient.dtype)
-        if float((weighted - expected).abs().max()) > allowed:
-            raise NoRule(f"the gradients of {name!r} are not those of one example each")
-
-
 def _check_sums(found: Mapping[str, Factor], usual: Mapping[str, Tensor | None], weights: Tensor) -> None:
     eps = _eps([weights, *usual.values()], weights.device)
     sizes = {name: float(factor.norms() @ weights.double()) for name, factor in found.items()}
     # NB: what has no gradient but rounding (a bias before a norm, or of an attention's keys) is as large as rounding is
     # where gradients are large.
-    rounding = _ALONE_ULPS * eps * max(sizes.values())
+    rounding = _ROUNDING_ULPS * eps * max(sizes.values())
     for name, factor in found.items():
         ours, gradient = factor.weighted_sum(weights), usual[name]
         theirs = torch.zeros_like(ours) if gradient is None else gradient.double()
@@ -351,136 +388,3 @@ def _check_sums(found: Mapping[str, Factor], usual: Mapping[str, Tensor | None],
         allowed = max(1e-4, _SUM_ULPS * eps) * (sizes[name] + float(theirs.norm())) + rounding + nothing
         if float((ours - theirs).norm()) > allowed:
             raise NoRule(f"what its rule makes of {name!r} does not add up to the usual gradient")
-
-
-@dataclass(frozen=True)
-class _Rows:
-    """Some examples, and what a pass of the whole batch made of them."""
-
-    rows: list[int]
-    kept: dict[str, Tensor]
-    found: Mapping[str, Factor]
-
-
-def _check_alone(
-    model: nn.Module,
-    loss_fn: LossFunction,
-    inputs: Tensor,
-    targets: Tensor,
-    many: _Rows,
-    *,
-    quiet: bool = False,
-) -> None:
-    layers = owners(model)
-    trained = {n: p for n, p in model.named_parameters() if p.requires_grad}
-    for place, row in enumerate(many.rows):
-        part, state = slice(row, row + 1), _random_state(inputs)
-        try:
-            ran = _forward(model, layers, loss_fn, inputs[part], targets[part])
-        except (RuntimeError, ValueError, TypeError, IndexError) as error:
-            raise NoRule(f"it does not run on one example alone ({str(error)[:200]})") from error
-        if not all(map(torch.equal, state, _random_state(inputs))):
-            if quiet:
-                raise NoRule("it is random in evaluation mode, too, so that nothing can be compared")
-            unseen = many.kept.keys() - ran.calls.keys()
-            _check_random(model, loss_fn, inputs, targets, many.rows, unseen)
-            return
-        given = torch.autograd.grad(
-            ran.losses, list(trained.values()), torch.ones_like(ran.losses), allow_unused=True
-        )
-        kept, eps = ran.rows([0]), _eps([ran.losses, *given], inputs.device)
-        if kept.keys() != many.kept.keys():
-            raise NoRule("it calls other layers for one example than for many")
-        for name, value in kept.items():
-            if not _is_close(value[0], many.kept[name][place], eps):
-                raise NoRule(f"what {name!r} is for an example depends on the others of its batch")
-        _check_gradients(dict(zip(trained, given, strict=True)), many.found, row, len(inputs), eps)
-
-
-def _check_random(
-    model: nn.Module,
-    loss_fn: LossFunction,
-    inputs: Tensor,
-    targets: Tensor,
-    rows: list[int],
-    unseen: set[str],
-) -> None:
-    """A model that draws random numbers; `unseen` are layers that no example alone has been through yet."""
-    layers = owners(model)
-    trained = {n: p for n, p in model.named_parameters() if p.requires_grad}
-    # As it is. The same draws, and other neighbours: who stays must not notice.
-    order = torch.randperm(len(inputs), device=inputs.device)
-    stay, go = order[::2], order[1::2]
-    others = inputs.clone()
-    others[go] = inputs[stay[: len(go)]]
-    state = _random_state(inputs)
-    usual = _forward(model, layers, loss_fn, inputs, targets).rows(stay)
-    _set_random_state(inputs, state)
-    kept, eps = (
-        _forward(model, layers, loss_fn, others, targets).rows(stay),
-        _eps(trained.values(), inputs.device),
-    )
-    if kept.keys() != usual.keys() or not all(_is_close(kept[name], usual[name], eps) for name in kept):
-        raise NoRule("what it computes for an example depends on the others of its batch")
-    # Without dropout.
-    for module in model.modules():
-        module.training = False
-    ran = _forward(model, layers, loss_fn, inputs, targets)
-    if unseen - ran.calls.keys() - {"the output"}:
-        raise NoRule(
-            "it calls some layers at random, and not in evaluation mode, so that nothing can be compared"
-        )
-    _check_graph(_graph_of(ran, layers))
-    kept, gradients = ran.rows(rows), _slices(ran)
-    many = _Rows(rows, kept, _factors(layers, trained, ran, gradients))
-    _check_alone(model, loss_fn, inputs, targets, many, quiet=True)
-
-
-def _check_gradients(
-    given: Mapping[str, Tensor | None], found: Mapping[str, Factor], row: int, batch: int, eps: float
-) -> None:
-    pairs = {}
-    for name, gradient in given.items():
-        only = torch.zeros(batch, device=found[name].norms().device)
-        only[row] = 1.0
-        ours = found[name].weighted_sum(only)
-        pairs[name] = ours, torch.zeros_like(ours) if gradient is None else gradient.double()
-    total = float(torch.stack([theirs.norm() for _ours, theirs in pairs.values()]).norm())
-    for name, (ours, theirs) in pairs.items():
-        allowed = max(_ALONE, _ALONE_ULPS * eps) * float(theirs.norm()) + _ALONE_ULPS * eps * total
-        if float((ours - theirs).norm()) > allowed:
-            raise NoRule(f"the gradient of {name!r} for an example alone is another than in a batch")
-
-
-def _is_close(one: Tensor, other: Tensor, eps: float) -> bool:
-    if one.shape != other.shape or not one.is_floating_point():
-        return torch.equal(one, other)
-    one, other = one.double(), other.double()
-    near = _ALONE_ULPS * eps
-    return float((one - other).norm()) <= max(_ALONE, near) * float(other.norm()) + near * one.numel() ** 0.5
-
-
-def _random_state(inputs: Tensor) -> list[Tensor]:
-    states = [torch.get_rng_state()]
-    return [*states, torch.cuda.get_rng_state(inputs.device)] if inputs.is_cuda else states
-
-
-def _set_random_state(inputs: Tensor, states: list[Tensor]) -> None:
-    torch.set_rng_state(states[0])
-    if inputs.is_cuda:
-        torch.cuda.set_rng_state(states[1], inputs.device)
-
-
-@contextmanager
-def _left_as_it_was(model: nn.Module) -> Iterator[None]:
-    """Buffers and modes are put back: a check is no part of the training."""
-    modes = {module: module.training for module in model.modules()}
-    buffers = {buffer: buffer.clone() for buffer in model.buffers()}
-    try:
-        yield
-    finally:
-        with torch.no_grad():
-            for module, mode in modes.items():
-                module.training = mode
-            for buffer, value in buffers.items():
-                buffer.copy_(value)
