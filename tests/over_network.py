@@ -17,6 +17,7 @@ from syft.messaging.message import SyncMessage
 from syft.workers.network import handlers as _handlers  # noqa: F401  (adds the handlers)
 from syft.workers.network import sessions
 from syft.workers.network.client_worker import NetworkClientWorker
+from syft.workers.network.doorkeeper import Proof
 from syft.workers.network.server import Server, ServerSettings
 
 TRANSPORTS = ("inproc", "unix", "tcp", "tls", "ws", "wss")
@@ -99,7 +100,7 @@ class Network:
         served._known_workers[id] = served
         server = Server(
             served,
-            authenticate=lambda _hello, _connection: "tester",
+            authenticate=lambda _hello, _connection: Proof("tester"),
             audit=lambda *_: None,
             keeps=lambda _id, obj: bool(getattr(obj, "tags", None)),
             settings=ServerSettings(heartbeat=30.0),

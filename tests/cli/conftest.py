@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
@@ -44,27 +45,42 @@ def types(here: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple
 
 
 @pytest.fixture
-def start(here: Path) -> Iterator[Callable[..., tuple[Any, str]]]:
-    """`start("--id", "x")`: a `syft worker` process, and its address."""
+def start_process(here: Path) -> Iterator[Callable[..., tuple[Any, str]]]:
+    """`start_process(["--id", "x"])`: a `syft worker` process, and the first lines it prints."""
     running: list[subprocess.Popen[str]] = []
 
-    def begin(*arguments: str) -> tuple[Any, str]:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "syft", "worker", *arguments],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )
+    def begin(arguments: list[str], log: Path | None = None, lines: int = 1) -> tuple[Any, str]:
+        with contextlib.ExitStack() as files:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "syft", "worker", *arguments],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE if log is None else files.enter_context(log.open("w")),
+                text=True,
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
+            )
         running.append(process)
-        assert process.stdout is not None and process.stderr is not None
-        line = process.stdout.readline()
-        found = re.search(r"at (\S+?),", line)
-        assert found, (line, process.stderr.read())
-        return process, found.group(1)
+        assert process.stdout is not None
+        said = "".join(process.stdout.readline() for _ in range(lines))
+        if not said:
+            problem = process.communicate()[1] if log is None else log.read_text()
+            raise AssertionError(f"syft worker {' '.join(arguments)} ended: {problem}")
+        return process, said
 
     yield begin
     for process in running:
         if process.poll() is None:
             process.kill()
         process.communicate()
+
+
+@pytest.fixture
+def start(start_process: Callable[..., tuple[Any, str]]) -> Callable[..., tuple[Any, str]]:
+    """`start("--id", "x")`: a `syft worker` process, and its address."""
+
+    def begin(*arguments: str) -> tuple[Any, str]:
+        process, line = start_process(list(arguments))
+        found = re.search(r"at (\S+?),", line)
+        assert found, line
+        return process, found.group(1)
+
+    return begin

@@ -67,6 +67,14 @@ def test_a_book_is_made_and_limits_are_set(owner: Callable[..., str], book: Budg
     assert BudgetBook("copy").state("#people", "ann").epsilon == 5.0
 
 
+def test_the_budget_of_those_without_a_name_is_called_theirs(
+    owner: Callable[..., str], book: BudgetBook
+) -> None:
+    said = owner("budget", "set", "budgets", "--dataset", "#people", "--epsilon", "2", "--user", "anonymous:")
+    assert "#people: everybody without a name, as one user, may spend epsilon 2" in said
+    assert book.state("#people", "anonymous:1").epsilon == 2.0
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -78,6 +86,7 @@ def test_a_book_is_made_and_limits_are_set(owner: Callable[..., str], book: Budg
         (("set", "budgets", "--dataset", "#x", "--epsilon", "1", "--delta", "1"), "below 1"),
         (("set", "budgets", "--dataset", "", "--epsilon", "1"), "in quotes"),
         (("set", "budgets", "--dataset", "#x", "--epsilon", "1", "--user", "a b\n"), "name of a user"),
+        (("set", "budgets", "--dataset", "#x", "--epsilon", "1", "--user", "anonymous:zz"), "is one user"),
         (("set", "budgets", "--dataset", "#x", "--epsilon", "1", "--user", "ann", "--together"), "not both"),
         (("set", "budgets", "--dataset", "#x", "--epsilon", "1", "--records", "0"), "1 at least"),
         (("show", "budgets", "--dataset", "#x"), "no budget for '#x'"),

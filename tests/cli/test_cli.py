@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import re
 import signal
@@ -14,7 +15,7 @@ import torch
 
 import syft as sy
 from syft.cli import main
-from syft.exceptions import GetNotPermittedError
+from syft.exceptions import GetNotPermittedError, InvalidTokenError
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
@@ -93,11 +94,13 @@ def test_a_hospital_and_a_data_scientist(
     (here / "policy.toml").write_text(
         '[[data]]\ntags = ["#patients"]\nmay_get = ["ana"]\nmay_compute = ["ana", "eve"]\n'
     )
-    assert run(capsys, "cert", "make")[0] == 0
+    # For the name alone: the address that is printed has to be the one that the certificate is for.
+    assert run(capsys, "cert", "make", "--host", "localhost")[0] == 0
     tokens = {user: run(capsys, "token", "new", user)[1].strip() for user in ("ana", "eve")}
     options = "--id hospital --data data --listen wss://localhost:0 --tokens tokens --policy policy.toml "
     options += "--cert certificates/server.pem --key certificates/server.key --audit audit.jsonl --keep state"
     process, address = start(*options.split())
+    assert address.startswith("wss://localhost:")
 
     status, out, _ = run(capsys, "status", address, "--ca", "certificates/ca.pem", "--token", tokens["ana"])
     assert status == 0 and "hospital" in out and "ana" in out
@@ -134,15 +137,66 @@ def test_a_hospital_and_a_data_scientist(
     assert any(not line["granted"] and line["action"] == "connect" for line in refused)
 
 
+def _talk_to(address: str, token: str) -> None:
+    """One who is let in, and one who is not."""
+    sy.connect(address, token=token, auto_add=False).close()
+    with pytest.raises(InvalidTokenError):
+        sy.connect(address, token=f"{token[:-4]}AAAA", auto_add=False)
+
+
+#: What the log says of that, and of the end, in this order.
+_TOLD = [
+    r"hospital: serves at tcp://127\.0\.0\.1:\d+, process \d+, 0 objects",
+    r"hospital: ana connected from tcp://127\.0\.0\.1:\d+ \(.+\)",
+    r"hospital: the session of ana said goodbye; 0 objects were freed",
+    r"hospital: the connection of somebody at tcp://127\.0\.0\.1:\d+ was refused: The signature of the token .*",
+    r"hospital: shutting down",
+    r"hospital: has ended",
+]
+
+
 @pytest.mark.network
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_in_good_order(start: Any, number: signal.Signals) -> None:
-    process, _ = start("--listen", "tcp://127.0.0.1:0", "--log-format", "json", "--log-level", "debug")
+@pytest.mark.parametrize(("number", "kind"), [(signal.SIGTERM, "json"), (signal.SIGINT, "text")])
+def test_a_signal_ends_it_in_good_order_and_the_log_tells_who_came(
+    hook: Any, me: Any, start: Any, types: Any, number: signal.Signals, kind: str
+) -> None:
+    token = types("token", "new", "ana")[1].strip()
+    process, address = start(
+        "--id", "hospital", "--listen", "tcp://127.0.0.1:0", "--tokens", "tokens", "--log-format", kind
+    )  # fmt: skip
+    _talk_to(address, token)
     process.send_signal(number)
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=60)
     assert process.returncode == 0
-    for line in err.splitlines():
-        json.loads(line)
+    if kind == "json":
+        lines = [json.loads(line) for line in err.splitlines()]
+        assert all(set(line) == {"time", "level", "logger", "message"} for line in lines)
+        assert all(datetime.datetime.fromisoformat(line["time"]).tzinfo is not None for line in lines)
+        assert {line["level"] for line in lines} == {"info"}
+        said = [line["message"] for line in lines]
+    else:
+        found = [re.fullmatch(r"\d\d:\d\d:\d\d INFO    (.*)", line) for line in err.splitlines()]
+        said = [match.group(1) if match else "?" for match in found]
+    assert len(said) == len(_TOLD), err
+    for line, told in zip(said, _TOLD, strict=True):
+        assert re.fullmatch(told, line), (line, told)
+    assert not any(part in err for part in token.split(".")[1:])
+
+
+@pytest.mark.network
+def test_what_strangers_choose_stays_one_line_of_the_log(
+    hook: Any, me: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from syft.cli.logs import LogFormat, set_up
+    from syft.workers.network import client_worker
+
+    set_up(LogFormat.text, "info")
+    monkeypatch.setattr(client_worker, "_who_am_i", lambda: "x\n12:00:00 INFO    all is well\x1b[2J")
+    with sy.NetworkServerWorker(hook, "tcp://127.0.0.1:0", id="w") as worker:
+        sy.connect(worker.address, auto_add=False).close()
+    err = capsys.readouterr().err
+    assert "connected from" in err and "\x1b" not in err
+    assert all(" w: " in line for line in err.splitlines())
 
 
 @pytest.mark.network
@@ -163,6 +217,18 @@ def test_numbers_for_prometheus(hook: Any, me: Any) -> None:
             server.server_close()
     assert "syft_objects 1.0" in said and "syft_bytes 16.0" in said and "syft_sessions 1.0" in said
     assert re.search(r'syft_decisions_total\{granted="true"\} [1-9]', said)
+
+
+@pytest.mark.network
+def test_the_command_tells_where_the_metrics_are(start_process: Any) -> None:
+    import urllib.request
+
+    process, lines = start_process(["--listen", "tcp://127.0.0.1:0", "--metrics-port", "0"], lines=2)
+    address = re.search(r"^metrics at (http://127\.0\.0\.1:[1-9]\d*/metrics)$", lines, re.MULTILINE)
+    assert address, lines
+    assert "syft_objects 0.0" in urllib.request.urlopen(address.group(1), timeout=20).read().decode()
+    process.terminate()
+    assert process.wait(timeout=60) == 0
 
 
 @pytest.mark.network
@@ -193,10 +259,11 @@ def test_what_a_worker_says_is_neither_markup_nor_a_command_to_the_terminal(
 
 @pytest.mark.network
 def test_a_worker_in_a_process_of_its_own(hook: Any, me: Any) -> None:
+    name = "far at sea, process 9"
     x = torch.arange(6.0).tag("#x")
-    worker = sy.WebsocketServerWorker(hook, "127.0.0.1", 0, id="far", data=[x]).start(process=True)
+    worker = sy.WebsocketServerWorker(hook, "127.0.0.1", 0, id=name, data=[x]).start(process=True)
     try:
-        client = sy.WebsocketClientWorker(hook, "127.0.0.1", worker.port, id="far", auto_add=False)
+        client = sy.WebsocketClientWorker(hook, "127.0.0.1", worker.port, id=name, auto_add=False)
         (found,) = client.search("#x")
         assert found.shape == (6,) and client.url == worker.address
         y = torch.ones(2).send(client)

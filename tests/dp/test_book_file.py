@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from syft.dp import book_mark
 from syft.dp.accounting import Pure
 from syft.dp.worker_budgets import BudgetBook, Charge, Limit
 from syft.exceptions import BudgetExceededError, BudgetFileError
@@ -149,6 +150,75 @@ def test_an_older_copy_written_over_an_open_book_is_noticed(path: Path, tmp_path
         book.state("ages", "ann")
     with pytest.raises(BudgetFileError, match="an older book was put in its place"):
         book.charge(["ages"], "ann", QUARTER)
+
+
+def has_notes(folder: Path) -> bool:
+    """Whether files there have extended attributes."""
+    book_mark.note(folder, (1, "seal"))
+    return book_mark.noted(folder) == (1, "seal")
+
+
+def written_over(path: Path, older: bytes) -> None:
+    """Other contents in the same file."""
+    with path.open("r+b") as file:
+        file.write(older)
+        file.truncate()
+
+
+def test_memory_of_a_newer_book_is_not_believed_when_as_much_was_charged_to_an_older_one(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(book_mark, "noted", lambda path: None)
+    first, second = some_book(path, 1), BudgetBook(path)
+    older = path.read_bytes()
+    for _ in range(2):
+        second.charge(["ages"], "ann", QUARTER)
+    written_over(path, older)
+    for _ in range(2):  # now the file has the counters that it had, and other releases
+        first.charge(["ages"], "ann", QUARTER)
+    for use in (lambda: second.charge(["ages"], "ann", QUARTER), lambda: second.state("ages", "ann")):
+        with pytest.raises(BudgetFileError, match="an older book was put in its place"):
+            use()
+
+
+def test_an_older_copy_is_noticed_by_those_who_never_saw_the_newer_book(path: Path, tmp_path: Path) -> None:
+    if not has_notes(tmp_path):
+        pytest.skip("there are no extended attributes here")
+    first, second = some_book(path, 1), BudgetBook(path)
+    older = path.read_bytes()
+    for _ in range(2):
+        second.charge(["ages"], "ann", QUARTER)
+    written_over(path, older)
+    for use in (lambda: first.charge(["ages"], "ann", QUARTER), lambda: BudgetBook(path)):
+        with pytest.raises(BudgetFileError, match=r"release number 3, charged before.*copy it to a new file"):
+            use()
+    shutil.copyfile(path, tmp_path / "anew")  # as the sentence says
+    assert spent(tmp_path / "anew") == 0.25
+
+
+def test_a_note_is_never_ahead_and_never_goes_back(path: Path, tmp_path: Path) -> None:
+    if not has_notes(tmp_path):
+        pytest.skip("there are no extended attributes here")
+    book = some_book(path, 2)
+    assert book_mark.noted(path) == book._last and book_mark.noted(path)[0] == 2  # type: ignore[index]
+    book_mark.note(path, (1, "earlier"))
+    assert book_mark.noted(path) == book._last
+    with pytest.raises(BudgetExceededError):
+        book.charge(["ages"], "ann", Charge("mean", Pure(1e7), 1e7))
+    assert book_mark.noted(path) == book._last
+    assert spent(path) == 0.5
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="os.setxattr is Linux's")
+def test_a_note_that_says_nothing_is_none(path: Path, tmp_path: Path) -> None:
+    if not has_notes(tmp_path):
+        pytest.skip("there are no extended attributes here")
+    some_book(path, 1)
+    for garbage in (b"", b"\xff", b"-1 x", b"9" * 30):
+        os.setxattr(path, "user.syft.last_release", garbage)
+        assert book_mark.noted(path) is None
+    assert spent(path) == 0.25
+    assert book_mark.noted(tmp_path / "nothing") is None
 
 
 # -- copies ------------------------------------------------------------------------------------------------

@@ -64,3 +64,27 @@ def test_a_user_cannot_set_a_budget(ann: Any) -> None:
     with pytest.raises(ReleaseNotPermittedError, match="for the owner, where the worker runs"):
         ann.keep_budgets("book")
     assert ann.budget("ann", "#people").epsilon == 3.0
+
+
+def test_a_user_need_not_say_who_they_are_to_be_told_their_budget(ann: Any) -> None:
+    data = ann.search("#people")[0]
+    ann.release(data, "mean", 1.0, bounds=(-3, 3))
+    for state in (ann.budget("#people"), ann.budget(data), ann.budget(None, "#people")):
+        assert (state.user, state.spent, state.left) == ("ann", 1.0, 2.0)
+    assert ann.budget(user="eve", dataset="#people").user == "ann"
+    with pytest.raises(TypeError, match="not by a NoneType"):
+        ann.budget("ann", None)
+
+
+def test_who_may_not_fetch_is_told_of_releases_where_there_are_budgets(ann: Any, hook: Any) -> None:
+    for refused in (ann.search("#people")[0], ann.search("#people")[0].mean(0)):
+        with pytest.raises(
+            GetNotPermittedError, match=r"worker\.release\(data, 'mean'.*worker\.budget\(dataset\)"
+        ):
+            refused.get()
+    data = [torch.ones(3).tag("#x")]
+    with NetworkServerWorker(hook, "tcp://127.0.0.1:0", id="strict", data=data) as without_budgets:
+        with connect(without_budgets.address, auto_add=False) as client:
+            with pytest.raises(GetNotPermittedError) as error:
+                client.search("#x")[0].get()
+    assert "release" not in str(error.value)

@@ -269,7 +269,7 @@ def _marked_results(
         if number not in private:
             return opdb.fresh(value).send(bob)
         pointer = put(bob, value)
-        provenance.declare(bob.get_obj(pointer.id_at_location))
+        provenance.declare(bob.get_obj(pointer.id_at_location), "#data")
         return pointer
 
     try:

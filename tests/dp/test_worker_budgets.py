@@ -195,6 +195,45 @@ def test_nobody_without_a_name_is_charged(book: BudgetBook) -> None:
             book.charge(["ages"], nobody, pure(0.1))
 
 
+def test_a_release_of_nothing_is_not_free(book: BudgetBook) -> None:
+    with pytest.raises(ReleaseNotPermittedError, match="nothing to charge it to"):
+        book.charge([], "ann", pure(0.1))
+
+
+def test_a_charge_is_for_as_many_records_as_the_book_says_when_it_is_charged(book: BudgetBook) -> None:
+    book.set_limit("ages", Limit(1.0, 0.0), max_records_per_person=3)
+    with pytest.raises(
+        ReleaseNotPermittedError, match=r"noise for 2 .* may have 3.*Nothing was charged; ask again"
+    ):
+        book.charge(["ages"], "ann", pure(0.1), 2)
+    with pytest.raises(ReleaseNotPermittedError, match="noise for 1"):
+        book.charge(["ages"], "ann", pure(0.1))
+    assert book.state("ages", "ann").releases == ()
+    book.charge(["ages"], "ann", pure(0.1), 3)
+    book.charge(["ages"], "ann", pure(0.1), 4)
+    with pytest.raises(ValueError, match="max_records_per_person=3"):
+        book.set_limit("ages", Limit(1.0, 0.0), max_records_per_person=4)
+
+
+def test_the_records_of_a_person_add_up_over_the_tensors_of_a_name(book: BudgetBook) -> None:
+    book.set_limit("ages", Limit(1.0, 0.0), max_records_per_person=3)
+    book.set_limit("incomes", Limit(1.0, 0.0), max_records_per_person=4)
+    assert book.records_per_person(["ages", "incomes"]) == 4
+    assert book.records_per_person(["ages", "ages", "incomes"]) == 6
+    with pytest.raises(ReleaseNotPermittedError, match="may have 6"):
+        book.charge(["ages", "ages"], "ann", pure(0.1), 3)
+    book.charge(["ages", "ages"], "ann", pure(0.1), 6)
+    assert len(book.state("ages", "ann").releases) == 1  # charged once, with the noise for both
+
+
+def test_one_connection_without_a_name_has_no_budget_of_its_own(book: BudgetBook) -> None:
+    with pytest.raises(ValueError, match="everybody without a name is one user, 'anonymous:'"):
+        book.set_limit("ages", Limit(9.0, 0.0), user="anonymous:zz")
+    assert book.state("ages", "anonymous:zz").epsilon == 1.0
+    book.set_limit("ages", Limit(9.0, 0.0), user="anonymous:")
+    assert book.state("ages", "anonymous:zz").epsilon == 9.0
+
+
 def test_users_and_data_sets_are_never_taken_for_sql(book: BudgetBook) -> None:
     name = "x'; DROP TABLE releases; --"
     book.set_limit(name, Limit(1.0, 0.0))
@@ -214,7 +253,9 @@ def test_what_was_spent_is_there_after_opening_anew(book: BudgetBook) -> None:
 
 
 def test_commits_are_on_the_disk_and_in_the_file(book: BudgetBook) -> None:
-    with book._transaction(writes=False) as connection:
+    for _ in range(2):  # the first connection, which checked the book, and one that did not
+        book.charge(["ages"], "ann", pure(0.1))
+    with book._transaction() as connection:
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("delete",)
         assert connection.execute("PRAGMA synchronous").fetchone() == (3,)
 

@@ -31,11 +31,11 @@ class Parties:
             for name in names
         }
 
-    def introduce(self, patience: float = 30.0) -> None:
+    def introduce(self, patience: float = 30.0, **options: Any) -> None:
         for one in self.servers.values():
             for other in self.servers.values():
                 if other is not one:
-                    one.add_worker(self.connect(other.id, patience=patience, **self.shown(one.id)))
+                    one.add_worker(self.connect(other.id, patience=patience, **self.shown(one.id), **options))
 
     def shown(self, user: str) -> dict[str, str]:
         """What proves who somebody is."""

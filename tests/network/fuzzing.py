@@ -89,6 +89,8 @@ class Fuzzer:
         self.objects = corpus(bob)
         self.frames = whole_frames(self.worker)
         self.fates: collections.Counter[str] = collections.Counter()
+        #: Messages that were put together from several chunks.
+        self.assembled = 0
         self.renew()
 
     def renew(self) -> None:
@@ -120,6 +122,8 @@ class Fuzzer:
             self.feed(b"".join(frames.encode(Head(Kind.HELLO), [raw])))
         elif kind == 3:  # a good frame with another object inside
             self.commands(self.rng.choice(self.objects))
+        elif kind == 4:  # a message in chunks
+            self.chunks()
         else:  # commands that are nearly right
             self.commands(mutate(self.rng, self.payloads))
 
@@ -128,6 +132,49 @@ class Fuzzer:
         count = self.rng.choice((1, 1, 1, 1, 2))
         head = Head(Kind.COMMANDS, flags, number=self.session.executed + 1, count=count)
         self.feed(b"".join(frames.encode(head, [payload])))
+
+    def chunks(self) -> None:
+        """Commands in chunks that nearly add up: some wrong, lost, twice, in another order, or of another message."""
+        rng = self.rng
+        payload = rng.choice(self.payloads) if rng.random() < 0.7 else mutate(rng, self.payloads)
+        head = Head(Kind.COMMANDS, frames.WAITS, number=self.session.executed + 1, count=1)
+        size = max(len(payload) // rng.choice((1, 2, 3, 7)), 1)
+        parts = [(part_head, b"".join(part)) for part_head, part in frames.in_chunks(head, [payload], size)]
+        for _ in range(rng.choice((0, 0, 1, 1, 2))):
+            self.spoil(parts)
+        for part_head, part in parts:
+            self.feed(b"".join(frames.encode(part_head, [part])))
+
+    def spoil(self, parts: list[tuple[Head, bytes]]) -> None:
+        """Change one chunk of a message, or which there are."""
+        if not parts:
+            return
+        rng = self.rng
+        place = rng.randrange(len(parts))
+        head, part = parts[place]
+        kind = rng.randrange(6)
+        if kind == 0:
+            name = rng.choice(("total", "offset", "number", "count", "flags", "kind"))
+            near = (
+                0,
+                1,
+                getattr(head, name) + 1,
+                max(getattr(head, name) - 1, 0),
+                head.flags ^ frames.LAST_CHUNK,
+            )
+            far = (1 << 20, (1 << 20) + 1, 2**32, 2**63)
+            value = rng.choice(near if name in ("count", "flags", "kind") else near + far)
+            parts[place] = head._replace(**{name: value}), part
+        elif kind == 1:
+            parts[place] = head, rng.choice((b"", part[:-1], part + b"x", part[:: rng.choice((1, 2))]))
+        elif kind == 2:
+            del parts[place]
+        elif kind == 3:
+            parts.insert(place, (head, part))
+        elif kind == 4:
+            rng.shuffle(parts)
+        else:
+            parts.insert(place, (Head(Kind.COMMANDS, number=1, count=1), rng.choice(self.payloads)))
 
     def feed(self, frame: bytes) -> None:
         """As `Server` does."""
@@ -141,6 +188,7 @@ class Fuzzer:
                 if whole is None:
                     self.fates["part"] += 1
                     return
+                self.assembled += len(whole) > len(payload)
                 answers = list(self.session.execute(head, whole))
                 failed = any(answer.flags & frames.FAILED for answer, _ in answers)
                 self.fates["failed" if failed else "answered" if answers else "done"] += 1
@@ -184,7 +232,8 @@ def main(seed: int, count: int) -> None:
     is_watching = False
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     took = time.monotonic() - began
-    print(json.dumps({"fates": fuzzer.fates, "forbidden": seen, "grown_kb": grown, "seconds": took}))
+    found = {"fates": fuzzer.fates, "forbidden": seen, "grown_kb": grown, "seconds": took}
+    print(json.dumps(found | {"assembled": fuzzer.assembled}))
 
 
 if __name__ == "__main__":

@@ -25,7 +25,6 @@ class Pipe:
     #: Bytes of both directions until it is cut; None: never.
     budget: int | None = None
     moved: int = 0
-    is_silent: bool = False
     notes: dict[str, Any] = field(default_factory=dict)
 
 
@@ -49,6 +48,7 @@ class Proxy:
         self._pipes: list[Pipe] = []
         self._ends: dict[socket.socket, Pipe] = {}
         self.cuts = self.connections = 0
+        #: Nothing passes, in either direction, not even that an end has closed: each has to find out by itself.
         self.is_silent = False
         self.most, self.delay = 1 << 16, 0.0
         self._stopping = False
@@ -104,7 +104,7 @@ class Proxy:
         try:
             data = sock.recv(room)
             if not data:
-                self._forget(pipe)
+                self._end(sock, pipe)
                 return
             pipe.moved += len(data)
             if self.is_silent:
@@ -113,7 +113,7 @@ class Proxy:
                 data = self._alter(pipe, sock is pipe.client, data)
             other.sendall(data)
         except OSError:
-            self._forget(pipe)
+            self._end(sock, pipe)
         if self.delay:
             time.sleep(self.delay)
 
@@ -124,6 +124,14 @@ class Proxy:
                 with contextlib.suppress(OSError):
                     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         self._forget(pipe)
+
+    def _end(self, sock: socket.socket, pipe: Pipe) -> None:
+        """One end has gone, and so does the other, unless nothing is to pass."""
+        if self.is_silent:
+            self._ends.pop(sock, None)
+            sock.close()
+        else:
+            self._forget(pipe)
 
     def _forget(self, pipe: Pipe) -> None:
         for sock in (pipe.client, pipe.server):

@@ -15,7 +15,7 @@ class Served:
     """The process, as the test sees it.
 
     Options are those of NetworkServerWorker; `settings` those of ServerSettings, `policy` the text of a policy file,
-    `authority` the directory of a token authority.
+    `authority` the directory of a token authority; `without` are packages that it does not have.
     """
 
     def __init__(self, addresses: str | list[str] = "tcp://127.0.0.1:0", **options: Any) -> None:
@@ -59,9 +59,9 @@ class Served:
             if stream is not None:
                 stream.close()
 
-    def restart(self) -> None:
-        """At the same addresses."""
-        self._options["addresses"] = self.addresses
+    def restart(self, **options: Any) -> None:
+        """At the same addresses, with other options if any are given."""
+        self._options |= {"addresses": self.addresses, **options}
         self.start()
 
     def __enter__(self) -> Served:
@@ -78,6 +78,8 @@ def rss_of(pid: int | str = "self") -> int:
 
 
 def _main(options: dict[str, Any]) -> None:
+    for package in options.pop("without", ()):
+        sys.modules[package] = None  # type: ignore[assignment]  (as if it were not installed)
     import torch
 
     import syft as sy

@@ -1,4 +1,7 @@
-"""Mutated frames reach the decoder and the session behind it: each is answered or refused, and nothing else happens."""
+"""Mutated frames reach the decoder and the session behind it: each is answered or refused, and nothing else happens.
+
+The million: `pytest -m slow tests/network/test_fuzz.py`.
+"""
 
 from __future__ import annotations
 
@@ -31,10 +34,12 @@ def fuzz(seed: int, count: int, seconds: float) -> dict[str, Any]:
 
 
 def test_mutated_frames_are_answered_or_refused() -> None:
-    fates = fuzz(seed=1, count=12_000, seconds=100)["fates"]
+    found = fuzz(seed=1, count=12_000, seconds=100)
+    fates = found["fates"]
     # It is no use if everything is refused at the door.
     for fate in ("refused", "failed", "answered", "greeted"):
         assert fates[fate] > 50, fates
+    assert fates["part"] > 1_000 and found["assembled"] > 200, found
 
 
 @pytest.mark.slow

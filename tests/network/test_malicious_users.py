@@ -19,6 +19,7 @@ from syft.messaging.message import (
     AttributeMessage,
     CallObjectMessage,
     ForceObjectDeleteMessage,
+    ForwardMessage,
     ListObjectsMessage,
     ObjectMessage,
     ObjectRequestMessage,
@@ -79,6 +80,17 @@ def attempt(client: Any, *messages: Any) -> list[Any]:
     return said
 
 
+def refused(server: Any, client: Any, message: Any, action: str, obj_id: Any, reason: str = "") -> None:
+    """It is refused, and there is one line more in the log, which says who tried what with which object."""
+    log = server.policy.audit_log
+    before = len(log)
+    with pytest.raises(sy.exceptions.PermissionDeniedError, match=repr(client.user)):
+        client._link.ask(message)
+    (record,) = list(log)[before:]
+    assert (record.action, record.user, record.obj_id) == (action, client.user, obj_id)
+    assert (record.granted, record.reason) == (False, reason) and record.peer.startswith("tcp://")
+
+
 def shows(value: Any) -> bool:
     """Whether an answer holds one of the values."""
     return isinstance(value, torch.Tensor) and bool(
@@ -106,7 +118,7 @@ def test_a_forged_pointer_deletes_nothing_when_it_goes(eve: Any, hospital: Any) 
     patients = id_of(eve, "#patients")
     pointer = PointerTensor(At("hospital"), patients, garbage_collect_data=True)
     attempt(eve, ObjectMessage(new_wrapper(pointer), 777), ForceObjectDeleteMessage((777,)))
-    attempt(eve, ForceObjectDeleteMessage((patients,)))
+    refused(hospital, eve, ForceObjectDeleteMessage((patients,)), "send", patients, "delete")
     assert torch.equal(hospital._objects[patients], PATIENTS)
 
 
@@ -176,6 +188,25 @@ def test_whether_an_operation_on_private_data_failed_does_not_show_in_numbers(ev
     assert len(grown) == 1
 
 
+def test_every_refusal_is_one_line_with_its_action_user_and_object(eve: Any, hospital: Any) -> None:
+    patients = id_of(eve, "#patients")
+    eve._link.ask(ObjectMessage(torch.zeros(3, 2), 60))
+    for message, action, reason in (
+        (ObjectRequestMessage((patients, None, "curiosity")), "get", "curiosity"),
+        (ObjectRequestMessage((patients, "owner", ""), keep=True), "get", ""),
+        (ForwardMessage(patients, "elsewhere", 61), "move", ""),
+        (ObjectMessage(torch.zeros(3, 2), patients), "send", "replace"),
+        (Operation("aten.clone.default", None, [Ref(60)], {}, (patients,)), "send", "replace"),
+        (Operation("aten.copy_.default", None, [Ref(patients), Ref(60)], {}, ()), "send", "write into"),
+        (ForceObjectDeleteMessage(patients), "send", "delete"),
+        (ForceObjectDeleteMessage((60, patients)), "send", "delete"),
+        (AttributeMessage(60, "data", return_id=patients), "send", "replace"),
+    ):
+        refused(hospital, eve, message, action, patients, reason)
+    assert torch.equal(hospital._objects[patients], PATIENTS)
+    assert torch.equal(eve._link.ask(ObjectRequestMessage((60, None, ""))), torch.zeros(3, 2))
+
+
 def test_others_are_not_counted_in_what_a_user_is_told(eve: Any, hospital: Any, authority: Any) -> None:
     before = eve.status()
     with user(hospital, authority, "bob") as bob:
@@ -200,14 +231,14 @@ def test_data_that_everybody_may_fetch_is_not_theirs_to_change(hook: Any, me: An
     with serving(hook, authority, '[defaults]\nmay_get = "all"\n') as hospital:
         with user(hospital, authority, "eve") as eve:
             patients = id_of(eve, "#patients")
-            attempt(
-                eve,
-                ObjectMessage(torch.zeros(3, 2), 30),
-                Operation("aten.add.Tensor", None, [Ref(30), 1], {}, (patients,)),
-                ObjectMessage(torch.zeros(3, 2), patients),
-                Operation("aten.zero_.default", None, [Ref(patients)], {}, ()),
-                ForceObjectDeleteMessage((patients,)),
-            )
+            eve._link.ask(ObjectMessage(torch.zeros(3, 2), 30))
+            for message, reason in (
+                (Operation("aten.add.Tensor", None, [Ref(30), 1], {}, (patients,)), "replace"),
+                (ObjectMessage(torch.zeros(3, 2), patients), "replace"),
+                (Operation("aten.zero_.default", None, [Ref(patients)], {}, ()), "write into"),
+                (ForceObjectDeleteMessage((patients,)), "delete"),
+            ):
+                refused(hospital, eve, message, "send", patients, reason)
             assert torch.equal(hospital._objects[patients], PATIENTS)
             assert torch.equal(eve.search("#patients")[0].copy().get(), PATIENTS)
 
@@ -232,8 +263,10 @@ def test_what_is_found_by_few_is_used_by_few(hook: Any, me: Any, authority: Any)
         with user(hospital, authority, "ana") as ana, user(hospital, authority, "eve") as eve:
             patients = id_of(ana, "#patients")
             assert eve.search("#patients") == []
-            (refusal,) = attempt(eve, Operation("aten.neg.default", None, [Ref(patients)], {}, (50,)))
+            negate = Operation("aten.neg.default", None, [Ref(patients)], {}, (50,))
+            (refusal,) = attempt(eve, negate)
             assert isinstance(refusal, sy.exceptions.ComputeNotPermittedError)
+            refused(hospital, eve, negate, "compute", patients)
 
 
 def test_texts_count_towards_the_quota(hook: Any, me: Any, authority: Any) -> None:

@@ -27,11 +27,15 @@ from syft.identity.tokens import TokenAuthority, TokenVerifier
 from syft.messaging.message import (
     AttributeMessage,
     ForceObjectDeleteMessage,
+    ForwardMessage,
+    GetShapeMessage,
+    IsNoneMessage,
     ObjectMessage,
     ObjectRequestMessage,
     Operation,
     PointersGoneMessage,
     Ref,
+    SyncMessage,
 )
 from syft.workers.audit import AuditLog, read_audit_log
 from syft.workers.network.server_worker import NetworkServerWorker
@@ -118,6 +122,16 @@ def test_a_session_ends_with_its_token_when_it_reconnects(
     noted(tmp_path, "taken back")
 
 
+def test_a_token_that_nobody_verifies_is_refused(
+    connect: Any, serve: Any, authority: TokenAuthority, tmp_path: Path
+) -> None:
+    server = serve(id="open")
+    assert connect(server).user.startswith("anonymous:")
+    with pytest.raises(AuthenticationError, match="'open' takes none, so it proves nothing here"):
+        connect(server, token=authority.issue("ann", 3600))
+    assert any("takes none" in record.reason for record in server.policy.audit_log if not record.granted)
+
+
 def test_a_worker_of_another_name_is_refused(connect: Any, serve: Any) -> None:
     server = serve(id="bob")
     with pytest.raises(ConnectionRefusedByWorkerError, match="is 'bob', not 'alice'"):
@@ -140,29 +154,38 @@ def test_other_users_objects_cannot_be_read_deleted_overwritten_or_computed_with
     eve.sync()
     own = mine.id_at_location
 
-    def tried(message: Any) -> None:
-        with pytest.raises((PermissionDeniedError, ObjectNotFoundError, ValueError)):
-            eve._link.ask(message)
+    def tried(message: Any, action: str, reason: str = "", *, asks: bool = True) -> None:
+        """It is refused, and there is one line more in the file, which says who tried what with which object."""
+        before = _refusals(tmp_path)
+        if not asks:
+            eve._link.post(message)
+        with pytest.raises(PermissionDeniedError, match="'eve' may not"):
+            eve._link.ask(message if asks else SyncMessage())
+        (line,) = _refusals(tmp_path)[len(before) :]
+        assert (line.action, line.user, line.object, line.reason) == (action, "eve", str(theirs), reason)
+        assert line.worker == "hospital" and line.peer.startswith("tcp://127.0.0.1:")
 
-    tried(ObjectRequestMessage((theirs, None, "")))
-    tried(ObjectRequestMessage((theirs, "ann", "I am Ann")))
-    tried(ObjectRequestMessage((theirs, "owner", ""), keep=True))
-    tried(
-        Operation("aten.add.Tensor", None, (Ref(theirs), Ref(own)), {}, (99,), wants_specs=True, user="ann")
-    )
-    tried(Operation("aten.copy_.default", None, (Ref(theirs), Ref(own)), {}, (), wants_specs=True))
-    tried(Operation("aten.clone.default", None, (Ref(own),), {}, (theirs,), wants_specs=True))
-    tried(AttributeMessage(theirs, "grad", return_id=98))
-    for message in (
-        ForceObjectDeleteMessage(theirs),
-        ObjectMessage(torch.tensor([6.0, 6.0]), theirs),
-        PointersGoneMessage((theirs,)),
-    ):
-        eve._link.post(message)
-        try:
-            eve.sync()
-        except (PermissionDeniedError, ObjectNotFoundError, ValueError):
-            pass
+    tried(ObjectRequestMessage((theirs, None, "")), "get")
+    tried(ObjectRequestMessage((theirs, "ann", "I am Ann")), "get", "I am Ann")
+    tried(ObjectRequestMessage((theirs, "owner", ""), keep=True), "get")
+    tried(ForwardMessage(theirs, "elsewhere", 97), "move")
+    tried(IsNoneMessage(theirs), "compute")
+    tried(GetShapeMessage(theirs), "compute")
+    tried(AttributeMessage(theirs, "grad", return_id=98), "compute")
+    add = Operation("aten.add.Tensor", None, (Ref(theirs), Ref(own)), {}, (99,), wants_specs=True, user="ann")
+    write_into = Operation("aten.copy_.default", None, (Ref(theirs), Ref(own)), {}, (), wants_specs=True)
+    put_in_place = Operation("aten.clone.default", None, (Ref(own),), {}, (theirs,), wants_specs=True)
+    for asks in (True, False):
+        tried(add, "compute", asks=asks)
+        tried(write_into, "compute", asks=asks)
+        tried(put_in_place, "send", "replace", asks=asks)
+        tried(ObjectMessage(torch.tensor([6.0, 6.0]), theirs), "send", "replace", asks=asks)
+        tried(ForceObjectDeleteMessage(theirs), "send", "delete", asks=asks)
+        tried(ForceObjectDeleteMessage((own, theirs)), "send", "delete", asks=asks)
+    tried(AttributeMessage(own, "data", return_id=theirs), "send", "replace")
+    # To let go of what one never held is no attempt at anything: it does nothing.
+    eve._link.post(PointersGoneMessage((theirs,)))
+    eve.sync()
     # Naming an id without using it does not make it one's own.
     for message in (
         Operation("aten.add_.Tensor", None, (Ref(own), Ref(own)), {}, (theirs,)),
@@ -174,11 +197,10 @@ def test_other_users_objects_cannot_be_read_deleted_overwritten_or_computed_with
             eve.sync()
         except Exception:  # noqa: BLE001  (whether it is refused is another test's business)
             pass
+    assert mine.shape == mine.get().shape, "a delete that is refused for one object deletes none"
     eve.close()  # which frees what is hers
-    time.sleep(0.1)
+    wait_until(lambda: guarded.status()["sessions"] == 1)
     assert secret.get().tolist() == [1, 2]
-    assert noted(tmp_path, "").user == "eve"
-    assert {line.action for line in _refusals(tmp_path)} & {"get", "compute"}
 
 
 def test_compute_is_refused_with_a_sentence(connect: Any, guarded: Any, authority: TokenAuthority) -> None:
@@ -329,6 +351,25 @@ def test_a_public_address_needs_tls_and_proof(
         with pytest.raises(ValueError, match=words):
             NetworkServerWorker(hook, address, id="bob", **options)
     NetworkServerWorker(hook, "tls://0.0.0.0:0", id="bob", tokens=authority.verifier("bob"), **files)
+
+
+@pytest.mark.parametrize("address", ["tcp://127.0.0.1:0", "ws://127.0.0.1:0", "inproc://plain"])
+def test_files_for_tls_are_not_ignored_where_nothing_is_encrypted(
+    hook: Any, me: Any, certificates: Any, authority: TokenAuthority, address: str
+) -> None:
+    files = {"certificate": certificates.certificate, "key": certificates.key}
+    for options, words in (
+        (files, r"certificate=\.\.\. and key=\.\.\. was given"),
+        ({"key": certificates.key}, r"key=\.\.\. was given"),
+        ({"client_ca": certificates.authority}, r"client_ca=\.\.\. was given"),
+        ({"client_ca": certificates.authority, "tokens": authority.verifier("bob")}, "client_ca"),
+    ):
+        with pytest.raises(ValueError, match=rf"{words}.*{address} is encrypted.*tls:// or wss://"):
+            NetworkServerWorker(hook, address, id="bob", **options)
+    # Where one address is encrypted they are of use, whatever the others are.
+    NetworkServerWorker(
+        hook, [address, "tls://127.0.0.1:0"], id="bob", client_ca=certificates.authority, **files
+    )
 
 
 def test_a_closed_worker_is_forgotten_and_a_new_connection_takes_its_name(

@@ -8,10 +8,30 @@ from typing import Any
 import pytest
 import torch
 
+import syft as sy
 from syft import exceptions, serde
-from syft.mpc.sharing import AdditiveSharingTensor
+from syft.messaging.message import ObjectMessage
+from syft.mpc import ring
+from syft.mpc.network import messages
+from syft.mpc.randomness import Stream, new_seed
+from syft.serde import wire
 
 SCHEMES = ("lz4", "zstd")
+ZEROS = (torch.zeros(5000, dtype=torch.int64),)
+
+
+@pytest.fixture
+def compressed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The sizes of the buffers that were tried to be compressed."""
+    tried: list[int] = []
+    compress = wire.compress
+
+    def noting(memory: memoryview, scheme: Any) -> bytes | None:
+        tried.append(len(memory))
+        return compress(memory, scheme)
+
+    monkeypatch.setattr(wire, "compress", noting)
+    return tried
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -107,7 +127,22 @@ def test_a_type_registered_as_incompressible_is_never_compressed(there_and_back:
     assert torch.equal(there_and_back(both, compression="zstd")[0].values, torch.zeros(5000))
 
 
-def test_shares_of_secrets_are_registered_so(workers: Any) -> None:
-    secret = torch.tensor([1, 2]).share(workers.alice, workers.bob, crypto_provider=workers.charlie)  # type: ignore[attr-defined]
-    assert isinstance(secret.child, AdditiveSharingTensor)
-    assert serde.serialize(secret, compression="zstd") == serde.serialize(secret)
+@pytest.mark.parametrize("share", [ring.share, ring.share_bits])
+def test_shares_of_secrets_are_marked_where_they_are_made(share: Any) -> None:
+    for part in share(torch.zeros(5000, dtype=torch.int64), 3, Stream(new_seed())):
+        part.zero_()  # or nobody could tell: what is random is sent as it is, after it was tried in vain
+        assert len(serde.serialize(ObjectMessage(part, 1), compression="zstd")) > 40_000
+
+
+@pytest.mark.parametrize("message", [messages.Frame(b"", 1, ZEROS), messages.Dealt(b"", 1, None, ZEROS)])
+def test_what_parties_of_a_program_send_each_other_is_never_compressed(message: Any) -> None:
+    assert len(serde.serialize(message, compression="zstd")) > 40_000
+
+
+def test_ciphertexts_are_never_compressed(compressed: list[int]) -> None:
+    public, _private = sy.keygen(n_bits=1024)
+    secret = torch.zeros(8).encrypt(protocol="paillier", public_key=public)  # type: ignore[attr-defined]
+    assert len(serde.serialize(secret, compression="zstd")) > 2_000
+    assert not compressed
+    serde.serialize(torch.zeros(5000), compression="zstd")
+    assert compressed == [20_000]

@@ -20,7 +20,7 @@ FAR = 2**45
 
 
 def ones(*shape: int) -> torch.Tensor:
-    return torch.ones(*shape)
+    return torch.ones(shape)
 
 
 def ints(*values: int) -> torch.Tensor:
@@ -31,6 +31,9 @@ def far(*shape: int) -> torch.Tensor:
     return torch.full(shape, FAR)
 
 
+NAN = torch.tensor([float("nan")])
+BRAIN = torch.ones(1, dtype=torch.bfloat16)
+LEAST, LEAST32 = ints(-(2**63)), torch.tensor([-(2**31)], dtype=torch.int32)
 LOG_PROBS = torch.zeros(10, 1, 5).log_softmax(-1)
 MASK3 = [True, True, True]
 
@@ -102,9 +105,9 @@ REACHING: dict[str, tuple[Any, dict[str, Any]]] = {
         (ones(1), LOG_PROBS, ints(FAR, 1)[None], [10], [2], ones(1), torch.zeros(1, 10, 5), 0),
         {},
     ),
-    "nll_loss_backward": ((ones(1), ones(1, 3), far(1), None, 0, -100, ones(())), {}),
+    "nll_loss_backward": ((ones(1), ones(1, 3), far(1), None, 0, -100, ones()), {}),
     "nll_loss2d_backward": (
-        (ones(1, 1, 1), ones(1, 3, 1, 1), far(1, 1, 1), None, 0, -100, ones(())),
+        (ones(1, 1, 1), ones(1, 3, 1, 1), far(1, 1, 1), None, 0, -100, ones()),
         {},
     ),
     "native_batch_norm_backward": (
@@ -172,6 +175,64 @@ REACHING: dict[str, tuple[Any, dict[str, Any]]] = {
     "lu_unpack": ((torch.eye(300), torch.tensor([], dtype=torch.int32)), {}),
     "linalg_eigvals": ((torch.full((3, 3), float("nan")),), {}),
     "repeat_interleave.Tensor": ((torch.tensor([2**62] * 4),), {}),
+    "_fft_c2c#negative": ((torch.ones(3, 2, 3, 4, dtype=torch.complex64), [2, -1, 0], 2, True), {}),
+    "_fft_r2c#negative": ((ones(1, 51, 10), [-2], 0, True), {}),
+    "_pdist_forward": ((ones(3, 5, 0, 2, 4), 2.0), {}),
+    "native_batch_norm#statistics": ((ones(1, 2, 3), None, None, None, None, False, 0.5, 1e-5), {}),
+    "native_batch_norm#overlap": (
+        (ones(1, 2, 3), None, None, ones(1).expand(2), ones(2), True, 0.5, 1e-5),
+        {},
+    ),
+    "_native_batch_norm_legit.no_stats": ((ones(1, 2, 3), None, None, False, 0.5, 1e-5), {}),
+    "_batch_norm_no_update": ((ones(2, 3, 1), None, None, None, None, 0.1, 1e-5), {}),
+    "grid_sampler_2d": ((ones(1, 1, 1, 1), torch.zeros(1, 9, 9, 2), 7, 0, True), {}),
+    "grid_sampler_2d#padding": ((ones(1, 1, 1, 1), torch.zeros(1, 9, 9, 2), 0, 3, True), {}),
+    "grid_sampler_3d": ((ones(1, 1, 1, 1, 1), torch.zeros(1, 2, 2, 2, 3), 2, 0, True), {}),
+    "grid_sampler_2d_backward#mode": (
+        (ones(1, 1, 9, 9), ones(1, 1, 1, 1), torch.zeros(1, 9, 9, 2), 7, 0, True, [True, True]),
+        {},
+    ),
+    "grid_sampler_3d_backward#mode": (
+        (ones(1, 1, 2, 2, 2), ones(1, 1, 1, 1, 1), torch.zeros(1, 2, 2, 2, 3), -7, 0, True, [True, True]),
+        {},
+    ),
+    "grid_sampler_2d_backward#nan": (
+        (ones(2, 3, 5, 5), ones(2, 3, 5, 5), NAN.expand(2, 5, 5, 2), 0, 1, False, [True, True]),
+        {},
+    ),
+    "_chunk_cat": (([ones(), ones()], 0, 1), {}),
+    "_pad_packed_sequence": ((ones(4), ints(2, 2, -FAR, 0), True, 0.5, 0), {}),
+    "_pad_packed_sequence#strides": ((ones(400), ints(1).expand(400), True, 0.5, 0), {}),
+    "_pack_padded_sequence_backward": ((ones(4, 2), [4, 1, 2], ints(1).expand(4), False), {}),
+    "trace_backward": ((ones(), [-(2**63), -2]), {}),
+    "_weight_norm_interface": ((BRAIN.expand(4, 3).clone(), BRAIN.expand(4), 0), {}),
+    "rrelu_with_noise": ((ones(10**6), ones(1), 0.1, 0.3, True), {}),
+    "rrelu_with_noise#expanded": ((ones(10**6), ones(1).expand(10**6), 0.1, 0.3, True), {}),
+    "_foreach_add.List": (([ones(3)], [ones(3)] * 200), {}),
+    "_foreach_copy_": (([ones(3)] * 3, [ones(3)]), {}),
+    "_foreach_mul.ScalarList": (([ones(3)] * 3, [1.0]), {}),
+    "lcm": ((LEAST, ints(-7)), {}),
+    "lcm_": ((ints(-7), LEAST.clone()), {}),
+    "lcm.out": ((LEAST, ints(-7)), {"out": ints(1)}),
+    "div.Tensor_mode": ((LEAST, ints(-1)), {"rounding_mode": "trunc"}),
+    "div.Scalar_mode": ((LEAST, -1), {"rounding_mode": "trunc"}),
+    "divide_.Tensor_mode": ((LEAST.clone(), ints(-1)), {"rounding_mode": "trunc"}),
+    "div.Tensor_mode#int32": ((LEAST32, torch.tensor([-1], dtype=torch.int32)), {"rounding_mode": "trunc"}),
+    "smooth_l1_loss_backward": ((ints(1, 1), ints(1, 1), ints(1, 3), 1, 1e-5), {}),
+    "huber_loss_backward": ((ones(2), ones(2).double(), ones(2), 1, 1.0), {}),
+    "binomial": ((NAN, ones(1)), {}),
+    "binomial#many": ((torch.tensor([1e30]), ones(1)), {}),
+    "random_.from": ((ones(4), 2**63 - 1, None), {}),
+    "special_laguerre_polynomial_l": ((ones(3), torch.full((3,), 1e9)), {}),
+    "special_laguerre_polynomial_l.n_scalar": ((ones(3), 2**40), {}),
+    "special_legendre_polynomial_p": ((ones(3), torch.full((3,), float("inf"))), {}),
+    "special_legendre_polynomial_p.out": ((ones(3), torch.full((3,), 1e9)), {"out": ones(3)}),
+    "_adaptive_avg_pool3d": ((ones(2, 4, 1, 2, 4), [2**31, 3, 0]), {}),
+    "adaptive_avg_pool3d": ((ones(2, 4, 1, 2, 4), [2**31, 3, 0]), {}),
+    "max_pool1d": ((ones(1, 2, 3), [2**62], [2], [0], [1], True), {}),
+    "linalg_matrix_power": ((torch.eye(1), -(2**63)), {}),
+    "matrix_power": ((torch.eye(1), -(2**63)), {}),
+    "combinations": ((ones(1), 10**6, True), {}),
 }
 
 
@@ -200,6 +261,17 @@ def test_torch_itself_does_end_the_process() -> None:
 
 
 @pytest.mark.parametrize(
+    "name",
+    """_thnn_differentiable_gru_cell_backward.default _thnn_differentiable_lstm_cell_backward.default
+    _thnn_fused_gru_cell.default _logcumsumexp.out range.step _foreach_copy.default _index_put_impl_.default
+    _unsafe_index.Tensor _masked_softmax_backward.default _grid_sampler_2d_cpu_fallback.default""".split(),
+)
+def test_what_torch_keeps_for_itself_and_no_program_needs_is_no_command(name: str) -> None:
+    with pytest.raises(UnknownCommandError):
+        command_named(f"aten.{name}")
+
+
+@pytest.mark.parametrize(
     "name", ["aten.fbgemm_pack_gemm_matrix_fp16.default", "aten.choose_qparams_optimized.default"]
 )
 def test_what_packs_pointers_into_tensors_is_no_command(name: str) -> None:
@@ -220,6 +292,16 @@ def test_what_packs_pointers_into_tensors_is_no_command(name: str) -> None:
             (LOG_PROBS, ints(FAR, 1)[None], torch.tensor([10]), torch.tensor([2])),
             {},
         ),
+        ("torch.lcm", (LEAST, ints(-7)), {}),
+        ("torch.div", (LEAST, ints(-1)), {"rounding_mode": "trunc"}),
+        ("div_", (LEAST.clone(), -1), {"rounding_mode": "trunc"}),
+        ("torch.grid_sampler_2d", (ones(1, 1, 1, 1), torch.zeros(1, 9, 9, 2), 7, 0, True), {}),
+        ("torch.binomial", (ones(1), NAN), {}),
+        ("torch.special.legendre_polynomial_p", (ones(3), torch.full((3,), 1e9)), {}),
+        ("torch.linalg.matrix_power", (torch.eye(1), -(2**63)), {}),
+        ("torch.combinations", (ones(1),), {"r": 10**6, "with_replacement": True}),
+        ("torch.nn.functional.max_pool1d", (ones(1, 2, 3), 2**62), {"stride": 2, "ceil_mode": True}),
+        ("torch.nn.functional.adaptive_avg_pool3d", (ones(2, 4, 1, 2, 4), [2**31, 3, 0]), {}),
     ],
 )
 def test_functions_made_of_several_operations_are_checked_on_the_way(
@@ -279,6 +361,37 @@ def test_what_fold_makes_has_no_memory_beside_it() -> None:
 def test_a_loss_has_no_memory_beside_it(name: str) -> None:
     result = executor._run(command_named(name), [torch.ones(1000), torch.zeros(1000)], {})
     assert result.untyped_storage().nbytes() == 4
+
+
+@pytest.mark.parametrize("name", ["_embedding_bag", "_embedding_bag_forward_only"])
+def test_what_an_embedding_bag_counts_has_no_memory_beside_it(name: str) -> None:
+    args = [ones(5, 5), ints(1, 3, 3, 1, 4, 2), ints(0, 3, 6), False, 0, False, None, True]
+    results = executor._run(command_named(f"aten.{name}.default"), args, {})
+    for result, wanted in zip(results, getattr(torch.ops.aten, name).default(*args), strict=True):
+        assert torch.equal(result, wanted)
+        assert result.untyped_storage().nbytes() == result.numel() * result.itemsize
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "kwargs"),
+    [
+        ("aten.div.Tensor_mode", (ints(7, -7), ints(2, -1)), {"rounding_mode": "trunc"}),
+        ("aten.div.Tensor_mode", (LEAST, ints(-1)), {"rounding_mode": "floor"}),
+        ("torch.div", (LEAST.double(), ints(-1)), {"rounding_mode": "trunc"}),
+        ("aten.lcm.default", (ints(4, 6), ints(6, -9)), {}),
+        ("aten.special_legendre_polynomial_p.n_scalar", (ones(3), 4), {}),
+        ("aten._fft_c2c.default", (torch.ones(3, 4, dtype=torch.complex64), [0, 1], 0, True), {}),
+        ("aten.grid_sampler_2d.default", (ones(1, 1, 3, 3), NAN.expand(1, 2, 2, 2), 0, 0, True), {}),
+        ("torch.linalg.matrix_power", (torch.eye(2) * 2, -3), {}),
+        ("torch.combinations", (ints(1, 2, 3),), {"r": 2}),
+        ("torch.nn.functional.adaptive_avg_pool2d", (ones(1, 1, 4, 4), 2), {}),
+        ("aten._pad_packed_sequence.default", (ones(4, 2), ints(2, 1, 1), True, 0.5, 5), {}),
+    ],
+)
+def test_sound_arguments_give_what_torch_gives(name: str, args: Any, kwargs: dict[str, Any]) -> None:
+    command = command_named(name)
+    found = executor._run(command, list(args), kwargs)
+    torch.testing.assert_close(found, command.function(*args, **kwargs), equal_nan=True)
 
 
 def test_ctc_targets_may_be_filled_up_with_anything() -> None:

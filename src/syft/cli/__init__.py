@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from syft.cli import ask, budget, cert, token, worker
+from syft.cli.cures import in_options
 from syft.core.plain_text import printable
 from syft.exceptions import SyftError
 
@@ -24,7 +25,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-app.command("worker")(worker.serve)
+app.command("worker", help=worker.HELP)(worker.serve)
 app.add_typer(cert.app, name="cert")
 app.add_typer(token.app, name="token")
 app.add_typer(budget.app, name="budget")
@@ -62,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         app(args=None if arguments is None else list(arguments), standalone_mode=True)
     except (SyftError, ValueError, OSError) as error:
         Console(stderr=True).print(
-            f"[bold red]{type(error).__name__}[/]: {_plain(str(error))}", highlight=False
+            f"[bold red]{type(error).__name__}[/]: {_plain(in_options(str(error)))}", highlight=False
         )
         return 1
     except SystemExit as end:

@@ -20,6 +20,12 @@ _Certificate = Annotated[
 ]
 _Key = Annotated[str | None, typer.Option(help="The key of your certificate.")]
 
+#: Each object that is listed is one question to the worker.
+_MOST_LISTED = 200
+_LABELS = {"id": "worker", "uptime": "up for"}
+_OWN_LABELS = {"objects": "your objects", "bytes": "your bytes"}
+_UNITS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
+
 
 def connect(address: str, token: str | None, ca: str | None, certificate: str | None, key: str | None) -> Any:
     import torch
@@ -27,7 +33,7 @@ def connect(address: str, token: str | None, ca: str | None, certificate: str | 
     import syft as sy
 
     hook = sy.TorchHook(torch, verbose=False)
-    token = token or os.environ.get("SYFT_TOKEN")
+    token = token or os.environ.get("SYFT_TOKEN") or None  # set to nothing, it is not set
     return sy.connect(address, hook=hook, token=token, ca=ca, certificate=certificate, key=key)
 
 
@@ -41,26 +47,36 @@ def status(
     """Ask a worker how it is. A quick way to see whether address, certificate and token are right."""
     with connect(address, token, ca, certificate, key) as worker:
         table = Table(show_header=False, box=None)
-        for name, value in {"you are": worker.user, **worker.status()}.items():
-            table.add_row(_cell(name), _cell(f"{value:.1f}" if isinstance(value, float) else value))
+        table.add_row(_cell("you are"), _cell(worker.user))
+        said = worker.status()
+        # A worker that tells of its sessions tells of everybody's objects, and any other of those of the one who asks.
+        labels = _LABELS if "sessions" in said else _LABELS | _OWN_LABELS
+        for name, value in said.items():
+            table.add_row(
+                _cell(labels.get(name, name)), _cell(_duration(value) if name == "uptime" else value)
+            )
         Console().print(table)
 
 
 def search(
     address: _Address,
     terms: Annotated[
-        list[str], typer.Argument(help="Tags, e.g. '#mnist', or parts of descriptions; all must match.")
-    ],
+        list[str] | None,
+        typer.Argument(
+            help="Tags, in quotes ('#mnist'), or parts of descriptions; all must match. Without any, all is listed."
+        ),
+    ] = None,
     token: _Token = None,
     ca: _Ca = None,
     certificate: _Certificate = None,
     key: _Key = None,
 ) -> None:
-    """Search a worker for data by tags and descriptions."""
+    """Search a worker for data by tags and descriptions, or list what is there."""
     with connect(address, token, ca, certificate, key) as worker:
-        found = worker.search(terms)
+        found, more = (worker.search(terms), 0) if terms else _everything(worker)
         if not found:
-            print(f"{printable(worker.id)} has nothing for {' '.join(terms)} that you may know of.")
+            wanted = f"nothing for {' '.join(map(printable, terms))}" if terms else "nothing"
+            print(f"{printable(worker.id)} has {wanted} that you may know of.{_likely(worker, terms or [])}")
             return
         table = Table("id", "tags", "shape", "dtype", "description", box=None)
         for pointer in found:
@@ -72,6 +88,42 @@ def search(
                 _cell((pointer.description or "").split("\n")[0]),
             )
         Console(width=160).print(table)
+        if more:
+            print(f"and {more} more. Search for a tag, or for part of a description.")
+
+
+def _everything(worker: Any) -> tuple[list[Any], int]:
+    """What the user may find there, and how many objects were left out."""
+    # A search without a term finds nothing; every object is found by its id.
+    ids = worker.list_objects_remote()
+    found = [
+        pointer
+        for obj_id in ids[:_MOST_LISTED]
+        for pointer in worker.search([str(obj_id)])
+        if pointer.id_at_location == obj_id
+    ]
+    return found, max(0, len(ids) - _MOST_LISTED)
+
+
+def _likely(worker: Any, terms: list[str]) -> str:
+    """A hint for those who left out the # of a tag."""
+    tags = [term if term.startswith("#") else f"#{term}" for term in terms]
+    if tags == terms or not worker.search(tags):
+        return ""
+    typed = " ".join(f"'{printable(tag)}'" for tag in tags)
+    return f" It has something for {typed}: tags are searched for with their #, in quotes."
+
+
+def _duration(seconds: Any) -> str:
+    """A time as people say it, in the two largest units; what is no number of seconds as it stands."""
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 <= seconds < 1e12:
+        return str(seconds)
+    left, parts = round(seconds), list[str]()
+    for unit, size in _UNITS:
+        count, left = divmod(left, size)
+        if count or (unit == "s" and not parts):
+            parts.append(f"{count} {unit}")
+    return " ".join(parts[:2])
 
 
 def _cell(value: object) -> Text:

@@ -59,7 +59,11 @@ def set_limit(
         ),
     ] = 0.0,
     user: Annotated[
-        str | None, typer.Option(help="Whose budget it is; without, every user's who has none of their own.")
+        str | None,
+        typer.Option(
+            help="Whose budget it is; without, every user's who has none of their own. 'anonymous:' is everybody "
+            "without a name, as one user."
+        ),
     ] = None,
     together: Annotated[
         bool,
@@ -67,7 +71,9 @@ def set_limit(
     ] = False,
     records: Annotated[
         int | None,
-        typer.Option(help="How many records one person may have in the data; 1 unless you say so."),
+        typer.Option(
+            help="How many records one person may have in one file of the data; 1 unless you say so."
+        ),
     ] = None,
 ) -> None:
     """Set or change a budget. What was spent stays spent.
@@ -84,7 +90,15 @@ def set_limit(
     BudgetBook(book).set_limit(
         dataset, Limit(epsilon, delta), user=user, together=together, max_records_per_person=records
     )
-    whose = "all users together" if together else "every user, each," if user is None else f"user {user}"
+    whose = (
+        "all users together"
+        if together
+        else "every user, each,"
+        if user is None
+        else "everybody without a name, as one user,"
+        if user == NAMELESS
+        else f"user {user}"
+    )
     print(f"{dataset}: {whose} may spend epsilon {epsilon:g} at delta {delta:g}")
 
 

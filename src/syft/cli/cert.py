@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from syft.identity.certificates import make_certificate, make_client_certificate
+from syft.cli.tls import SERVER
+from syft.identity.certificates import LOOPBACK, CertificateFiles, make_certificate, make_client_certificate
 
 app = typer.Typer(
     help="Make certificates for TLS: yours for a worker, or one for each user.", no_args_is_help=True
@@ -27,7 +28,7 @@ def make(
         list[str] | None,
         typer.Option(help="A name or address at which clients reach the worker; may be given several times."),
     ] = None,
-    name: Annotated[str, typer.Option(help="The name of the files.")] = "server",
+    name: Annotated[str, typer.Option(help="The name of the files.")] = SERVER,
     days: _Days = 365,
     overwrite: _Overwrite = False,
 ) -> None:
@@ -35,11 +36,13 @@ def make(
 
     Give `ca.pem` to those who connect; keep the `.key` files to yourself.
     """
-    hosts = {"hosts": host} if host else {}
-    made = make_certificate(directory, name=name, days=days, overwrite=overwrite, **hosts)  # type: ignore[arg-type]
-    print(f"certificate  {made.certificate}\nkey          {made.key}\nauthority    {made.authority}")
-    print(f"Serve with:   syft worker --listen wss://... --cert {made.certificate} --key {made.key}")
-    print(f"Connect with: sy.connect('wss://...', ca='{made.authority}')")
+    hosts = host or LOOPBACK
+    made = make_certificate(directory, hosts=hosts, name=name, days=days, overwrite=overwrite)
+    _show(made)
+    files = f"--tls {directory}" if name == SERVER else f"--cert {made.certificate} --key {made.key}"
+    listen = "" if hosts[0] in LOOPBACK else " --listen wss://0.0.0.0:8777 --tokens tokens"
+    print(f"Serve with:   syft worker {files}{listen}")
+    print(f"Connect with: sy.connect('wss://{_in_address(hosts[0])}:8777', ca='{made.authority}')")
 
 
 @app.command("client")
@@ -51,4 +54,24 @@ def client(
 ) -> None:
     """A certificate that proves who a user is, for workers that are started with --client-ca."""
     made = make_client_certificate(directory, user, days=days, overwrite=overwrite)
+    _show(made)
+    if made.certificate.stem != user:
+        print(
+            f"{user!r} cannot be the name of a file, so the files have another; the certificate names {user!r}."
+        )
+    print(f"Serve with:   syft worker --tls {directory} --client-ca {made.authority}")
+    print(
+        f"Hand over to {user}, so that nobody else gets the key: {made.certificate}, {made.key}, {made.authority}"
+    )
+    print(
+        f"Connect with: sy.connect('wss://...', ca='{made.authority.name}', certificate='{made.certificate.name}', "
+        f"key='{made.key.name}')"
+    )
+
+
+def _show(made: CertificateFiles) -> None:
     print(f"certificate  {made.certificate}\nkey          {made.key}\nauthority    {made.authority}")
+
+
+def _in_address(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -36,8 +37,28 @@ def serve_metrics(worker: Any, port: int, host: str = "127.0.0.1") -> Any:
 
     registry = prometheus_client.CollectorRegistry()
     registry.register(Collector())
-    server, _thread = prometheus_client.start_http_server(port, addr=host, registry=registry)
+    try:
+        server, _thread = prometheus_client.start_http_server(port, addr=host, registry=registry)
+    except OSError as error:
+        raise ValueError(
+            f"The port {port} cannot be used for metrics: {error}. Choose another --metrics-port, or 0 for a free one."
+        ) from error
     return server
+
+
+@contextlib.contextmanager
+def served_metrics(worker: Any, port: int | None) -> Iterator[str | None]:
+    """Inside, Prometheus is answered at the address that this gives; nothing without a port."""
+    if port is None:
+        yield None
+        return
+    server = serve_metrics(worker, port)
+    try:
+        host, real_port = server.server_address[:2]
+        yield f"http://{host}:{real_port}/metrics"
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 GAUGES = {

@@ -12,7 +12,27 @@ from typing import Annotated, Any
 import typer
 
 from syft.cli.logs import LogFormat, set_up
-from syft.cli.metrics import serve_metrics
+from syft.cli.metrics import served_metrics
+from syft.cli.tls import certificate_files, default_address
+
+_log = logging.getLogger("syft.worker")
+
+#: NB: no line breaks within a paragraph: they would be shown.
+HELP = (
+    "Serve data, and computations on it, until Ctrl-C.\n\n"
+    "Try it on one machine:\n\n"
+    "    syft worker --id hospital --data ./data\n\n"
+    "For others, with encryption and proof of who they are:\n\n"
+    "    syft cert make --host hospital.example\n\n"
+    "    syft token new ana\n\n"
+    "    syft worker --id hospital --data ./data --listen wss://0.0.0.0:8777 \\\n"
+    "        --tls certificates --tokens tokens --audit audit.jsonl\n\n"
+    "Nobody can fetch your data, or what is computed from it, unless the policy file says so. What users may learn "
+    "with noise, and how much of it, is what you set a budget for:\n\n"
+    "    syft budget create budgets\n\n"
+    "    syft budget set budgets --dataset '#patients' --epsilon 2 --delta 1e-6\n\n"
+    "    syft worker --id hospital --data ./data --tokens tokens --budgets budgets"
+)
 
 #: How long to wait for a peer that is not there yet.
 _PEER_SECONDS = 60.0
@@ -25,7 +45,7 @@ def serve(
         typer.Option(
             help="Where to listen: ws://, wss://, tcp://, tls://HOST:PORT or unix:///PATH. May be given several times; "
             "port 0 takes a free one.",
-            show_default="ws://127.0.0.1:8777",
+            show_default="ws://127.0.0.1:8777, with a certificate wss://localhost:8777",
         ),
     ] = None,
     data: Annotated[
@@ -40,9 +60,13 @@ def serve(
             help="A directory in which tagged data that users send is kept over restarts and crashes."
         ),
     ] = None,
-    cert: Annotated[
-        Path | None, typer.Option(help="The worker's certificate, for wss:// and tls://.")
+    tls: Annotated[
+        Path | None,
+        typer.Option(
+            help="The folder that `syft cert make` filled: the certificate and the key in it are for wss:// and tls://."
+        ),
     ] = None,
+    cert: Annotated[Path | None, typer.Option(help="Instead of --tls: the worker's certificate.")] = None,
     key: Annotated[Path | None, typer.Option(help="The key of the certificate.")] = None,
     client_ca: Annotated[
         Path | None,
@@ -79,7 +103,12 @@ def serve(
         float, typer.Option(help="Seconds after which what a vanished client held is freed.")
     ] = 60.0,
     metrics_port: Annotated[
-        int | None, typer.Option(help="Answer Prometheus on this port of the loopback interface.")
+        int | None,
+        typer.Option(
+            min=0,
+            max=65_535,
+            help="Answer Prometheus on this port of the loopback interface; 0 takes a free one, and where is printed.",
+        ),
     ] = None,
     log_format: Annotated[
         LogFormat, typer.Option(help="How to log, on the standard error.")
@@ -87,30 +116,7 @@ def serve(
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
     data_on_stdin: Annotated[bool, typer.Option(hidden=True)] = False,
 ) -> None:
-    """Serve data, and computations on it, until Ctrl-C.
-
-    Try it on one machine:
-
-        syft worker --id hospital --data ./data
-
-    For others, with encryption and proof of who they are:
-
-        syft cert make --host hospital.example
-
-        syft token new ana
-
-        syft worker --id hospital --data ./data --listen wss://0.0.0.0:8777
-        --cert certificates/server.pem --key certificates/server.key --tokens tokens --audit audit.jsonl
-
-    Nobody can fetch your data, or what is computed from it, unless the policy file says so. What users may learn with
-    noise, and how much of it, is what you set a budget for:
-
-        syft budget create budgets
-
-        syft budget set budgets --dataset '#patients' --epsilon 2 --delta 1e-6
-
-        syft worker --id hospital --data ./data --tokens tokens --budgets budgets ...
-    """
+    """See `HELP`."""
     set_up(log_format, log_level)
     import torch
 
@@ -128,13 +134,14 @@ def serve(
     rules = OwnerPolicy.load(policy) if policy is not None else OwnerPolicy.for_network()
     if audit is not None:
         rules.audit_sink = AuditLog(audit, id)
+    certificate, key = certificate_files(tls, cert, key)
     tensors = [*(load_folder(data) if data is not None else ()), *(_from_stdin() if data_on_stdin else ())]
     worker = NetworkServerWorker(
         hook,
-        listen or ["ws://127.0.0.1:8777"],
+        listen or [default_address(certificate is not None)],
         id,
         tensors,
-        certificate=cert,
+        certificate=certificate,
         key=key,
         client_ca=client_ca,
         tokens=TokenVerifier.open(tokens, id) if tokens is not None else None,
@@ -146,17 +153,26 @@ def serve(
         _keep_budgets(worker, budgets)
     with stopped_by_signals(worker):
         worker.start(block=False)
-        for named in peer or ():
-            worker.add_worker(_connect_to_peer(hook, named, peer_token, peer_ca))
-        metrics = serve_metrics(worker, metrics_port) if metrics_port is not None else None
-        # On the standard output, so that whoever started us can read where we are.
-        where = " ".join(worker.addresses)
-        print(f"worker {id} at {where}, process {os.getpid()}, {len(worker._objects)} objects", flush=True)
-        worker.wait()
-        worker.stop()
-        if metrics is not None:
-            metrics.shutdown()
-            metrics.server_close()
+        try:
+            for named in peer or ():
+                worker.add_worker(_connect_to_peer(hook, named, peer_token, peer_ca))
+            with served_metrics(worker, metrics_port) as metrics_address:
+                _tell_where(worker, metrics_address)
+                worker.wait()
+                _log.info("%s: shutting down", id)
+        finally:
+            worker.stop()
+    _log.info("%s: has ended", id)
+
+
+def _tell_where(worker: Any, metrics_address: str | None) -> None:
+    """Where the worker is, on the standard output, so that whoever started it can read it; and in the log."""
+    count = len(worker._objects)
+    served = f"{' '.join(worker.addresses)}, process {os.getpid()}, {count} object{'s' * (count != 1)}"
+    print(f"worker {worker.id} at {served}", flush=True)
+    if metrics_address is not None:
+        print(f"metrics at {metrics_address}", flush=True)
+    _log.info("%s: serves at %s", worker.id, served)
 
 
 def _keep_budgets(worker: Any, book: Path) -> None:
@@ -164,7 +180,7 @@ def _keep_budgets(worker: Any, book: Path) -> None:
 
     for name in serve_book(worker, book):
         tags = sorted({tag for obj in worker._objects.values() for tag in getattr(obj, "tags", None) or ()})
-        logging.getLogger("syft.worker").warning(
+        _log.warning(
             "%s has a budget for %r, and no data here has that tag. The tags are: %s.",
             book,
             name,

@@ -18,15 +18,16 @@ from syft.exceptions import UnknownCommandError
 #: Namespaces of torch's own operators.
 NAMESPACES = ("aten", "torch_nn")
 
-#: aten operations that read files, print, talk to a profiler, hand out raw memory or storages, or trust
-#: indices without checking them. (Those that ordinary programs need have checks in syft.workers.sound_arguments.)
+#: aten operations that read files, print, talk to a profiler, hand out raw memory or storages, trust
+#: indices without checking them, or end the process even where there is only metadata (`range` divides by zero).
+#: (Those that ordinary programs need have checks in syft.workers.sound_arguments.)
 REFUSED_ATEN = frozenset(
     """from_file save _print _assert_scalar _functional_assert_scalar set_ set_data data_ptr record_stream
     _cuda_getCurrentRawStream _local_scalar_dense item is_nonzero _test_check_tensor _pin_memory pin_memory
     is_pinned _version retains_grad retain_grad requires_grad_ _backward output_nr rename rename_ align_as
     _share_memory resize_storage_bytes_ _resize_output_ storage_offset resize_as_sparse_ _nnpack_available
     _unsafe_index_put_ _sparse_coo_tensor_unsafe _sparse_compressed_tensor_unsafe _sparse_csr_tensor_unsafe
-    _sparse_csc_tensor_unsafe _sparse_bsr_tensor_unsafe _sparse_bsc_tensor_unsafe""".split()
+    _sparse_csc_tensor_unsafe _sparse_bsr_tensor_unsafe _sparse_bsc_tensor_unsafe range _foreach_copy""".split()
 )
 
 #: Beginnings of names that belong to other devices and to packed numbers. Ordinary programs do not send them, and they
@@ -48,32 +49,22 @@ def _is_packed_or_elsewhere(name: str) -> bool:
 #: Of the operations that torch keeps to itself (`_name`), those that ordinary programs reach. No others are run.
 INTERNAL_ATEN = frozenset(
     """_adaptive_avg_pool2d _adaptive_avg_pool2d_backward _adaptive_avg_pool3d _adaptive_avg_pool3d_backward
-    _addmm_activation _aminmax _batch_norm_impl_index _batch_norm_no_update _batch_norm_with_update
-    _batch_norm_with_update_functional _cdist_backward _cdist_forward _chunk_cat _conj
-    _conj_physical _convolution _convolution_double_backward _ctc_loss _ctc_loss_backward
+    _batch_norm_impl_index _batch_norm_no_update _batch_norm_with_update _cdist_backward _cdist_forward
+    _chunk_cat _conj _conj_physical _convolution_double_backward _ctc_loss _ctc_loss_backward
     _dirichlet_grad _embedding_bag _embedding_bag_backward _embedding_bag_dense_backward
     _embedding_bag_forward_only _embedding_bag_per_sample_weights_backward _euclidean_dist _fft_c2c _fft_c2r
-    _fft_r2c _fused_dropout _fused_rms_norm _fused_rms_norm_backward _grid_sampler_2d_cpu_fallback
-    _grid_sampler_2d_cpu_fallback_backward _histogramdd_bin_edges _histogramdd_from_bin_cts
-    _histogramdd_from_bin_tensors _index_put_impl _index_put_impl_ _int_mm _is_all_true _is_any_true _lazy_clone
-    _linalg_check_errors _linalg_det _linalg_eigh _linalg_eigvals _linalg_slogdet _linalg_solve_ex _linalg_svd
-    _log_softmax _log_softmax_backward_data _logcumsumexp _lu_with_info _masked_scale _masked_softmax
-    _masked_softmax_backward _native_batch_norm_legit _native_batch_norm_legit_functional
-    _native_batch_norm_legit_no_training _neg_view _pack_padded_sequence
-    _pack_padded_sequence_backward _pad_packed_sequence _pdist_backward _pdist_forward _prelu_kernel
-    _prelu_kernel_backward _reshape_copy _safe_softmax _sample_dirichlet _scaled_dot_product_attention_math
-    _scaled_dot_product_efficient_attention _scaled_dot_product_efficient_attention_backward
-    _scaled_dot_product_flash_attention _scaled_dot_product_flash_attention_backward
-    _scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention_for_cpu_backward
-    _segment_reduce_backward _softmax _softmax_backward_data _stack
-    _standard_gamma _standard_gamma_grad _thnn_differentiable_gru_cell_backward
-    _thnn_differentiable_lstm_cell_backward _thnn_fused_gru_cell _thnn_fused_gru_cell_backward
-    _thnn_fused_lstm_cell _thnn_fused_lstm_cell_backward _to_copy
-    _trilinear _unique _unique2 _unsafe_index _unsafe_index_put
+    _fft_r2c _histogramdd_bin_edges _histogramdd_from_bin_cts _histogramdd_from_bin_tensors
+    _linalg_check_errors _linalg_det _linalg_eigh _linalg_eigvals _linalg_slogdet _linalg_solve_ex
+    _linalg_svd _log_softmax _log_softmax_backward_data _native_batch_norm_legit
+    _native_batch_norm_legit_no_training _neg_view _pack_padded_sequence _pack_padded_sequence_backward
+    _pad_packed_sequence _pdist_backward _pdist_forward _prelu_kernel _prelu_kernel_backward _safe_softmax
+    _sample_dirichlet _scaled_dot_product_flash_attention_for_cpu
+    _scaled_dot_product_flash_attention_for_cpu_backward _segment_reduce_backward _softmax
+    _softmax_backward_data _standard_gamma _standard_gamma_grad _to_copy _trilinear _unique _unique2
     _unsafe_masked_index _unsafe_masked_index_put_accumulate _unsafe_view _upsample_bicubic2d_aa
     _upsample_bicubic2d_aa_backward _upsample_bilinear2d_aa _upsample_bilinear2d_aa_backward
     _upsample_nearest_exact1d _upsample_nearest_exact1d_backward _upsample_nearest_exact2d
-    _upsample_nearest_exact2d_backward _upsample_nearest_exact3d _upsample_nearest_exact3d_backward _weight_norm
+    _upsample_nearest_exact2d_backward _upsample_nearest_exact3d _upsample_nearest_exact3d_backward
     _weight_norm_differentiable_backward _weight_norm_interface _weight_norm_interface_backward""".split()
 )
 

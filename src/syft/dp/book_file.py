@@ -7,14 +7,12 @@ There is no write-ahead log. With one, the last charges stand in a second file, 
 that nothing is wrong with. Here a charge is in the file itself, and file and folder are on the disk, when its transaction
 ends (journal_mode=DELETE, synchronous=EXTRA). While one is written, the pages it replaces are in `NAME-journal`; one
 that dies in between leaves that behind, and whoever opens the book next puts them back. Without it the file may be the
-old book, the new one, or pages of both, which NOTE [Seals] is for.
-
-NOTE [Seals]
+old book, the new one, or pages of both, which NOTE [Seals]
 Every release has a seal, a digest of itself and of the seal before it. `about` has the number and the seal of the last,
 and a digest of limits and data sets. When a book is opened, SQLite checks its pages, and every seal is computed anew. In
-every transaction the last release is looked at again, and the last one that this process has seen: a file that an older
-copy was written over is noticed. A seal is no signature: who can write the file can seal it. And an older copy that is
-opened by a process which never saw the newer one is a book like any other.
+every transaction the last release is looked at again, and releases that are known to have been there (`check_has`): a
+file that an older copy was written over lacks them. A seal is no signature: who can write the file can seal it. And an
+older copy whose later releases nobody knows of is a book like any other.
 """
 
 from __future__ import annotations
@@ -59,8 +57,14 @@ Last = tuple[int, str]
 # -- opening -----------------------------------------------------------------------------------------------
 
 
-def connect(path: Path | None, patience: float) -> sqlite3.Connection:
-    """A connection to a book that was found whole; to a new one in memory without a path. !! sqlite3.DatabaseError"""
+def connect(
+    path: Path | None, patience: float, *, was_checked: bool = False, writes: bool = True
+) -> sqlite3.Connection:
+    """A connection to a book that was found whole; to a new one in memory without a path. !! sqlite3.DatabaseError
+
+    was_checked   it was found whole before
+    writes        it is for more than reading
+    """
     until = time.monotonic() + patience
     while True:
         where = ":memory:" if path is None else f"{path.as_uri()}?mode=rw"
@@ -70,8 +74,10 @@ def connect(path: Path | None, patience: float) -> sqlite3.Connection:
         try:
             if path is None:
                 make_tables(connection)
-            else:
+            elif not was_checked:
                 _prepare(connection)
+            elif writes:  # NB: it takes locks, for which a reader would wait in vain
+                _be_durable(connection)
             return connection
         except sqlite3.DatabaseError as error:
             connection.close()
@@ -153,17 +159,22 @@ def seal_limits(book: sqlite3.Connection) -> None:
     book.execute("UPDATE about SET limits = ?", (_limits_seal(book),))
 
 
-def last(book: sqlite3.Connection, seen: Last | None = None) -> Last:
-    """The last release. !! sqlite3.DatabaseError if it is not there, or one that was seen before is not any more"""
+def last(book: sqlite3.Connection) -> Last:
+    """The last release. !! sqlite3.DatabaseError if it is not there"""
     ((number, seal),) = book.execute("SELECT last, seal FROM about").fetchall()
     ((newest,),) = book.execute("SELECT MAX(number) FROM releases").fetchall()
     if (newest or 0) != number or _seal_of(book, number) != seal:
         raise sqlite3.DatabaseError(f"release number {number} is the last, and is not what stands there")
-    if seen is not None and _seal_of(book, seen[0]) != seen[1]:
-        raise sqlite3.DatabaseError(
-            f"release number {seen[0]}, charged before, is not in it any more: an older book was put in its place"
-        )
     return number, seal
+
+
+def check_has(book: sqlite3.Connection, seen: Last) -> None:
+    """!! sqlite3.DatabaseError if a release that was in the book is not any more"""
+    if _seal_of(book, seen[0]) != seen[1]:
+        raise sqlite3.DatabaseError(
+            f"release number {seen[0]}, charged before, is not in it any more: an older book was put in its place. To go "
+            "on with that one, and give out again what was charged since, copy it to a new file"
+        )
 
 
 def _seal_of(book: sqlite3.Connection, number: int) -> str:

@@ -4,11 +4,12 @@ One duty: release mechanisms for one machine's data. Two data sets are neighbour
 ("add or remove"); functions that take rows bound what a row can do themselves, `laplace`, `gaussian`,
 `exponential` and `noisy_max` believe the `sensitivity` they are told. Everything private is put on a grid of
 integers before noise is added (see `noise`), and rows are added up as integers: a sum of floats depends on
-their order by more than its noise hides (Casacuberta et al. 2022). Imports `noise`, `mpc.randomness`.
+their order by more than its noise hides (Casacuberta et al. 2022). Imports `noise`, `row_values`, `mpc.randomness`.
 
 NOTE [What the data can not do]
-Raise, or come out as NaN: either would tell. A row that is NaN counts as if it stood where its function says;
-infinities and everything else out of bounds are clamped. Errors come from public arguments only.
+Raise, or come out as NaN: either would tell. A row that is NaN, or no number at all (`row_values`), counts as if it stood
+where its function says; infinities and everything else out of bounds are clamped. Errors come from public arguments
+only, and no row stands in their text.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from syft.dp.noise import LARGEST_VARIANCE, Ints, bernoulli_exp, discrete_gaussian, discrete_laplace
+from syft.dp.row_values import rows_as_floats, values_as_floats
 from syft.mpc.randomness import Stream
 
 Array = Any
@@ -191,10 +193,17 @@ def histogram(
         place = {category: number for number, category in enumerate(categories or ())}
         counts = np.zeros(len(place), dtype=np.int64)
         for row in rows.tolist() if hasattr(rows, "tolist") else rows:
-            number = place.get(row) if isinstance(row, Hashable) else None
+            number = _place_of(row, place)
             if number is not None:
                 counts[number] += 1
     return counts + _laplace_steps(counts.size, 1, epsilon, stream or Stream())
+
+
+def _place_of(row: Any, place: dict[Hashable, int]) -> int | None:
+    try:
+        return place.get(row)
+    except Exception:  # noqa: BLE001  (a list, a tuple that holds one, an object that does not compare: in no category)
+        return None
 
 
 def bounded_sum(
@@ -271,14 +280,12 @@ def quantile(
 
 
 def _flat(value: Array) -> tuple[list[float], tuple[int, ...]]:
-    array = np.asarray(value.detach().cpu() if hasattr(value, "detach") else value, dtype=np.float64)
+    array = values_as_floats(value)
     return array.ravel().tolist(), array.shape
 
 
 def _rows(rows: Array, nan: float | None = None) -> Array:
-    array = np.asarray(rows.detach().cpu() if hasattr(rows, "detach") else rows, dtype=np.float64)
-    if array.ndim != 1:
-        raise ValueError(f"Rows are a list of one number per person, got the shape {array.shape}.")
+    array = rows_as_floats(rows)
     return array if nan is None else np.where(np.isnan(array), nan, array)
 
 

@@ -19,8 +19,8 @@ of one record. So there is no integer division, and no index that comes from dat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -41,7 +41,12 @@ from syft.workers.writes import UNDECLARED_WRITERS, written_into
 class Source:
     """A data set: an object whose rows are records. `names` are those of the budgets that it is charged to."""
 
-    names: set[str] = field(default_factory=set)
+    names: set[str]
+
+
+def names_of(sources: Iterable[Source]) -> list[str]:
+    """What is charged for rows of these: a name once for every source that has it."""
+    return sorted(name for source in sources for name in source.names.copy())
 
 
 @dataclass(frozen=True)
@@ -63,18 +68,18 @@ class Provenance:
     def __init__(self) -> None:
         self._marks: Any = WeakTensorKeyDictionary()
 
-    def declare(self, tensor: torch.Tensor) -> Source:
-        """The owner says that dimension 0 of a tensor is records."""
+    def declare(self, tensor: torch.Tensor, name: str) -> None:
+        """The owner says that dimension 0 of a tensor is records, and under which name they are charged."""
         known = self.rows_of(tensor)
         if known is not None and known.declared is not None:
-            return known.declared
-        source = Source()
+            known.declared.names.add(name)
+            return
+        source = Source({name})  # NB: never without a name: others may release it as soon as it is marked
         # What was computed from other data sets is still charged to them, too.
         before = known or Rows(frozenset())
         self._marks[tensor] = replace(
             before, sources=before.sources | {source}, declared=source, version=tensor._version
         )
-        return source
 
     def rows_of(self, obj: Any) -> Rows | None:
         """The mark of a tensor, unless it was written into since."""

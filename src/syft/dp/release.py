@@ -6,7 +6,9 @@ only then compute. Adds itself to the tables of `workers`. Imports `provenance`,
 
 NOTE [What an answer waits for]
 Everything that can be refused is refused before the charge, from public facts. After the charge nothing is
-refused and nothing is refunded; the answer is computed and sent. So an answer that was seen was paid for.
+refused and nothing is refunded; the answer is computed and sent. So an answer that was seen was paid for. What the owner
+or another thread can change in between is looked at again: whether the rows are still records, on a copy that nobody else
+has, and for how many records of a person the noise must be, in the transaction that charges.
 
 NOTE [Whose data set]
 Noise is for one row, so that who could have a tensor declared a data set whose every row is somebody's record would
@@ -27,7 +29,7 @@ import torch
 
 from syft import serde
 from syft.core.chain import Wrapper
-from syft.dp.provenance import Provenance, Rows, Source
+from syft.dp.provenance import Provenance, Rows, Source, names_of
 from syft.dp.release_mechanisms import Request, answer, settle
 from syft.dp.worker_budgets import BudgetBook, BudgetState, Limit, PastRelease
 from syft.exceptions import ObjectNotFoundError, ReleaseNotPermittedError
@@ -114,9 +116,7 @@ def book_to_hand_over(worker: Any) -> Path | None:
     for obj in worker._stored.copy().values():
         rows, tags = desk.provenance.rows_of(obj), tags_of(obj)
         untold = (
-            sorted({name for source in rows.sources for name in source.names if name not in tags})
-            if rows
-            else []
+            sorted(name for name in names_of(rows.sources) if name not in tags) if rows is not None else []
         )
         if untold:
             raise ValueError(
@@ -151,7 +151,7 @@ def _follow_book(worker: Any, desk: Desk) -> None:
 
 def _declare(worker: Any, desk: Desk, name: str, ids: list[Any], tensors: list[torch.Tensor]) -> None:
     for obj_id, tensor in zip(ids, tensors, strict=True):
-        desk.provenance.declare(tensor).names.add(name)
+        desk.provenance.declare(tensor, name)
         worker._private_ids.add(obj_id)  # nobody else may write into it or delete it
 
 
@@ -277,7 +277,7 @@ def release(worker: Any, message: ReleaseMessage) -> Any:
     try:
         executor.check_compute(worker, [message.id])
         desk, rows = released_rows(worker, obj, message.id, user)
-        names = sorted({name for source in rows.sources for name in source.names})
+        names = names_of(rows.sources)
         request = Request(
             message.mechanism,
             message.epsilon,
@@ -287,10 +287,8 @@ def release(worker: Any, message: ReleaseMessage) -> Any:
             desk.book.records_per_person(names),
         )
         charge = settle(request, obj.dtype)
-        values = obj.detach().clone()
-        if desk.provenance.rows_of(obj) is None:  # written into since it was looked up, by another thread
-            raise ReleaseNotPermittedError(_refusal(message.id))
-        desk.book.charge(names, user, charge)
+        values = copied_rows(desk, obj, message.id, rows)
+        desk.book.charge(names, user, charge, request.records_per_person)
     except Exception:
         worker.policy.record(AuditRecord("release", message.id, user, False, str(message.mechanism)[:60]))
         raise
@@ -314,6 +312,18 @@ def released_rows(worker: Any, obj: Any, obj_id: Any, user: str | None) -> tuple
     return desk, rows
 
 
+def copied_rows(desk: Desk, obj: torch.Tensor, obj_id: Any, rows: Rows) -> torch.Tensor:
+    """A copy of a tensor of which that is known of its rows. All that is computed for an answer is computed from it.
+
+    !! if another thread has written into the tensor since it was looked up
+    """
+    values = obj.detach().clone()
+    # NB: after the copy: a tensor loses its mark before it is written into (NOTE [Marks that expire] in `provenance`).
+    if desk.provenance.rows_of(obj) is not rows:
+        raise ReleaseNotPermittedError(_refusal(obj_id))
+    return values
+
+
 def _refusal(obj_id: Any) -> str:
     return (
         f"Object {obj_id!r} is not released: it is not a data set that its owner set a budget for, nor known to be made "
@@ -332,7 +342,7 @@ def tell_budget(worker: Any, message: BudgetMessage) -> BudgetState:
     name = message.dataset
     if not isinstance(name, str):
         rows = desk.provenance.rows_of(worker.get_obj(name))
-        names = sorted({n for source in rows.sources for n in source.names}) if rows is not None else []
+        names = sorted(set(names_of(rows.sources))) if rows is not None else []
         if len(names) != 1:
             raise ReleaseNotPermittedError(
                 f"Object {message.dataset!r} is of {len(names)} data sets with budgets: ask by the name of one."

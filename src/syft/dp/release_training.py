@@ -33,7 +33,8 @@ from syft.core.chain import Wrapper
 from syft.core.session import session
 from syft.dp.dpsgd import LARGEST_BOUND, LEAST_BOUND, PrivateTraining, make_private
 from syft.dp.layer_records import check_layers, model_of, record_of
-from syft.dp.release import released_rows
+from syft.dp.provenance import Source, names_of
+from syft.dp.release import copied_rows, released_rows
 from syft.dp.worker_budgets import Charge
 from syft.exceptions import ReleaseNotPermittedError
 from syft.federated.layout import read_state, write_state
@@ -151,16 +152,18 @@ def train_here(worker: Any, message: PrivateTrainingMessage) -> dict[str, torch.
 
 def _train(worker: Any, places: tuple[Any, Any], model: nn.Module, settings: Settings) -> nn.Module:
     """The work, at the worker."""
-    examples, labels = (worker.get_obj(place) for place in places)
-    user, names = settings.user, set[str]()
+    stored = [worker.get_obj(place) for place in places]
+    user, sources = settings.user, set[Source]()
     try:
         executor.check_compute(worker, places)
-        cuts = []
-        for obj, place in zip((examples, labels), places, strict=True):
-            desk, rows = released_rows(worker, obj, place, user)
-            names |= {name for source in rows.sources for name in source.names}
-            cuts.append(rows.cuts)
         settings.check()
+        copies, cuts = [], []
+        for obj, place in zip(stored, places, strict=True):
+            desk, rows = released_rows(worker, obj, place, user)
+            copies.append(copied_rows(desk, obj, place, rows))
+            cuts.append(rows.cuts)
+            sources |= rows.sources
+        examples, labels = copies
         _check(examples, labels, cuts, model)
 
         def make(model: nn.Module, rows: TensorDataset, size: int, **noise: Any) -> PrivateTraining:
@@ -176,18 +179,19 @@ def _train(worker: Any, places: tuple[Any, Any], model: nn.Module, settings: Set
 
         trained = copy.deepcopy(model).train()
         wanted = _rehearsed(make, trained, examples, labels, settings.loss)
-        steps = 2 * desk.book.records_per_person(names)
-        epsilon, delta = _for_one_more(settings.epsilon, settings.delta, steps)
+        names = names_of(sources)
+        records = desk.book.records_per_person(names)
+        epsilon, delta = _for_one_more(settings.epsilon, settings.delta, 2 * records)
         training = make(
             trained,
-            TensorDataset(examples.detach().clone(), wanted),
+            TensorDataset(examples, wanted),
             settings.batch_size,
             target_epsilon=epsilon,
             target_delta=delta,
             epochs=settings.epochs,
         )
         charge = Charge("dpsgd", None, float(settings.epsilon), float(settings.delta))
-        desk.book.charge(names, user, charge)
+        desk.book.charge(names, user, charge, records)
     except Exception:
         worker.policy.record(AuditRecord("release", places[0], user, False, "dpsgd"))
         raise

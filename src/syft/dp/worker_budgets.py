@@ -1,13 +1,19 @@
 """The book of a data owner: who may spend how much on which data set, and every release that was paid for.
 
-One duty: to charge, durably, before anything leaves. What charges cost together is `composition`'s, the file is
-`book_file`'s. Imports those, `events`, `exceptions`, and a name of `workers`.
+One duty: to charge, durably, before anything leaves. What charges cost together is `composition`'s, transactions are
+`open_book`'s, what stands in the file is `book_file`'s. Imports those, `events`, `exceptions`, and a name of `workers`.
 
 NOTE [Charged before it leaves]
 A charge is one transaction of SQLite that takes the write lock first (BEGIN IMMEDIATE), reads what was spent,
 decides, writes, and is on the disk when it returns. Threads and processes that race are served one after the
 other. Nothing here refunds: what happens after the charge, a crash too, does not take it back, because nobody can tell
 whether the answer was seen.
+
+NOTE [Several tensors of one name]
+`max_records_per_person` is for one tensor. In rows that were computed from two tensors of a name (x + y), a person may be
+in one row because of x and in another because of y; nobody can tell from the tensors. So a name stands in a list of data
+sets once for each of its tensors, and the records of a person add up. Under two names that is not needed: the release is
+charged to both, and for a person in two data sets the sum of both is promised.
 
 NOTE [Those without a name]
 A worker on a network that asks for no proof gives every connection a new name. Charged by it, a budget would be one
@@ -16,14 +22,13 @@ per connection. All of them are one user of the book, `NAMELESS`, a name that no
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import os
 import sqlite3
-import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -31,24 +36,18 @@ from typing import Any
 from syft.dp import book_file
 from syft.dp.composition import BOTH, Charge, Limit, fits, spent_epsilon
 from syft.dp.events import EVENTS, NAMES, Event, Gaussian, shown
-from syft.exceptions import BudgetExceededError, BudgetFileError, ReleaseNotPermittedError
-from syft.identity.files import sync_directory
+from syft.dp.open_book import OpenBook, whole_file
+from syft.exceptions import BudgetExceededError, ReleaseNotPermittedError
 from syft.workers.network.handshake import ANONYMOUS
 
 #: The user that all without a name are: see NOTE [Those without a name].
 NAMELESS = ANONYMOUS
-
-#: How long a process waits for the others, in seconds.
-PATIENCE = 120.0
 
 #: A person with more records than that is everybody.
 MOST_RECORDS = 1 << 53
 
 #: Scopes of a limit: one user, every user without one of their own, all users together.
 _OWN, _EACH, _TOGETHER = "own", "each", "together"
-
-#: Connections of the parent that a forked process must not use, nor close.
-_OF_PARENTS: list[Any] = []
 
 
 # -- records -----------------------------------------------------------------------------------------------
@@ -102,45 +101,16 @@ def payer(user: str) -> str:
 # -- the book ----------------------------------------------------------------------------------------------
 
 
-class BudgetBook:
+class BudgetBook(OpenBook):
     """Budgets in a file that threads and processes share; in memory without a path, and gone with the process."""
-
-    def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
-        self.path = None if path is None else Path(path).absolute()
-        self._lock = threading.RLock()
-        self._process = os.getpid()
-        self._file: tuple[int, int] | None = None
-        self._last: book_file.Last | None = None
-        """The last release that this process has seen in the book."""
-        if self.path is not None and not self.path.exists():
-            raise FileNotFoundError(
-                f"There is no book of budgets at {self.path}. A missing one is not taken for an empty one: restore it, "
-                "or make a new one with BudgetBook.create(path), or `syft budget create`."
-            )
-        self._connection: sqlite3.Connection | None = None
-        with self._transaction(writes=False):
-            pass
 
     @classmethod
     def create(cls, path: str | os.PathLike[str]) -> BudgetBook:
         """A new book; an old one is not overwritten."""
         target = Path(path).absolute()
-        with _whole_file(target) as draft:
+        with whole_file(target) as draft:
             book_file.create(draft)
         return cls(target)
-
-    def copy_to(self, path: str | os.PathLike[str]) -> None:
-        """A copy of the book as it is now, also while others charge; nothing is overwritten.
-
-        What is charged after it is not in the copy: whoever opens it gives that out a second time.
-        """
-        with _whole_file(Path(path).absolute()) as draft, self._transaction(writes=False) as book:
-            copy = sqlite3.connect(draft)
-            try:
-                copy.execute("PRAGMA synchronous=EXTRA")
-                book.backup(copy)
-            finally:
-                copy.close()
 
     # -- the owner ---------------------------------------------------------------------------------
 
@@ -166,7 +136,11 @@ class BudgetBook:
             raise TypeError(
                 f"A user is a name, a text of one letter or more, got {repr(user)[:60]}; user=None is for every user."
             )
-        user = None if user is None else payer(user)
+        if user is not None and user != payer(user):
+            raise ValueError(
+                f"{user[:60]!r} cannot be given a budget of its own: everybody without a name is one user, {NAMELESS!r}, "
+                "whatever their connection. Set their budget under that name."
+            )
         records = max_records_per_person
         is_whole = isinstance(records, int) and not isinstance(records, bool)
         if records is not None and not (is_whole and 1 <= records <= MOST_RECORDS):
@@ -197,13 +171,9 @@ class BudgetBook:
         book.execute("UPDATE datasets SET records_per_person = ? WHERE name = ?", (records, dataset))
 
     def records_per_person(self, datasets: Iterable[str]) -> int:
-        """The most records of one person in any of these."""
+        """The most rows that one person can change in what was made of these: see NOTE [Several tensors of one name]."""
         with self._transaction(writes=False) as book:
-            found = [
-                book.execute("SELECT records_per_person FROM datasets WHERE name = ?", (name,)).fetchone()
-                for name in datasets
-            ]
-        return max((row[0] for row in found if row), default=1)
+            return max(_records(book, Counter(datasets)).values(), default=1)
 
     def datasets(self) -> list[str]:
         """The data sets that a limit was set for."""
@@ -236,9 +206,20 @@ class BudgetBook:
 
     # -- charging ----------------------------------------------------------------------------------
 
-    def charge(self, datasets: Iterable[str], user: str | None, charge: Charge) -> None:
-        """Charge a release to every data set it is of; !! and to none if one refuses. Durable when it returns."""
-        names = sorted(set(datasets))
+    def charge(
+        self, datasets: Iterable[str], user: str | None, charge: Charge, records_per_person: int = 1
+    ) -> None:
+        """Charge a release to every data set it is of; !! and to none if one refuses. Durable when it returns.
+
+        records_per_person   how many rows of one person the release has noise for; !! if they may have more by now
+        """
+        tensors = Counter(datasets)
+        names = sorted(tensors)
+        if not names:
+            raise ReleaseNotPermittedError(
+                "A release was asked for of what belongs to no data set with a budget: there is nothing to charge it to. "
+                "Ask the data owner for a budget: worker.set_budget(dataset=..., epsilon=...)."
+            )
         if not user or not isinstance(user, str):
             raise ReleaseNotPermittedError(
                 "A release was asked for by somebody who gave no user name, and budgets are kept per user. Name "
@@ -251,6 +232,13 @@ class BudgetBook:
                 "one record more or less. Charge Gaussian(noise_multiplier) alone, or epsilon and delta with no event."
             )
         with self._transaction() as book:
+            for name, records in _records(book, tensors).items():
+                if records > records_per_person:
+                    raise ReleaseNotPermittedError(
+                        f"A release of {name!r} was prepared with noise for {records_per_person} of a person's records, "
+                        f"and a person may have {records}: the owner has set max_records_per_person since. Nothing was "
+                        "charged; ask again."
+                    )
             for name in names:
                 own, together = _limits(book, name, user)
                 _check_limit(f"User {user!r}", name, [*_charges(book, name, user), charge], own)
@@ -297,99 +285,11 @@ class BudgetBook:
             None if together is None else max(0.0, together.epsilon - spent_epsilon(everybody, together)),
         )
 
-    # -- the file ----------------------------------------------------------------------------------
 
-    @contextlib.contextmanager
-    def _transaction(self, writes: bool = True) -> Iterator[sqlite3.Connection]:
-        """One transaction: all of it on the disk at the end, or nothing of it."""
-        if self._process != os.getpid():
-            self._leave_to_parent()
-        with self._lock:
-            try:
-                book = self._opened()
-                book.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
-                try:
-                    self._last = book_file.last(book, self._last)
-                    yield book
-                    last = book_file.last(book) if writes else self._last
-                    book.execute("COMMIT")
-                    self._last = last
-                finally:
-                    if book.in_transaction:
-                        book.execute("ROLLBACK")
-            except sqlite3.OperationalError as error:
-                if "locked" in str(error):
-                    raise TimeoutError(
-                        f"Other processes kept the book of budgets at {self.path} busy for {PATIENCE:g} s. Nothing was "
-                        "charged by this one; try again."
-                    ) from error
-                raise self._unbelievable(error) from error
-            except sqlite3.DatabaseError as error:
-                raise self._unbelievable(error) from error
-
-    def _leave_to_parent(self) -> None:
-        """After a fork: a connection, and a lock that some thread may have held, are the parent's."""
-        if self.path is None:
-            raise BudgetFileError(
-                "This book of budgets is in the memory of another process, and a copy of it would be spent twice. "
-                "Keep it in a file: BudgetBook.create(path)."
-            )
-        # NB: dropped, not closed: closing would release locks of the parent. Kept, so that nothing else closes it.
-        _OF_PARENTS.append(self._connection)
-        self._process, self._connection, self._lock = os.getpid(), None, threading.RLock()
-
-    def _unbelievable(self, error: Exception) -> BudgetFileError:
-        return BudgetFileError(
-            f"The book of budgets at {self.path or 'memory'} cannot be read or written ({type(error).__name__}: "
-            f"{error}). It is not taken for an empty one: restore it, or have the data owner make a new one."
-        )
-
-    def _opened(self) -> sqlite3.Connection:
-        if self.path is not None:
-            self._check_same_file()
-        if self._connection is None:
-            self._connection = book_file.connect(self.path, PATIENCE)
-        return self._connection
-
-    def _check_same_file(self) -> None:
-        """A file that was moved away or replaced under an open connection would be charged where nobody looks."""
-        try:
-            found = os.stat(str(self.path))
-        except FileNotFoundError as error:
-            raise self._unbelievable(error) from error
-        same = (found.st_dev, found.st_ino)
-        if self._file is None:
-            self._file = same
-        elif self._file != same:
-            raise self._unbelievable(RuntimeError("the file was replaced while it was open"))
-
-    def close(self) -> None:
-        with self._lock:
-            if self._connection is not None and self._process == os.getpid():
-                self._connection.close()
-            self._connection = None
-
-    def __repr__(self) -> str:
-        return f"<BudgetBook {'in memory only' if self.path is None else self.path}>"
-
-
-@contextlib.contextmanager
-def _whole_file(target: Path) -> Iterator[Path]:
-    """A name to write a new book under. It appears at `target` when it is whole. !! FileExistsError"""
-    draft = target.with_name(f".{target.name}.{os.getpid()}.{threading.get_ident()}")
-    try:
-        yield draft
-        os.link(draft, target)
-        sync_directory(target.parent)
-    except FileExistsError:
-        raise FileExistsError(
-            f"There is a book of budgets at {target} already: open it with BudgetBook(path)."
-        ) from None
-    except sqlite3.OperationalError as error:
-        raise OSError(f"No book of budgets can be written at {target} ({error}).") from error
-    finally:
-        for leftover in (draft, draft.with_name(f"{draft.name}-journal")):
-            leftover.unlink(missing_ok=True)
+def _records(book: sqlite3.Connection, tensors: Counter[str]) -> dict[str, int]:
+    """Name -> the most rows of one person in what was made of so many tensors of it."""
+    found: dict[str, int] = dict(book.execute("SELECT name, records_per_person FROM datasets").fetchall())
+    return {name: found.get(name, 1) * count for name, count in tensors.items()}
 
 
 def _all_limits(book: sqlite3.Connection, dataset: str) -> dict[tuple[str, str], Limit]:

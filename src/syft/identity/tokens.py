@@ -192,16 +192,25 @@ class TokenVerifier:
             raise InvalidTokenError(
                 f"The token was made {payload.issued - now:.0f} seconds in the future. Set the clocks of both machines."
             )
-        if payload.expires <= now - CLOCK_SKEW:
+        identity = Identity(payload.user, payload.id, float(payload.expires), payload.scopes)
+        self.check(identity)
+        return identity
+
+    def check(self, identity: Identity) -> None:
+        """Whether what a token proved holds now, by the clock and the list of revoked tokens as it is now.
+
+        !! ExpiredTokenError, RevokedTokenError; AuthenticationError if the list cannot be understood
+        """
+        now = self._clock()
+        if identity.expires <= now - CLOCK_SKEW:
             raise ExpiredTokenError(
-                f"The token of user {payload.user!r} expired {now - payload.expires:.0f} seconds ago. Ask the owner of "
+                f"The token of user {identity.user!r} expired {now - identity.expires:.0f} seconds ago. Ask the owner of "
                 "the worker for a new one."
             )
-        if payload.id in self.revoked:
+        if identity.token_id in self.revoked:
             raise RevokedTokenError(
-                f"The token of user {payload.user!r} was taken back by the owner of the worker. Ask them for a new one."
+                f"The token of user {identity.user!r} was taken back by the owner of the worker. Ask them for a new one."
             )
-        return Identity(payload.user, payload.id, float(payload.expires), payload.scopes)
 
 
 def token_id_of(text: Any) -> str:

@@ -113,10 +113,18 @@ class ObjectMessage(Message, frozen=True):
 
 
 class ObjectRequestMessage(Message, frozen=True):
-    """Give me the object `(id, user, reason)`; unless `keep` it is removed where it was."""
+    """Give me the object `(id, user, reason)`; unless `keep` it is removed where it was.
+
+    `is_random` says that it is the share of a secret, so that nobody tries to compress it on its way.
+    """
 
     request: tuple[Id, str | None, str]
     keep: bool = False
+    is_random: bool = False
+
+    @property
+    def contents(self) -> Any:
+        return self.request, self.keep
 
     @property
     def user(self) -> str | None:

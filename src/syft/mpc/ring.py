@@ -2,7 +2,8 @@
 
 One duty: what a share IS. int64 arithmetic wraps, so a sum of shares needs no reduction, and a
 reconstructed word read as signed is the value for everything in [-2^63, 2^63). Additive shares add up to
-the secret; Boolean shares (of words, bit by bit) XOR to it. May import `randomness`.
+the secret; Boolean shares (of words, bit by bit) XOR to it. Shares are random, and marked so for whoever sends them.
+May import `randomness`.
 
 NOTE [Planes]
 Protocols on bits work on 64 of them at a time. A vector of n elements is laid out as p = ceil(n / c) planes
@@ -23,6 +24,7 @@ from functools import lru_cache
 import torch
 
 from syft.mpc.randomness import Stream
+from syft.serde import mark_incompressible
 
 BITS = 64
 WORD_BYTES = 8
@@ -44,7 +46,7 @@ def share(secret: torch.Tensor, count: int, stream: Stream) -> list[torch.Tensor
     *masks, last = _masks_and_secret(secret, count, stream)
     for mask in masks:
         last.sub_(mask)
-    return [*masks, last]
+    return [mark_incompressible(part) for part in (*masks, last)]
 
 
 def share_bits(secret: torch.Tensor, count: int, stream: Stream) -> list[torch.Tensor]:
@@ -52,7 +54,7 @@ def share_bits(secret: torch.Tensor, count: int, stream: Stream) -> list[torch.T
     *masks, last = _masks_and_secret(secret, count, stream)
     for mask in masks:
         last.bitwise_xor_(mask)
-    return [*masks, last]
+    return [mark_incompressible(part) for part in (*masks, last)]
 
 
 def _masks_and_secret(secret: torch.Tensor, count: int, stream: Stream) -> list[torch.Tensor]:

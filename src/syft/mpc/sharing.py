@@ -209,7 +209,7 @@ class AdditiveSharingTensor(SharedNode):
         if self.was_shared_there:
             self.was_shared_there = False
             return new_wrapper(self)
-        value = ring.reconstruct([pointer.get() for pointer in self.pointers])
+        value = ring.reconstruct([pointer.get_share() for pointer in self.pointers])
         for pointer in self.pointers:
             if not pointer.garbage_collect_data:
                 pointer.ask(ForceObjectDeleteMessage((pointer.id_at_location,)))
@@ -304,5 +304,4 @@ register(
     fields=tuple[
         int | str | None, set[str], str | None, list[PointerTensor], AbstractWorker | None, str | None
     ],
-    incompressible=True,
 )

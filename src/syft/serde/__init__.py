@@ -3,6 +3,7 @@
 Modules, in the order they import each other:
 
     errors, limits   what is raised, what a frame may ask for
+    class_methods    `simplify` and `detail` of the classes themselves
     registry         type <-> code, and the functions between them
     compression      none, lz4, zstd, per buffer
     writer, reader   object <-> simple form
@@ -17,7 +18,7 @@ from syft.serde.at_rest import load, save
 from syft.serde.batch import BatchWriter, deserialize_batch
 from syft.serde.chain_types import register_chain
 from syft.serde.codec import deserialize, detail, serialize, serialize_frames, simplify
-from syft.serde.compression import available_compressions, choose_compression
+from syft.serde.compression import available_compressions, choose_compression, compression_at_hand
 from syft.serde.error_types import register_exception
 from syft.serde.errors import SerdeError, UnknownWorkerError, UnserializableError
 from syft.serde.limits import Limits
@@ -34,6 +35,7 @@ __all__ = [
     "UnserializableError",
     "available_compressions",
     "choose_compression",
+    "compression_at_hand",
     "deserialize",
     "deserialize_batch",
     "detail",

@@ -23,12 +23,10 @@ Buffer = bytes | bytearray | memoryview
 class BatchWriter:
     """Collects objects; `frames` gives the bytes of them all. Until then it looks into the memory of tensors."""
 
-    __slots__ = ("_compression", "_limits", "_roots", "_writer")
+    __slots__ = ("_limits", "_roots", "_writer")
 
-    def __init__(
-        self, worker: Any = None, compression: str | None = None, limits: Limits = DEFAULT_LIMITS
-    ) -> None:
-        self._compression, self._limits = compression, limits
+    def __init__(self, worker: Any = None, limits: Limits = DEFAULT_LIMITS) -> None:
+        self._limits = limits
         self._writer = Writer(worker, limits=limits, pins=True)
         self._roots: list[Any] = []
 
@@ -53,9 +51,9 @@ class BatchWriter:
         """Whether there is memory that is still to be looked into."""
         return bool(self._writer.buffers)
 
-    def frames(self) -> list[Buffer]:
+    def frames(self, compression: str | None = None) -> list[Buffer]:
         """The bytes, in pieces that are to be sent in this order."""
-        return pack(self._roots, self._writer.buffers, compression_named(self._compression), self._limits)
+        return pack(self._roots, self._writer.buffers, compression_named(compression), self._limits)
 
 
 def deserialize_batch(

@@ -88,6 +88,16 @@ def compression_named(name: str | None) -> Compression | None:
     return found
 
 
+def compression_at_hand(name: str | None) -> str | None:
+    """That name, or None for no compression. !! CompressionNotFoundException, DependencyError if it does not work here"""
+    scheme = compression_named(name)
+    if scheme is None:
+        return None
+    if not _is_installed(scheme.package):
+        raise DependencyError(scheme.package)
+    return scheme.name
+
+
 def compress(memory: memoryview, scheme: Compression) -> bytes | None:
     """The memory compressed, or None if it is not worth it."""
     size = len(memory)

@@ -12,6 +12,7 @@ import traceback
 from typing import Any
 
 from syft import exceptions
+from syft.serde.class_methods import add_class_methods
 from syft.serde.errors import SerdeError, UnknownWorkerError, UnserializableError
 from syft.serde.reader import Reader
 from syft.serde.registry import Codec, Simple, add_codec, checked
@@ -47,6 +48,8 @@ _BUILTIN: tuple[type[Exception], ...] = (
     ZeroDivisionError,
 )
 _MAX_TEXT = 65536
+#: All of them have one codec, and their name among its contents.
+_CODE = "error"
 
 #: name in frames -> class
 EXCEPTIONS: dict[str, type[Exception]] = {}
@@ -65,6 +68,7 @@ def register_exception(cls: type[Exception], *attributes: str) -> None:
     EXCEPTIONS[name] = cls
     _ATTRIBUTES[name] = attributes
     _NAMES[cls] = name
+    add_class_methods(cls, _CODE)
 
 
 def _write_exception(writer: Writer, error: Exception) -> Simple:
@@ -75,7 +79,7 @@ def _write_exception(writer: Writer, error: Exception) -> Simple:
         args = [f"{type(error).__name__}: {str(error)[:_MAX_TEXT]}"]
     attributes = [writer.write(getattr(error, attribute, None)) for attribute in _ATTRIBUTES[name]]
     text = "".join(traceback.format_exception(error))[-_MAX_TEXT:]
-    return "error", name, args, attributes, text.encode("utf-8", "replace").decode()
+    return _CODE, name, args, attributes, text.encode("utf-8", "replace").decode()
 
 
 def _argument(value: Any) -> Any:
@@ -91,7 +95,7 @@ _Fields = tuple[str, list[bool | int | float | str | None], list[Any], str]
 
 
 def _read_exception(reader: Reader, simple: Any) -> Exception:
-    name, args, attributes, text = checked(simple[1:], _Fields, "error")
+    name, args, attributes, text = checked(simple[1:], _Fields, _CODE)
     cls = EXCEPTIONS.get(name)
     if cls is None or len(attributes) != len(_ATTRIBUTES[name]):
         raise SerdeError(
@@ -120,4 +124,4 @@ for _found in (*vars(exceptions).values(), SerdeError, UnserializableError, Unkn
     if isinstance(_found, type) and issubclass(_found, exceptions.SyftError):
         register_exception(_found, *_WITH_ATTRIBUTES.get(_found, ()))
 
-add_codec(Codec(Exception, "error", _write_exception, _read_exception), subclasses=True)
+add_codec(Codec(Exception, _CODE, _write_exception, _read_exception), subclasses=True)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 import msgspec
 
+from syft.serde.class_methods import add_class_methods
 from syft.serde.errors import SerdeError
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ def add_codec(codec: Codec, subclasses: bool = False) -> None:
         )
     table[codec.cls] = codec
     BY_CODE[codec.code] = codec
+    add_class_methods(codec.cls, codec.code)
 
 
 def register(

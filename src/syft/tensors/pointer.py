@@ -124,8 +124,12 @@ class PointerTensor(ObjectPointer, AbstractTensor):
         self.garbage_collect_data = False
         return value
 
-    def _fetch(self, user: str | None, reason: str, keep: bool) -> Any:
-        message = ObjectRequestMessage((self._id_at_location, user, reason), keep=keep)
+    def get_share(self) -> Any:
+        """Fetch the share of a secret: as `get`, but nobody tries to compress what is random."""
+        return self._fetch(None, "", self.garbage_collect_data, is_random=True)
+
+    def _fetch(self, user: str | None, reason: str, keep: bool, is_random: bool = False) -> Any:
+        message = ObjectRequestMessage((self._id_at_location, user, reason), keep, is_random)
         return take_over(self.ask(message), self._speaker())
 
     def put_back(self, value: Any) -> PointerTensor:

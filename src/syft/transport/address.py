@@ -25,9 +25,12 @@ def split(address: str) -> tuple[str, str]:
         )
     scheme, separator, rest = address.partition("://")
     if not separator or not scheme or not rest:
+        # Most who leave the scheme out speak of a worker that was started with no address but its default.
+        likely = f"ws://{address}" if not separator and ":" in address else "ws://127.0.0.1:8777"
         raise ValueError(
-            f"{address!r} is no address. Addresses look like 'tcp://127.0.0.1:8777', 'unix:///run/worker.sock' or "
-            "'inproc://name'."
+            f"{address!r} is no address: those begin with a scheme. A worker that `syft worker` started is at "
+            f"{likely!r}, and at wss:// if it has a certificate; others look like 'tcp://127.0.0.1:8777', "
+            "'tls://host:8777', 'unix:///run/worker.sock' or 'inproc://name'."
         )
     return scheme.lower(), rest
 

@@ -79,6 +79,8 @@ class Connection(abc.ABC):
     peer: str = ""
     #: Whose certificate a client showed, if it was asked for one and it was verified (mutual TLS).
     peer_certificate_name: str | None = None
+    #: Until when that certificate is valid, in seconds since 1970.
+    peer_certificate_expires: float | None = None
     is_encrypted: bool = False
     #: Both ends are on this machine.
     is_local: bool = False

@@ -226,6 +226,12 @@ def client_certificate_name(sock: socket.socket) -> str | None:
     return str(names[0]) if names else None
 
 
+def client_certificate_expiry(sock: socket.socket) -> float | None:
+    """Until when the certificate is valid that a client showed, in seconds since 1970, if it was verified."""
+    certificate = sock.getpeercert() if isinstance(sock, ssl.SSLSocket) else None
+    return float(ssl.cert_time_to_seconds(str(certificate["notAfter"]))) if certificate else None
+
+
 def http_refusal(text: str) -> bytes:
     """An answer for somebody who speaks HTTP at a port that does not, in words they can read."""
     body = text.encode()

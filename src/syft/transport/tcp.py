@@ -9,10 +9,11 @@ from typing import Any
 
 from syft.transport import prefixed
 from syft.transport.accepting import Arrival, SocketListener
-from syft.transport.address import HostPort, host_and_port, is_loopback_host
+from syft.transport.address import HostPort, host_and_port, is_loopback_host, split
 from syft.transport.base import Connection, FrameLimits, Listener
 from syft.transport.errors import CannotListen, HandshakeRefused
 from syft.transport.handshake import (
+    client_certificate_expiry,
     client_certificate_name,
     client_context,
     describe,
@@ -65,7 +66,7 @@ class TcpBackend:
             return describe_connection(connection, arrival.sock, is_server=True)
 
         return SocketListener(
-            sock, real_address(self.scheme, sock), limits, lambda name: peer_name(self.scheme, name), welcome
+            sock, real_address(address, sock), limits, lambda name: peer_name(self.scheme, name), welcome
         )
 
 
@@ -92,9 +93,13 @@ def bind(address: str) -> socket.socket:
     return sock
 
 
-def real_address(scheme: str, sock: socket.socket) -> str:
-    name = sock.getsockname()
-    return f"{scheme}://{HostPort(name[0], name[1])}"
+def real_address(address: str, sock: socket.socket) -> str:
+    """The address that was asked for, with the port that was chosen.
+
+    NB: with its own host, not the number it stands for: certificates are made for names.
+    """
+    scheme, _rest = split(address)
+    return f"{scheme}://{HostPort(host_and_port(address).host, sock.getsockname()[1])}"
 
 
 def peer_name(scheme: str, name: Any) -> str:
@@ -109,4 +114,5 @@ def describe_connection(
     connection.is_local = is_loopback_host(sock.getpeername()[0])
     if is_server:
         connection.peer_certificate_name = client_certificate_name(sock)
+        connection.peer_certificate_expires = client_certificate_expiry(sock)
     return connection

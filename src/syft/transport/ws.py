@@ -78,7 +78,7 @@ class WebsocketBackend:
             return describe_connection(connection, arrival.sock, is_server=True)
 
         return SocketListener(
-            sock, real_address(self.scheme, sock), limits, lambda name: peer_name(self.scheme, name), welcome
+            sock, real_address(address, sock), limits, lambda name: peer_name(self.scheme, name), welcome
         )
 
 

@@ -30,8 +30,17 @@ def pooled(dims: int, gradient: str = "grad_output", whole: str = "self", indice
     return check
 
 
+#: How a grid is interpolated (bilinear, nearest, bicubic) and what lies outside (zeros, the border, a reflection).
+_INTERPOLATIONS = {2: (0, 1, 2), 3: (0, 1)}
+_PADDINGS = (0, 1, 2)
+
+
 def grid_of(dims: int) -> Check:
+    """NB: for another number in place of a mode, torch returns memory that it never wrote."""
+
     def check(a: Any) -> None:
+        for name, known in (("interpolation_mode", _INTERPOLATIONS[dims]), ("padding_mode", _PADDINGS)):
+            a.require(int(a[name]) in known, f"{name!r} is {a[name]}, and there are {known}")
         a.dims("input", dims + 2)
         a.dims("grid", dims + 2)
         a.require(a["grid"].shape[-1] == dims, f"'grid' is {list(a['grid'].shape)}")
@@ -39,6 +48,10 @@ def grid_of(dims: int) -> Check:
         a.require(a["input"].shape[0] == a["grid"].shape[0], "'input' and 'grid' differ in their first size")
         if "grad_output" in a:
             a.require(list(a["grad_output"].shape) == wanted, f"'grad_output' is not {wanted}")
+        # NB: of what lies outside and is moved inside, torch takes it that it got there. In the forward pass as well, for
+        # the backward pass may be one that torch makes itself.
+        if int(a["padding_mode"]) != 0 and has_values(a["grid"]):
+            a.require(bool(torch.isfinite(a["grid"].detach()).all()), "'grid' holds infinite values or NaN")
 
     return check
 
@@ -219,6 +232,28 @@ def check_margins(a: Any) -> None:
     alone = int(a["reduction"]) == 0 and scores.dim() > 1
     a.length("grad_output", scores.shape[0] if alone else 1, may_lack=False)
     a.require(gradient.dim() <= 1, f"'grad_output' is {list(gradient.shape)}")
+
+
+# -- sequences -------------------------------------------------------------------------------------------
+
+
+def check_packed(a: Any) -> None:
+    """Lengths are read as a row of 64-bit numbers, whatever they are."""
+    name = "batch_sizes" if "batch_sizes" in a else "lengths"
+    counts = a[name]
+    a.dims(name, 1)
+    a.require(
+        counts.dtype is torch.int64 and counts.is_contiguous() and counts.numel() > 0,
+        f"{name!r} are no row of int64 numbers",
+    )
+    if name == "lengths" or not has_values(counts):
+        return
+    a.within(name, 1, 2**31)
+    a.require(bool((counts.diff() <= 0).all()), "'batch_sizes' grow")
+    packed = a["data"] if "data" in a else a["grad"]
+    a.require(
+        packed.dim() > 0 and int(counts.sum()) == packed.shape[0], "'batch_sizes' do not add up to the data"
+    )
 
 
 # -- segments --------------------------------------------------------------------------------------------

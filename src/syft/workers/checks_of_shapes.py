@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from syft.workers.bound_arguments import Arguments, Bound, at_end, has_values
+from syft.workers.sound_writes import overlaps_itself
 
 # -- norms ---------------------------------------------------------------------------------------------
 
@@ -20,17 +21,23 @@ def check_batch_norm(a: Any) -> None:
         if name in a:
             a.length(name, channels)
             a.require(a[name] is None or a[name].dim() == 1, f"{name!r} is no row of numbers")
+    for name in ("running_mean", "running_var"):
+        a.require(_trains(a) or a.get(name) is not None, "there are no running statistics")
+        a.require(a.get(name) is None or not overlaps_itself(a[name]), f"elements of {name!r} share memory")
     if "grad_out" not in a:
         return
     a.same_shape("grad_out", "input")
-    trains = bool(a["train"] if "train" in a else a["update"])
     for name in ("save_mean", "save_invstd", "save_var"):
-        if name in a and (trains or (a[name] is not None and a[name].numel())):
+        if name in a and (_trains(a) or (a[name] is not None and a[name].numel())):
             a.length(name, channels, may_lack=False)
-    if not trains:
-        a.require(
-            a["running_mean"] is not None and a["running_var"] is not None, "there are no running statistics"
-        )
+
+
+def _trains(a: Any) -> bool:
+    """Whether the statistics are those of the input: what says so has many names, and some operations have none."""
+    for name in ("training", "train", "update"):
+        if name in a:
+            return bool(a[name])
+    return a.packet not in ("_batch_norm_no_update", "_native_batch_norm_legit_no_training")
 
 
 def check_layer_norm(a: Any) -> None:
@@ -69,9 +76,13 @@ def check_weight_norm(a: Any) -> None:
         whole.dim() > 0 and dim in (0, whole.dim() - 1) and whole.numel() > 0, f"{v!r} is {list(whole.shape)}"
     )
     a.length(g, whole.shape[dim], may_lack=False)
+    a.require(
+        a[g].is_contiguous() and a[g].dtype is whole.dtype, f"{g!r} is no row of {whole.dtype} in memory"
+    )
     if "grad_w" in a:
         a.same_shape("grad_w", v)
         a.length("saved_norms", whole.shape[dim], may_lack=False)
+        a.require(a["saved_norms"].is_contiguous(), "'saved_norms' is no row in memory")
 
 
 # -- convolutions, attention, recurrent layers ---------------------------------------------------------------
@@ -203,8 +214,12 @@ RECURRENT = frozenset({"lstm", "gru", "rnn_tanh", "rnn_relu"})
 # -- distances, softmax ------------------------------------------------------------------------------------
 
 
-def check_pdist(a: Any) -> None:
+def check_rows(a: Any) -> None:
     a.dims("self", 2)
+
+
+def check_pdist(a: Any) -> None:
+    check_rows(a)
     rows = a["self"].shape[0]
     a.require(rows > 0, "'self' is empty")
     a.length("grad", rows * (rows - 1) // 2, may_lack=False)
@@ -237,9 +252,8 @@ def check_of_input(a: Any) -> None:
 def check_fourier(a: Any) -> None:
     whole, dims = a["self"], [int(d) for d in a["dim"]]
     a.require(
-        len({d % max(whole.dim(), 1) for d in dims}) == len(dims)
-        and all(-whole.dim() <= d < whole.dim() for d in dims),
-        f"'dim' is {dims} for {whole.dim()} dimensions",
+        len(set(dims)) == len(dims) and all(0 <= d < whole.dim() for d in dims),
+        f"'dim' is {dims} for {whole.dim()} dimensions, which are counted from 0 here",
     )
     if "last_dim_size" in a and dims:
         last = int(a["last_dim_size"])
@@ -281,6 +295,31 @@ def check_repeats(a: Any) -> None:
             total == int(a["output_size"]),
             f"'output_size' is {a['output_size']} and the repeats add up to {total}",
         )
+
+
+def check_chunks(a: Any) -> None:
+    dim, tensors = int(a["dim"]), [at_end(tensor) for tensor in a["tensors"]]
+    a.require(
+        len(tensors) > 0 and int(a["num_chunks"]) > 0, "there is nothing to cut, or no piece to cut into"
+    )
+    a.require(all(-t.dim() <= dim < t.dim() for t in tensors), f"a tensor has no dimension {dim}")
+
+
+def check_trace(a: Any) -> None:
+    sizes = [int(n) for n in a["sizes"]]
+    a.require(len(sizes) == 2 and min(sizes) >= 0, f"'sizes' are {sizes}, not those of a matrix")
+    a.length("grad", 1, may_lack=False)
+
+
+def check_noise(a: Any) -> None:
+    """torch writes the noise as if it were as large as the input."""
+    if not a["training"]:
+        return
+    a.same_shape("noise", "self")
+    a.require(
+        a["noise"].is_contiguous() and a["noise"].dtype is a["self"].dtype,
+        f"'noise' does not lie in memory as {a['self'].dtype} in a row",
+    )
 
 
 def check_columns(a: Any) -> None:

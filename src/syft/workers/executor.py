@@ -24,7 +24,7 @@ from syft.workers.foresight import refuse_what_does_not_fit
 from syft.workers.permissions import Allowed, about_own, intersect
 from syft.workers.restricted import execute_restricted, refuse_overwriting
 from syft.workers.results import facts_of_command, fresh_results, keep_results
-from syft.workers.sound_arguments import sound
+from syft.workers.sound_arguments import sound, sound_with_out
 from syft.workers.writes import remeasure
 
 # torch registers these operators when the module is first imported; the guard's list is made once.
@@ -167,31 +167,26 @@ def refuse_numbers_for_kinds(command: KnownCommand, args: list[Any], kwargs: dic
 
 
 def _run(command: KnownCommand, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    if kwargs and kwargs.get("out") is not None and command.name not in _OF_OTHERS:
+        return sound_with_out(command)(*args, **kwargs)
     if _is_plain(command):
         return command.function(*args, **kwargs)
     if command.name in _OF_OTHERS:
         return _resize(command, args, kwargs)
-    checked = sound(command)
-    if checked is not None:
-        return checked(*args, **kwargs)
-    result = command.function(*args, **kwargs)
-    facts = facts_of_command(command)
-    _clear(result, facts is not None and facts.mutates)
-    return result
+    checked = sound(command) or command.function
+    return checked(*args, **kwargs)
 
 
 @cache
 def _is_plain(command: KnownCommand) -> bool:
     """Whether NOTE [Memory of others] does not concern it, nor NOTE [Memory beside the tensors]."""
-    if command.name in _OF_OTHERS or command.leaves_memory_uninitialised:
-        return False
-    return sound(command) is None
+    return command.name not in _OF_OTHERS and sound(command) is None
 
 
 # NOTE [Memory of others]
 # Fresh memory may have held somebody else's data. What torch leaves unwritten is cleared before anybody can
-# point to it, the gaps between strides included, because `as_strided` reaches those. Operations that reach
-# memory beside their tensors are not run at all.
+# point to it, the gaps between strides included, because `as_strided` reaches those (`sound` sees to it). Operations
+# that reach memory beside their tensors are not run at all.
 
 #: Operations that hand out memory which is not the caller's, by the name of their packet.
 _OF_OTHERS = frozenset(
@@ -211,14 +206,6 @@ def _resize(command: KnownCommand, args: list[Any], kwargs: dict[str, Any]) -> A
     result = command.function(*args, **kwargs)
     result.view(-1)[args[0].numel() :].zero_()
     return result
-
-
-def _clear(result: Any, is_argument: bool) -> None:
-    if type(result) is torch.Tensor and result.layout is torch.strided and not is_argument:
-        storage: Any = result.untyped_storage()
-        storage.fill_(0)
-    elif isinstance(result, torch.Tensor):
-        result.zero_()
 
 
 def _store(worker: Any, message: Operation, command: KnownCommand, result: Any) -> Any:

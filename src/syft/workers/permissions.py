@@ -126,15 +126,25 @@ class Policy:
         """!! ComputeNotPermittedError if `user` may not use an object in computations. Here everybody may."""
 
     def check_get(
-        self, user: str | None, obj_id: Any, allowed: Allowed, reason: str = "", action: str = "get"
+        self,
+        user: str | None,
+        obj_id: Any,
+        allowed: Allowed,
+        reason: str = "",
+        action: str = "get",
+        has_budgets: bool = False,
     ) -> None:
-        """Log the decision; !! GetNotPermittedError if it is no."""
+        """Log the decision; !! GetNotPermittedError if it is no.
+
+        `has_budgets`: the worker releases statistics with noise, of whatever its owner set a budget for.
+        """
         granted = self.may_get(user, allowed)
         self.record(AuditRecord(action, obj_id, user, granted, reason))
         if not granted:
             raise GetNotPermittedError(
                 f"{_named(user)} may not {action} object {_cut(repr(obj_id))}: its owner has not allowed it. Ask the "
                 f"owner to add you to the allowed users{_HOW_TO_SPEAK if not is_proved() else ''}."
+                f"{_HOW_TO_RELEASE if has_budgets else ''}"
             )
 
     def refuse_shape(self, user: str | None, operation: str) -> NoReturn:
@@ -177,6 +187,11 @@ def _cut(value: Any) -> str:
 
 
 _HOW_TO_SPEAK = ", and name yourself with user=..."
+# NB: the same for every object. Which data has a budget, and for whom, is told by `worker.budget`.
+_HOW_TO_RELEASE = (
+    " Statistics with noise can be had of data that the owner set a budget for: worker.release(data, 'mean', "
+    "epsilon=..., bounds=(low, high)); worker.budget(dataset) tells how much is left."
+)
 _HOW_TO_WRITE = ", or name an allowed user where the call takes user=..."
 
 

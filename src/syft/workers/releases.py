@@ -7,7 +7,7 @@ stands above this one.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, overload
 
 from syft.core.chain import Wrapper
 from syft.core.session import session
@@ -16,6 +16,7 @@ from syft.messaging.message import BudgetMessage, ReleaseMessage
 
 #: name -> what the owner of a worker calls on it, in the process of the worker
 OWNER_CALLS: dict[str, Callable[..., Any]] = {}
+_NOT_GIVEN: Any = object()
 
 
 class ReleasingWorker:
@@ -86,8 +87,18 @@ class ReleasingWorker:
         )
         return session.require_local_worker().send_msg(message, self)
 
-    def budget(self, user: str | None, dataset: Any) -> Any:
-        """What a user has spent on a data set (a name, a pointer or an id), what is left, and for what."""
+    @overload
+    def budget(self, dataset: Any, /) -> Any: ...
+    @overload
+    def budget(self, user: str | None, dataset: Any) -> Any: ...
+    def budget(self, user: Any = None, dataset: Any = _NOT_GIVEN) -> Any:
+        """What a user has spent on a data set (a name, a pointer or an id), what is left, and for what.
+
+        `budget(dataset)` asks for whoever speaks: over a network you need not say who you are, and are told about
+        yourself whatever you say.
+        """
+        if dataset is _NOT_GIVEN:
+            user, dataset = None, user
         message = BudgetMessage(dataset if isinstance(dataset, str) else _id_of(dataset, self), user)
         return session.require_local_worker().send_msg(message, self)
 

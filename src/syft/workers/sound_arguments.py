@@ -17,8 +17,9 @@ that torch decomposes) run with each of their operations checked on the way.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -34,6 +35,7 @@ from syft.workers.checks_of_indices import (
     check_embedding,
     check_margins,
     check_nll,
+    check_packed,
     check_scaled,
     check_segments,
     check_unfolded,
@@ -42,17 +44,33 @@ from syft.workers.checks_of_indices import (
     padded,
     pooled,
 )
+from syft.workers.checks_of_numbers import (
+    check_adaptive_pool,
+    check_binomial,
+    check_combinations,
+    check_degree,
+    check_division,
+    check_floating_loss,
+    check_lists,
+    check_multiples,
+    check_pooled_sizes,
+    check_power,
+    check_random,
+    check_window,
+)
 from syft.workers.checks_of_shapes import (
     RECURRENT,
     check_attention,
     check_batch_norm,
     check_cdist,
+    check_chunks,
     check_columns,
     check_convolution,
     check_finite,
     check_fourier,
     check_group_norm,
     check_layer_norm,
+    check_noise,
     check_of_input,
     check_of_output,
     check_pdist,
@@ -60,44 +78,111 @@ from syft.workers.checks_of_shapes import (
     check_recurrent,
     check_recurrent_layer,
     check_repeats,
+    check_rows,
+    check_trace,
     check_weight_norm,
     nothing_to_check,
 )
+from syft.workers.sound_writes import (
+    cleared,
+    needs_look_at_writes,
+    outs_of,
+    refuse_overlapping,
+    run_into_outs,
+)
+from syft.workers.writes import written_by
 
 
 @cache
 def sound(command: KnownCommand) -> Callable[..., Any] | None:
-    """The function of a command, which raises if its arguments reach beyond its tensors; None if torch looks itself."""
+    """The function of a command, which raises if its arguments reach beyond its tensors; None if torch looks itself.
+
+    A public function that is given an `out` is run by `sound_with_out` instead.
+    """
     function: Any = command.function
+    if command.leaves_memory_uninitialised and not command.outs:
+        return _cleared(function)
     if not isinstance(function, OpOverload):
-        last = command.name.rpartition(".")[2]
-        return _watched(function, last) if last in _REACHING else None
+        return _sound_public(function, command.name.rpartition(".")[2])
     packet = function._schema.name.partition("::")[2]
-    if packet in _CHECKS:
-        return _checked(function)
+    if command.outs or _check_of(function) is not None:
+        return partial(_run_operation, function)
     if packet not in _DECOMPOSED_SOUNDLY and _is_decomposed(function):
         return _watched(function, packet)
+    return partial(_run_operation, function) if needs_look_at_writes(function) else None
+
+
+@cache
+def sound_with_out(command: KnownCommand) -> Callable[..., Any]:
+    """The function of a command that is given an `out`; see NOTE [Written by ourselves] in syft.workers.sound_writes."""
+    if isinstance(command.function, OpOverload):
+        return sound(command) or command.function
+    return _watched(command.function, command.name.rpartition(".")[2])
+
+
+def _sound_public(function: Any, last: str) -> Callable[..., Any] | None:
+    if last in _REACHING or _takes_out_by_position(function):
+        return _watched(function, last)
+    if last in _BEFORE:
+        return _after(_BEFORE[last], function, last)
+    if last in _ROUNDING:
+        return _watched_if_rounding(function, last)
+    if last.endswith("_") and not last.startswith("_"):
+        packet = getattr(torch.ops.aten, last, None)
+        overloads = packet.overloads() if packet is not None else ()
+        if not overloads or any(needs_look_at_writes(getattr(packet, name)) for name in overloads):
+            return _looking_at_first(function, last)
     return None
+
+
+def _takes_out_by_position(function: Any) -> bool:
+    try:
+        parameter = inspect.signature(function).parameters.get("out")
+    except (TypeError, ValueError):  # a builtin, which takes it by its name only
+        return False
+    return parameter is not None and parameter.kind is not inspect.Parameter.KEYWORD_ONLY
 
 
 def _is_decomposed(function: OpOverload) -> bool:
     return function.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
 
 
-def _checked(function: OpOverload) -> Callable[..., Any]:
+def _cleared(function: Any) -> Callable[..., Any]:
+    """Its result has no memory of others: see NOTE [Memory of others] in syft.workers.executor."""
+    return lambda *args, **kwargs: cleared(function(*args, **kwargs))
+
+
+def _after(look: Callable[[str, Any, Arguments], None], function: Any, name: str) -> Callable[..., Any]:
     def run(*args: Any, **kwargs: Any) -> Any:
-        bound = check_operation(function, args, kwargs)
-        return _without_remains(bound, function(*args, **kwargs))
+        look(name, args, kwargs)
+        return function(*args, **kwargs)
+
+    return run
+
+
+def _looking_at_first(function: Any, name: str) -> Callable[..., Any]:
+    def run(*args: Any, **kwargs: Any) -> Any:
+        refuse_overlapping(name, args[:1])
+        return function(*args, **kwargs)
+
+    return run
+
+
+def _watched_if_rounding(function: Any, name: str) -> Callable[..., Any]:
+    watched = _watched(function, name)
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        return (watched if "rounding_mode" in kwargs else function)(*args, **kwargs)
 
     return run
 
 
 def _watched(function: Any, name: str) -> Callable[..., Any]:
-    is_recurrent = name in RECURRENT
+    before = _BEFORE.get(name)
 
     def run(*args: Any, **kwargs: Any) -> Any:
-        if is_recurrent:
-            _with_sentences(name, lambda: check_recurrent(name, args, kwargs))
+        if before is not None:
+            _with_sentences(name, lambda: before(name, args, kwargs))
         with _Checking():  # type: ignore[no-untyped-call]
             return function(*args, **kwargs)
 
@@ -110,35 +195,56 @@ class _Checking(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: OpOverload, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        kwargs = kwargs or {}
-        bound = check_operation(func, args, kwargs)
-        return _without_remains(bound, func(*args, **kwargs))
+        return _run_operation(func, *args, **(kwargs or {}))
+
+
+def _run_operation(function: OpOverload, /, *args: Any, **kwargs: Any) -> Any:
+    """An aten operation, run if its arguments go together, and without the tensors it is to write its results into."""
+    if outs_of(function):
+        return run_into_outs(function, args, kwargs, _run_other)
+    if needs_look_at_writes(function):
+        refuse_overlapping(str(function), written_by(function, args, kwargs))
+    bound = check_operation(function, args, kwargs)
+    return _without_remains(bound, function(*args, **kwargs))
+
+
+def _run_other(function: OpOverload, args: Any, kwargs: Arguments) -> Any:
+    """Another overload of an operation, which may be one that torch decomposes."""
+    packet = function._schema.name.partition("::")[2]
+    if _check_of(function) is None and _is_decomposed(function):
+        return _watched(function, packet)(*args, **kwargs)
+    return _run_operation(function, *args, **kwargs)
 
 
 def check_operation(function: OpOverload, args: Any, kwargs: Arguments) -> Any:
     """The arguments by name; !! ValueError or IndexError if one would reach beyond the tensors of the operation."""
-    packet, check, outs, layout = _layout(function)
+    packet, check, layout = _layout(function)
     if check is None:
         return None
-    if outs and not outs.isdisjoint(kwargs):
-        raise ValueError(
-            f"aten.{packet} was not run: torch does not check the size of its `out`. Leave it out, and copy the result."
-        )
     bound = Bound(packet, layout, args, kwargs)
     _with_sentences(packet, lambda: check(bound))
     return bound
 
 
 @cache
-def _layout(function: OpOverload) -> tuple[str, Check | None, frozenset[str], Any]:
-    """Of an operation: its packet, its check, the names of what it must not write into, and its arguments."""
+def _layout(function: OpOverload) -> tuple[str, Check | None, Any]:
+    """Of an operation: its packet, its check, and its arguments."""
     schema = function._schema
     packet = schema.name.partition("::")[2]
-    outs = frozenset(a.name for a in schema.arguments if a.is_out) if packet in _NOT_INTO_OUT else frozenset()
     layout = tuple(
         (a.name, a.kwarg_only, a.default_value if a.has_default_value() else None) for a in schema.arguments
     )
-    return packet, _CHECKS.get(packet), outs, layout
+    return packet, _check_of(function), layout
+
+
+@cache
+def _check_of(function: OpOverload) -> Check | None:
+    packet = function._schema.name.partition("::")[2]
+    if packet.startswith("_foreach_"):
+        return check_lists
+    if packet in _ROUNDING:
+        return check_division if any(a.name == "rounding_mode" for a in function._schema.arguments) else None
+    return _CHECKS.get(packet)
 
 
 def _with_sentences(packet: str, check: Callable[[], None]) -> None:
@@ -182,10 +288,10 @@ _CHECKS: dict[str, Check] = {
     "multilabel_margin_loss_backward": check_margins,
     "multi_margin_loss_backward": check_margins,
     "lu_unpack": check_pivots,
+    "grid_sampler_2d": grid_of(2),
+    "grid_sampler_3d": grid_of(3),
     "grid_sampler_2d_backward": grid_of(2),
     "grid_sampler_3d_backward": grid_of(3),
-    "_grid_sampler_2d_cpu_fallback": grid_of(2),
-    "_grid_sampler_2d_cpu_fallback_backward": grid_of(2),
     "embedding_dense_backward": check_embedding,
     "_embedding_bag": check_bag,
     "_embedding_bag_forward_only": check_bag,
@@ -200,17 +306,14 @@ _CHECKS: dict[str, Check] = {
     "_segment_reduce_backward": check_segments,
     "native_batch_norm": check_batch_norm,
     "_native_batch_norm_legit": check_batch_norm,
-    "_native_batch_norm_legit_functional": check_batch_norm,
     "_native_batch_norm_legit_no_training": check_batch_norm,
     "_batch_norm_with_update": check_batch_norm,
-    "_batch_norm_with_update_functional": check_batch_norm,
     "_batch_norm_no_update": check_batch_norm,
     "_batch_norm_impl_index": check_batch_norm,
     "batch_norm_update_stats": check_batch_norm,
     "native_batch_norm_backward": check_batch_norm,
     "batch_norm_backward": check_batch_norm,
     "native_layer_norm_backward": check_layer_norm,
-    "_fused_rms_norm_backward": check_layer_norm,
     "native_group_norm": check_group_norm,
     "native_group_norm_backward": check_group_norm,
     "_weight_norm_interface": check_weight_norm,
@@ -219,12 +322,12 @@ _CHECKS: dict[str, Check] = {
     "_scaled_dot_product_flash_attention_for_cpu": check_attention,
     "_scaled_dot_product_flash_attention_for_cpu_backward": check_attention,
     "mkldnn_rnn_layer": check_recurrent_layer,
+    "_pdist_forward": check_rows,
     "_pdist_backward": check_pdist,
     "_cdist_backward": check_cdist,
     "gelu_backward": check_of_input,
     "_softmax_backward_data": check_of_output,
     "_log_softmax_backward_data": check_of_output,
-    "_masked_softmax_backward": check_of_output,
     "_fft_c2c": check_fourier,
     "_fft_c2r": check_fourier,
     "_fft_r2c": check_fourier,
@@ -232,14 +335,29 @@ _CHECKS: dict[str, Check] = {
     "linalg_eigvals": check_finite,
     "_linalg_eigvals": check_finite,
     "repeat_interleave": check_repeats,
+    "_pack_padded_sequence": check_packed,
+    "_pack_padded_sequence_backward": check_packed,
+    "_pad_packed_sequence": check_packed,
+    "_chunk_cat": check_chunks,
+    "trace_backward": check_trace,
+    "rrelu_with_noise": check_noise,
+    "rrelu_with_noise_": check_noise,
+    "lcm": check_multiples,
+    "lcm_": check_multiples,
+    "smooth_l1_loss_backward": check_floating_loss,
+    "huber_loss_backward": check_floating_loss,
+    "binomial": check_binomial,
+    "random": check_random,
+    "random_": check_random,
+    "_adaptive_avg_pool2d": check_adaptive_pool,
+    "_adaptive_avg_pool3d": check_adaptive_pool,
+    "special_laguerre_polynomial_l": check_degree,
+    "special_legendre_polynomial_p": check_degree,
 }
 
+#: Operations that are told how to round. Of their overloads only those are checked.
+_ROUNDING = frozenset({"div", "div_", "divide", "divide_"})
 
-#: Of these, what is written into has to be as large as the results, and torch does not look.
-_NOT_INTO_OUT = frozenset(_CHECKS) - frozenset(
-    """_fft_c2c _fft_c2r _fft_r2c linalg_eig linalg_eigvals _linalg_eigvals repeat_interleave _softmax_backward_data
-    _log_softmax_backward_data lu_unpack""".split()
-)
 
 #: Public functions that come to one of the operations above in their forward pass, by the last part of their names.
 _REACHING = frozenset(
@@ -248,8 +366,18 @@ _REACHING = frozenset(
     fft fft2 fftn ifft ifft2 ifftn rfft rfft2 rfftn irfft irfft2 irfftn hfft hfft2 hfftn ihfft ihfft2 ihfftn stft
     istft scaled_dot_product_attention multi_head_attention_forward lstm gru rnn_tanh rnn_relu
     mse_loss smooth_l1_loss histogram histogramdd fold max_unpool1d max_unpool2d max_unpool3d
-    batch_norm_update_stats""".split()
+    batch_norm_update_stats grid_sampler_3d pdist lcm lcm_ binomial random_ laguerre_polynomial_l
+    legendre_polynomial_p""".split()
 )
+
+#: Functions that torch decomposes, or that are too common to be watched -> what looks at their arguments before.
+_BEFORE: dict[str, Callable[[str, Any, Arguments], None]] = {
+    **dict.fromkeys(RECURRENT, check_recurrent),
+    **dict.fromkeys(("matrix_power", "linalg_matrix_power"), check_power),
+    "combinations": check_combinations,
+    "max_pool1d": check_window,
+    **dict.fromkeys(("adaptive_avg_pool2d", "adaptive_avg_pool3d"), check_pooled_sizes),
+}
 
 #: aten operations that torch decomposes, and that come to none of the operations above. Those that are often called.
 _DECOMPOSED_SOUNDLY = frozenset(
@@ -264,7 +392,9 @@ _DECOMPOSED_SOUNDLY = frozenset(
 
 
 #: They make memory larger than their result and do not write all of it, and `as_strided` reaches all of it.
-_OVERSIZED = frozenset({"col2im", "mse_loss", "smooth_l1_loss"})
+_OVERSIZED = frozenset(
+    {"col2im", "mse_loss", "smooth_l1_loss", "_embedding_bag", "_embedding_bag_forward_only"}
+)
 
 
 def _without_remains(bound: Any, result: Any) -> Any:
@@ -272,10 +402,16 @@ def _without_remains(bound: Any, result: Any) -> Any:
     if bound is None:
         return result
     if bound.packet in _OVERSIZED:
-        return result.clone() if has_values(result) else result
+        return _copied(result)
     if bound.packet == "_ctc_loss" and has_values(result[1]):
         _clear_beyond_lengths(bound, result[1])
     return result
+
+
+def _copied(result: Any) -> Any:
+    if isinstance(result, (tuple, list)):
+        return tuple(map(_copied, result))
+    return result.clone() if has_values(result) else result
 
 
 def _clear_beyond_lengths(bound: Any, alpha: torch.Tensor) -> None:

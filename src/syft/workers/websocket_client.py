@@ -26,6 +26,12 @@ class WebsocketClientWorker(NetworkClientWorker):
         verbose: bool = False,
         **options: Any,
     ) -> None:
+        given = [f"{name}=..." for name in ("ca", "certificate", "key") if options.get(name) is not None]
+        if given and not secure:
+            raise ValueError(
+                f"WebsocketClientWorker was given {' and '.join(given)}, and the connection would not be encrypted. Add "
+                "secure=True, or leave it out."
+            )
         self.host, self.port, self.secure = host, port, secure
         address = f"{'wss' if secure else 'ws'}://{_in_url(host)}:{port}"
         super().__init__(

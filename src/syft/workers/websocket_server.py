@@ -30,6 +30,17 @@ class WebsocketServerWorker(NetworkServerWorker):
         key_path: str | Path | None = None,
         **options: Any,
     ) -> None:
+        if (cert_path is None) != (key_path is None):
+            missing = "cert_path" if cert_path is None else "key_path"
+            raise ValueError(
+                f"WebsocketServerWorker needs cert_path=... and key_path=... to serve wss://, and {missing} is missing. "
+                "Make both with `syft cert`, or leave both out to serve ws:// on this machine alone."
+            )
+        if cert_path is None and options.get("client_ca") is not None:
+            raise ValueError(
+                "WebsocketServerWorker was given client_ca=..., and nobody can show a certificate without TLS. Add "
+                "cert_path=... and key_path=..., or let users prove who they are with tokens=..."
+            )
         self.host = host
         scheme = "ws" if cert_path is None else "wss"
         super().__init__(

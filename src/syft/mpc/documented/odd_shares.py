@@ -41,7 +41,7 @@ class OddSharingTensor(SharedNode):
 
     def get(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         """The secret as a signed integer; the shares are removed at the holders."""
-        return odd_add(*(pointer.get() for pointer in self.pointers))
+        return odd_add(*(pointer.get_share() for pointer in self.pointers))
 
     def virtual_get(self) -> torch.Tensor:
         """The secret, read from holders in this process; the shares stay (for tests and debugging)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import getpass
 import socket
 import ssl
@@ -20,7 +21,7 @@ from syft.messaging.message import (
     SyncMessage,
 )
 from syft.tensors.pointer import PointerTensor
-from syft.workers.base import BaseWorker
+from syft.workers.base import BaseWorker, _shown
 from syft.workers.network import frames, handshake
 from syft.workers.network.handshake import ANONYMOUS
 from syft.workers.network.link import Link
@@ -36,7 +37,8 @@ class NetworkClientWorker(BaseWorker):
     certificate, key   files that prove who you are, for a worker that wants a certificate
     patience     seconds to go on trying when the worker cannot be reached, before a call fails
     debug        wait after every command, so that an error is raised by the very call that caused it
-    compression  "zstd" or "lz4": compress what is sent, except shares
+    log_msgs, verbose   keep what is sent there in `msg_history`, print it; from the beginning
+    compression  "zstd" or "lz4": compress what is sent both ways, except shares, if the worker has that scheme, too
     """
 
     is_in_process = False
@@ -72,7 +74,8 @@ class NetworkClientWorker(BaseWorker):
         self._token, self._timeout = token, timeout
         self._tls = tls if tls is not None else _tls_for(address, ca, certificate, key)
         self._expected = id
-        self._link = Link(
+        self._new_link = functools.partial(
+            Link,
             self._open,
             self._hello,
             f"the worker at {address}" if id is None else f"worker {id!r}",
@@ -83,6 +86,7 @@ class NetworkClientWorker(BaseWorker):
             limits=limits,
             debug=debug,
         )
+        self._link = self._new_link()
         welcome = self._connect_first(patience)
         #: The name under which the worker knows us.
         self.user = welcome.user
@@ -91,6 +95,9 @@ class NetworkClientWorker(BaseWorker):
         except BaseException:
             self._link.close()
             raise
+        if log_msgs or verbose:
+            # Chosen once: who wants neither does not pay for it with every command.
+            self._recv_msg = self._recv_noted  # type: ignore[method-assign]
 
     # -- the connection ----------------------------------------------------------------------------
 
@@ -114,7 +121,7 @@ class NetworkClientWorker(BaseWorker):
             session_id,
             last_reply,
             self._expected,
-            list(serde.available_compressions()) if self._link._compression else [],
+            self._link.compression.offered,
         )
 
     @property
@@ -139,13 +146,24 @@ class NetworkClientWorker(BaseWorker):
         self._link.debug = value
 
     def connect(self) -> None:
-        """Connect, if there is no connection."""
-        self._link.connect()
+        """Connect, if there is no connection. After `close()` a new session begins: what the last one held is gone."""
+        if not self._link.is_closed:
+            self._link.connect()
+            return
+        debug, self._link = self._link.debug, self._new_link()
+        self._link.debug, self._expected = debug, self.id
+        try:
+            self.user = self._connect_first(self._link.patience).user
+            if self.auto_add:
+                self._introduce()
+        except BaseException:
+            self._link.close()
+            raise
 
     def close(self) -> None:
         """End the session: the worker frees what was computed in it. Tagged data that was sent stays there.
 
-        Nobody here knows the worker by its name any more, until there is a new connection to it.
+        Nobody here knows the worker by its name any more, until there is a new connection to it: `connect()` makes one.
         """
         self._link.close()
         self._leave()
@@ -195,6 +213,14 @@ class NetworkClientWorker(BaseWorker):
         if type(message) is ObjectMessage:
             hand_over(message.object)
         return None
+
+    def _recv_noted(self, message: Any) -> Any:
+        """Carry a message there, and keep or print it here."""
+        if self.log_msgs:
+            self.msg_history.append(message)
+        if self.verbose:
+            print(f"worker {self.id} is sent {_shown(message)}")
+        return NetworkClientWorker._recv_msg(self, message)
 
     def _send_msg(self, message: Any, location: Any) -> Any:
         return location._recv_msg(message)

@@ -14,6 +14,7 @@ from syft.workers.network.frames import Head, Kind
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
 _MANY_IN_VAIN = 8
+_WHAT_IS_KEPT = " Commands that it has not confirmed are kept, and sent when it can be reached."
 
 
 def greet(connection: Connection, hello: handshake.Hello, timeout: float) -> handshake.Welcome:
@@ -105,8 +106,8 @@ def reach(
                 raise NetworkError(f"The connection to {name} was closed.") from error
             if time.monotonic() + pause > until:
                 raise WorkerUnreachableError(
-                    f"{name} cannot be reached: {error} ({patience:g} s were spent trying). Is it running, and is the "
-                    "address right? Commands that it has not confirmed are kept, and sent when it can be reached."
+                    f"{name[:1].upper()}{name[1:]} cannot be reached, after {patience:g} s of trying. "
+                    f"{_sentence(error)} Is the address right?{'' if is_first else _WHAT_IS_KEPT}"
                 ) from error
         except BaseException:
             if connection is not None:
@@ -114,3 +115,8 @@ def reach(
             raise
         time.sleep(pause)
         pause = min(pause * 2, _LONGEST_PAUSE)
+
+
+def _sentence(error: OSError) -> str:
+    said = str(error)
+    return said if said.endswith((".", "?")) else f"{said}."

@@ -32,6 +32,7 @@ from syft.workers.network import frames, greeting, handshake, keeper, replies, t
 from syft.workers.network.frames import Head, Kind
 from syft.workers.network.outbox import Outbox, Sent
 from syft.workers.network.sites import site_of_caller
+from syft.workers.network.wanted_compression import WantedCompression
 
 #: Opens a connection to the worker.
 Opener = Callable[[], Connection]
@@ -58,6 +59,7 @@ class Link:
     patience    seconds to try to reach the worker again before a call fails
     heartbeat   seconds of silence after which to doubt that the other side is alive; three of them end a connection
     debug       wait after every command
+    compression what to compress with, in sessions with a worker that can read it
     """
 
     def __init__(
@@ -75,7 +77,7 @@ class Link:
     ) -> None:
         self._opener, self._hello, self.name, self._reader = opener, hello, name, reader
         self.patience, self.heartbeat, self.debug = patience, heartbeat, debug
-        self._compression = compression
+        self.compression = WantedCompression(compression)
         self._limits = limits or serde.Limits()
         self._make_locks()
         self._deletes: deque[Any] = deque()
@@ -105,7 +107,7 @@ class Link:
         self._arrived = threading.Condition()
 
     def _begin_session(self) -> None:
-        self._outbox = Outbox(self._compression)
+        self._outbox = Outbox()
         self._last_reply = 0
         self._assembly = frames.Assembly(self._limits.max_bytes)
         self._arriving = frames.Arriving()
@@ -236,7 +238,9 @@ class Link:
             raise error
 
     def _was_closed(self) -> NetworkError:
-        return NetworkError(f"The connection to {self.name} was closed. Make a new client worker.")
+        return NetworkError(
+            f"The connection to {self.name} was closed. Make a new client worker, or call connect() on this one."
+        )
 
     def _most_bytes(self) -> int:
         return self._limits.max_bytes if self.welcome is None else self.welcome.max_message
@@ -419,6 +423,7 @@ class Link:
         if session is not None and (welcome.is_new or welcome.session != session):
             self._lose_session(replies.restarted(self.name))
         self.welcome = welcome
+        self._outbox.compression = self.compression.agreed_with(welcome, self.name)
         self.heartbeat = min(self.heartbeat, welcome.heartbeat)
 
     def _resume(self, connection: Connection) -> None:

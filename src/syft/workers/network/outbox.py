@@ -43,8 +43,9 @@ class Sent:
 class Outbox:
     """See the top of this file. A session that ends takes its outbox with it."""
 
-    def __init__(self, compression: str | None) -> None:
-        self._compression = compression
+    def __init__(self) -> None:
+        #: How commands are packed: as the worker said, when it welcomed us, that it can read them.
+        self.compression: str | None = None
         #: The last command that was given a number; that was packed; that the worker has executed.
         self.numbered = self._packed = self.confirmed = 0
         self._sent_bytes = self._confirmed_bytes = 0
@@ -53,7 +54,7 @@ class Outbox:
         self._renew()
 
     def _renew(self) -> None:
-        self._batch = serde.BatchWriter(None, self._compression)
+        self._batch = serde.BatchWriter()
         self._sites: list[Site] = []
         self._began = 0.0
 
@@ -92,7 +93,7 @@ class Outbox:
         """What was collected, as one frame. !! SerdeError if it is too much: then it is dropped."""
         count = len(self._sites)
         try:
-            payload = self._batch.frames()
+            payload = self._batch.frames(self.compression)
             nbytes = sum(map(len, payload))
             if nbytes > most_bytes:
                 raise SerdeError(

@@ -32,14 +32,15 @@ class ServerProcess:
     def _wait_for_addresses(self) -> list[str]:
         """The worker says where it listens on the first line of its output."""
         said = self._process.stdout.readline().decode() if self._process.stdout else ""
-        words = said.split(", process ")[0].split()
-        if not said.startswith("worker ") or "at" not in words:
+        # NB: from the end, since the id, which comes first, may be any text.
+        named, _at, addresses = said.rpartition(", process ")[0].rpartition(" at ")
+        if not named.startswith("worker "):
             self.stop()
             raise WorkerUnreachableError(
                 f"The process of the worker ended with status {self._process.returncode} before it served. Its standard "
                 "error says why."
             )
-        return words[words.index("at") + 1 :]
+        return addresses.split()
 
     def stop(self) -> None:
         """Ask the process to end, and see that it does."""

@@ -13,7 +13,6 @@ import ssl
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from syft import serde, transport
@@ -26,17 +25,20 @@ from syft.exceptions import (
 )
 from syft.transport import Connection, FrameLimits, Listener
 from syft.workers.network import frames, handshake, memory
+from syft.workers.network.doorkeeper import Proof
 from syft.workers.network.frames import Head, Kind
 from syft.workers.network.handshake import ANONYMOUS
 from syft.workers.network.incoming import Incoming
 from syft.workers.network.sessions import ServerSession
+from syft.workers.network.settings import ServerSettings as ServerSettings  # it is looked for here, too
+from syft.workers.network.watcher import Watcher
 
 logger = logging.getLogger("syft.worker")
 
 #: (action, user, peer, granted, reason)
 Audit = Callable[[str, str | None, str, bool, str], None]
 #: Who is speaking, by what they said and how they are connected; !! AuthenticationError. None: nobody in particular.
-Authenticate = Callable[[handshake.Hello, Connection], str | None]
+Authenticate = Callable[[handshake.Hello, Connection], Proof | None]
 
 #: What somebody may send before it is known who they are: a greeting.
 _GREETING_BYTES = 64 << 10
@@ -44,26 +46,6 @@ _DISMISSAL_SECONDS = 5.0
 _MANY_OBJECTS = 1_000
 #: How long `stop` waits for what is running.
 _STOP_SECONDS = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class ServerSettings:
-    """What a server expects of its clients.
-
-    heartbeat              seconds; a client that is silent for three of them is cut off
-    grace                  seconds after which what a vanished client held is freed
-    max_message            bytes of one message, however many chunks it comes in
-    max_sessions           sessions at once, of all users
-    max_sessions_per_user  sessions at once, of one user
-    seconds_per_operation  after which a session is ended for what it runs; None: no limit
-    """
-
-    heartbeat: float = 10.0
-    grace: float = 60.0
-    max_message: int = 4 << 30
-    max_sessions: int = 1_024
-    max_sessions_per_user: int = 128
-    seconds_per_operation: float | None = None
 
 
 class Server:
@@ -87,7 +69,7 @@ class Server:
         keep_house: Callable[[], None] = lambda: None,
     ) -> None:
         self.worker = worker
-        self._admits, self._keep_house = admits, keep_house
+        self._admits, self.keep_house = admits, keep_house
         self.instance = secrets.token_hex(16)
         self.settings = settings or ServerSettings()
         self.began = time.time()
@@ -102,7 +84,7 @@ class Server:
         self._silent: dict[Connection, None] = {}
         self._stopping = threading.Event()
         self._asked_to_stop = threading.Event()
-        self._watcher: threading.Thread | None = None
+        self._watcher = Watcher(self)
         self.commands_executed = 0
 
     # -- life --------------------------------------------------------------------------------------
@@ -112,22 +94,26 @@ class Server:
         limits = FrameLimits(max_frame_bytes=frames.MAX_FRAME_BYTES, max_first_bytes=_GREETING_BYTES)
         listener = transport.listen(address, tls=tls, limits=limits)
         listener.on_refused = self._note_refusal
+        if not self._listeners:
+            self._begin(self._watcher.run, name=f"{self.worker.id}: watch")
         self._listeners.append(listener)
         self._begin(self._accept, listener, name=f"{self.worker.id} at {listener.address}")
-        if self._watcher is None:
-            self._watcher = self._begin(self._watch, name=f"{self.worker.id}: watch")
         return listener.address
 
-    def _note_refusal(self, peer: str, reason: str) -> None:
-        """Somebody was turned away by the transport. They are, whether it can be written down or not."""
+    def _note_refusal(self, peer: str, reason: str, user: str | None = None, action: str = "connect") -> None:
+        """Somebody was turned away, or sent away. They are, whether it can be written down or not."""
         try:
-            self._audit("connect", None, peer, False, reason)
+            self._audit(action, user, peer, False, reason)
         except (OSError, ValueError):
             logger.exception("%s: a refusal could not be written to the audit log", self.worker.id)
 
     @property
     def addresses(self) -> list[str]:
         return [listener.address for listener in self._listeners]
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._stopping.is_set()
 
     def wait(self, seconds: float | None = None) -> bool:
         """Until somebody asks the server to stop, or so many seconds; whether somebody did."""
@@ -142,11 +128,12 @@ class Server:
         if self._stopping.is_set():
             return
         self._stopping.set()
+        self._watcher.stir()
         self._asked_to_stop.set()
         for listener in self._listeners:
             listener.close()
         until = time.monotonic() + _STOP_SECONDS
-        for session in self._all_sessions():
+        for session in self.sessions():
             # Who is busy finishes first, if it does not take too long.
             if session.lock.acquire(timeout=max(0.0, until - time.monotonic())):
                 try:
@@ -232,7 +219,7 @@ class Server:
                         session.last_heard = time.monotonic()
 
     def _converse(self, connection: Connection, session: ServerSession) -> None:
-        assembly = frames.Assembly(self._settings_of(session.user).max_message)
+        assembly = frames.Assembly(self.settings_of(session.user).max_message)
         incoming = Incoming(connection, self.settings.heartbeat)
         while not self._stopping.is_set() and session.connection is connection and not session.ended:
             frame = incoming.next()
@@ -268,6 +255,8 @@ class Server:
                 self._refuse(connection, error)
                 self._hear_out(connection)
                 raise
+        if session.ended:
+            self._hear_out(connection)  # whoever ended it tells the client why
 
     def _execute(
         self, connection: Connection, session: ServerSession, head: Head, payload: memoryview
@@ -279,6 +268,8 @@ class Server:
                     return
                 session.note_confirmed(head.confirmed)
                 for answer, parts in session.execute(head, payload):
+                    if session.ended:
+                        break
                     self._send(connection, answer, parts)
         finally:
             session.busy_since = None
@@ -309,22 +300,23 @@ class Server:
         head, payload = frames.decode(connection.receive(timeout=10.0))
         if head.kind != Kind.HELLO:
             raise ProtocolError(f"A connection began with a frame of kind {head.kind}, not with a greeting.")
-        user: str | None = None
+        proof: Proof | None = None
         try:
             hello: handshake.Hello = handshake.decode(payload, handshake.Hello)
             self._check_hello(hello)
-            user = self._authenticate(hello, connection)
-            if user is not None:
-                self._admits(user)
+            proof = self._authenticate(hello, connection)
+            if proof is not None:
+                self._admits(proof.user)
             with self._table:
                 self._silent.pop(connection, None)
-            return self._admit(hello, connection, user)
+            return self._admit(hello, connection, proof)
         except (
             ProtocolError,
             ConnectionRefusedByWorkerError,
             AuthenticationError,
             PermissionDeniedError,
         ) as error:
+            user = proof.user if proof is not None else None
             self._audit("connect", user, connection.peer, False, str(error))
             self._refuse(connection, error)
             return None
@@ -342,16 +334,16 @@ class Server:
             )
 
     def _admit(
-        self, hello: handshake.Hello, connection: Connection, user: str | None
+        self, hello: handshake.Hello, connection: Connection, proof: Proof | None
     ) -> ServerSession | None:
         session = self._sessions.get(hello.session) if hello.session is not None else None
-        if session is not None and not _is_same_user(session, user):
+        if session is not None and not _is_same_user(session, proof):
             raise ConnectionRefusedByWorkerError(
                 "The session that was to be continued is somebody else's. Make a new client worker."
             )
         if session is not None and not session.ended:
-            return self._resume(session, hello, connection)
-        session = self._new_session(hello, user)
+            return self._resume(session, hello, connection, proof)
+        session = self._new_session(hello, proof)
         self._audit("connect", session.user, connection.peer, True, hello.client)
         self._take_over(session, connection, is_new=True)
         return session
@@ -370,7 +362,7 @@ class Server:
             raise
 
     def _resume(
-        self, session: ServerSession, hello: handshake.Hello, connection: Connection
+        self, session: ServerSession, hello: handshake.Hello, connection: Connection, proof: Proof | None
     ) -> ServerSession | None:
         """Continue a session on a new connection. Its old one, if it still runs, ends first."""
         self._cut_off(session)
@@ -382,6 +374,7 @@ class Server:
             if session.ended:
                 return None
             self._cut_off(session)
+            session.proof = proof  # with another token, it is that one which counts from now on
             session.note_confirmed(hello.confirmed)
             self._take_over(session, connection, is_new=False)
         finally:
@@ -393,14 +386,15 @@ class Server:
         if old is not None:
             old.close()
 
-    def _new_session(self, hello: handshake.Hello, user: str | None) -> ServerSession:
-        settings = self._settings_of(user)
+    def _new_session(self, hello: handshake.Hello, proof: Proof | None) -> ServerSession:
+        user = proof.user if proof is not None else None
+        settings = self.settings_of(user)
         with self._table:
             if len(self._sessions) >= self.settings.max_sessions:
                 raise ConnectionRefusedByWorkerError(
                     f"The worker {self.worker.id!r} has {len(self._sessions)} sessions, as many as it takes. Try later."
                 )
-            of_user = sum(_is_same_user(session, user) for session in self._sessions.values())
+            of_user = sum(_is_same_user(session, proof) for session in self._sessions.values())
             if user is not None and of_user >= settings.max_sessions_per_user:
                 raise ConnectionRefusedByWorkerError(
                     f"User {user!r} has {of_user} sessions with the worker {self.worker.id!r}, as many as one may have. "
@@ -409,11 +403,11 @@ class Server:
             most = settings.max_message
             limits = serde.Limits(max_bytes=most, max_decompressed=min(serde.Limits().max_decompressed, most))
             compression = serde.choose_compression(hello.compressions)
-            made = ServerSession(self.worker, user or "", self._turn, limits, compression)
-            made.is_anonymous = user is None
+            made = ServerSession(self.worker, user or "", self._turn, limits, compression, proof)
             if user is None:
                 made.user = f"{ANONYMOUS}{made.id[:16]}"
             self._sessions[made.id] = made
+        self._watcher.expect(self.settings_of(made.user).seconds_per_operation)
         return made
 
     def _welcome(self, session: ServerSession, is_new: bool) -> bytes:
@@ -427,18 +421,19 @@ class Server:
                 session.executed,
                 session.user,
                 self.settings.heartbeat,
-                self._settings_of(session.user).max_message,
+                self.settings_of(session.user).max_message,
                 list(serde.available_compressions()),
                 session.failed,
             )
         )
 
-    def _settings_of(self, user: str | None) -> ServerSettings:
+    def settings_of(self, user: str | None) -> ServerSettings:
+        """What holds for a user; None: for somebody without a name."""
         return self.settings if user is None else self._rules(user, self.settings)
 
     # -- what has vanished -------------------------------------------------------------------------
 
-    def _all_sessions(self) -> list[ServerSession]:
+    def sessions(self) -> list[ServerSession]:
         with self._table:
             return list(self._sessions.values())
 
@@ -459,73 +454,43 @@ class Server:
         with session.lock:
             self._end(session, why)
 
-    def _watch(self) -> None:
-        """Every now and then: end vanished sessions, stop those that run too long, show that we live."""
-        pause = max(0.02, min(self.settings.heartbeat, self.settings.grace or 1.0) / 4)
-        while not self._stopping.wait(pause):
-            self._keep_house()
-            now = time.monotonic()
-            for session in self._all_sessions():
-                try:
-                    self._look_after(session, now)
-                except OSError:
-                    pass  # its own thread finds out
-                except SyftError:
-                    logger.exception("%s: while looking after a session", self.worker.id)
+    def end_if_vanished(self, session: ServerSession, now: float) -> None:
+        """End a session without a connection, if it has been without for long."""
+        if now - session.last_heard > self.settings.grace and session.lock.acquire(blocking=False):
+            try:
+                # It may have come back meanwhile.
+                if session.connection is None and now - session.last_heard > self.settings.grace:
+                    self._end(session, f"has been away for more than {self.settings.grace:g} s")
+            finally:
+                session.lock.release()
 
-    def _look_after(self, session: ServerSession, now: float) -> None:
-        connection, running, busy_since = session.connection, session.running, session.busy_since
-        if connection is None:
-            if now - session.last_heard > self.settings.grace and session.lock.acquire(blocking=False):
-                try:
-                    # It may have come back meanwhile.
-                    if session.connection is None and now - session.last_heard > self.settings.grace:
-                        self._end(session, f"has been away for more than {self.settings.grace:g} s")
-                finally:
-                    session.lock.release()
+    def show_life(self, session: ServerSession, connection: Connection) -> None:
+        """Tell a client that waits that we live. Returns at once: it may not read."""
+        if not any(thread.name == session.id for thread in self._threads):
+            self._begin(self._try_send, connection, session.heartbeat()[0], name=session.id)
+
+    def dismiss(self, session: ServerSession, error: SyftError, action: str = "connect") -> None:
+        """End a session, and tell its client why: no command of it begins any more. Returns at once."""
+        if session.ended:
             return
-        if running is not None and not session.ended:
-            began, message = running
-            most = self._settings_of(session.user).seconds_per_operation
-            if most is not None and now - began > most:
-                self._end_for_time(session, connection, f"{_named(message)} ran for more than {most:g} s")
-                return
-        if busy_since is not None and now - busy_since > self.settings.heartbeat / 2:
-            if not any(thread.name == session.id for thread in self._threads):
-                # In a thread: somebody who does not read must not keep us from looking after others.
-                self._begin(self._try_send, connection, session.heartbeat()[0], name=session.id)
-
-    def _end_for_time(self, session: ServerSession, connection: Connection, reason: str) -> None:
-        # torch cannot be interrupted; what the operation makes is freed with the session, when it is done.
         session.ended = True
-        self._audit("operation", session.user, connection.peer, False, reason)
+        connection = session.connection
+        self._note_refusal(getattr(connection, "peer", ""), str(error), session.user, action)
+        self._begin(self._see_off, session, connection, error, name=f"{self.worker.id}: ending")
 
-        def tell() -> None:
-            error = ConnectionRefusedByWorkerError(f"The worker ended the session: {reason}.")
-            self._refuse(connection, error)
+    def _see_off(self, session: ServerSession, connection: Connection | None, error: SyftError) -> None:
+        if connection is not None:
+            # In a thread: somebody who does not read is not waited for.
+            self._begin(self._refuse, connection, error, name="dismissal").join(_DISMISSAL_SECONDS)
+        # What it is doing runs to its end, and is freed with the rest.
+        self._end_when_done(session, f"was ended: {error}")
+        if connection is not None:
+            self._hear_out(connection)
             connection.close()
-            self._end_when_done(session, reason)
-
-        self._begin(tell, name=f"{self.worker.id}: ending")
-
-    def users(self) -> set[str]:
-        """Those who have a session and proved a name."""
-        return {session.user for session in self._all_sessions() if not session.is_anonymous}
-
-    def dismiss(self, user: str, why: str) -> None:
-        """End the sessions of a user who may no longer be here."""
-        for session in self._all_sessions():
-            if session.user == user:
-                connection = session.connection
-                self._audit("connect", user, getattr(connection, "peer", ""), False, why)
-                session.ended = True
-                if connection is not None:
-                    connection.close()
-                self._begin(self._end, session, "was dismissed", name=f"{self.worker.id}: ending")
 
     def status(self) -> dict[str, Any]:
         """Numbers about the server, for its owner and for whoever asks."""
-        sessions = self._all_sessions()
+        sessions = self.sessions()
         return {
             "sessions": len(sessions),
             "connections": sum(session.connection is not None for session in sessions),
@@ -534,9 +499,5 @@ class Server:
         }
 
 
-def _is_same_user(session: ServerSession, user: str | None) -> bool:
-    return session.is_anonymous if user is None else session.user == user
-
-
-def _named(message: Any) -> str:
-    return str(getattr(message, "cmd_name", None) or type(message).__name__)[:100]
+def _is_same_user(session: ServerSession, proof: Proof | None) -> bool:
+    return session.proof is None if proof is None else session.user == proof.user

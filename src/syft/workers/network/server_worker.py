@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import signal
 import ssl
 import threading
@@ -19,11 +20,10 @@ from syft.core import shapes
 from syft.exceptions import AuthenticationError, ConnectNotPermittedError
 from syft.identity.certificates import server_context
 from syft.identity.tokens import TokenVerifier
-from syft.transport import Connection
 from syft.workers.data_directory import DataDirectory, is_durable
 from syft.workers.network import handlers as _handlers  # noqa: F401  (adds the handlers)
-from syft.workers.network import handshake
-from syft.workers.network.handshake import ANONYMOUS
+from syft.workers.network.doorkeeper import Doorkeeper
+from syft.workers.network.log_lines import log_decision
 from syft.workers.network.process import ServerProcess
 from syft.workers.network.server import Server, ServerSettings
 from syft.workers.owner_policy import OwnerPolicy, PolicyFileError
@@ -74,7 +74,7 @@ class NetworkServerWorker(VirtualWorker):
         self._child: ServerProcess | None = None
         self._files = {"--cert": certificate, "--key": key, "--client-ca": client_ca, "--keep": directory}
         self._wanted = [addresses] if isinstance(addresses, str) else list(addresses)
-        self._tokens, self._client_ca = tokens, client_ca
+        self._tokens = tokens
         self._tls = _server_tls(self._wanted, certificate, key, client_ca)
         proves = tokens is not None or client_ca is not None
         self._serves_anonymous = not proves if anonymous is None else anonymous
@@ -98,9 +98,10 @@ class NetworkServerWorker(VirtualWorker):
         self._keeps_what_comes = False  # what the owner gives at every start is the owner's to keep
         self.load_data(data or ())
         self._keeps_what_comes = True
+        self._doorkeeper = Doorkeeper(lambda: self.id, tokens, client_ca is not None, self._serves_anonymous)
         self._server = Server(
             self,
-            self._authenticate,
+            self._doorkeeper.prove,
             self._note,
             self._outlives_its_session,
             settings,
@@ -205,31 +206,21 @@ class NetworkServerWorker(VirtualWorker):
 
     # -- who speaks --------------------------------------------------------------------------------
 
-    def _authenticate(self, hello: handshake.Hello, connection: Connection) -> str | None:
-        user = connection.peer_certificate_name if self._client_ca is not None else None
-        if hello.token is not None and self._tokens is not None:
-            proved = self._tokens.verify(hello.token).user
-            if user is not None and proved != user:
-                raise AuthenticationError(
-                    f"The certificate names {user!r} and the token {proved!r}. Use a token of your own."
-                )
-            user = proved
-        if user is None and not self._serves_anonymous:
-            raise AuthenticationError(
-                f"The worker {self.id!r} serves those who prove who they are. Ask its owner for a token, and connect "
-                "with token=..."
-            )
-        if user is not None and user.startswith(ANONYMOUS):
-            raise AuthenticationError(
-                f"Nobody can be called {user!r}: such names are for those who have none."
-            )
-        return user
-
     def _keep_house(self) -> None:
-        """Obey the policy file as it is now: also in the sessions that are open."""
-        policy = self.policy
-        if not isinstance(policy, OwnerPolicy):
-            return
+        """See to it that those who are here may still be here: by their proofs, and the policy file as it is now."""
+        if isinstance(self.policy, OwnerPolicy):
+            self._reload(self.policy)
+        for session in self._server.sessions():
+            proof = session.proof
+            if proof is None:
+                continue
+            try:
+                self.policy.check_connect(proof.user)
+                self._doorkeeper.check(proof)
+            except (ConnectNotPermittedError, AuthenticationError) as error:
+                self._server.dismiss(session, error)
+
+    def _reload(self, policy: OwnerPolicy) -> None:
         try:
             if not policy.reload_if_changed():
                 return
@@ -238,11 +229,6 @@ class NetworkServerWorker(VirtualWorker):
             return
         logger.info("%s: the policy file was changed and is obeyed from now on", self.id)
         policy.apply_to(self)
-        for user in self._server.users():
-            try:
-                policy.check_connect(user)
-            except ConnectNotPermittedError as error:
-                self._server.dismiss(user, str(error))
 
     def _rules(self, user: str, settings: ServerSettings) -> ServerSettings:
         """What the owner's policy says about one user."""
@@ -254,11 +240,14 @@ class NetworkServerWorker(VirtualWorker):
             settings,
             max_message=min(settings.max_message, limits.max_frame),
             max_sessions_per_user=limits.connections,
-            seconds_per_operation=limits.seconds_per_operation,
+            seconds_per_operation=min(
+                limits.seconds_per_operation, settings.seconds_per_operation or math.inf
+            ),
         )
 
     def _note(self, action: str, user: str | None, peer: str, granted: bool, reason: str) -> None:
         self.policy.record(AuditRecord(action, None, user, granted, reason, peer=peer))
+        log_decision(self.id, action, user, peer, granted, reason)
 
     # -- what stays --------------------------------------------------------------------------------
 
@@ -289,6 +278,17 @@ def _is_encrypted(address: str) -> bool:
 
 def _server_tls(addresses: list[str], certificate: Any, key: Any, client_ca: Any) -> ssl.SSLContext | None:
     if not any(map(_is_encrypted, addresses)):
+        given = [
+            name
+            for name, value in (("certificate", certificate), ("key", key), ("client_ca", client_ca))
+            if value is not None
+        ]
+        if given:
+            raise ValueError(
+                f"{' and '.join(f'{name}=...' for name in given)} was given, and nothing at {', '.join(addresses)} is "
+                "encrypted, so it would be of no use. Listen at a tls:// or wss:// address (with certificate=... and "
+                "key=...), or leave it out."
+            )
         return None
     if certificate is None or key is None:
         raise ValueError(

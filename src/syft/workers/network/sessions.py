@@ -30,6 +30,7 @@ from syft.serde.errors import SerdeError
 from syft.tensors.pointer import PointerTensor
 from syft.workers.caller import speaking_for
 from syft.workers.network import frames, turn
+from syft.workers.network.doorkeeper import Proof
 from syft.workers.network.frames import Head, Kind
 from syft.workers.permissions import AuditRecord
 
@@ -59,6 +60,7 @@ class ServerSession:
 
     user      the name that was proved, or one made up for this session
     limits    what a frame of this user may ask for
+    proof     what proved the name; None: nothing did
     """
 
     def __init__(
@@ -68,10 +70,11 @@ class ServerSession:
         worker_turn: threading.Lock,
         limits: serde.Limits,
         compression: str | None,
+        proof: Proof | None = None,
     ) -> None:
         self.id = secrets.token_hex(16)
         self.worker, self.user, self.limits = worker, user, limits
-        self.compression = compression
+        self.compression, self.proof = compression, proof
         self._turn = worker_turn
         #: Held by whoever executes, resumes or ends the session.
         self.lock = threading.Lock()
@@ -90,8 +93,8 @@ class ServerSession:
         self.busy_since: float | None = None
         #: When the command that is running began, and what it is; None: nothing is running.
         self.running: tuple[float, Any] | None = None
+        #: No command begins any more.
         self.ended = False
-        self.is_anonymous = False
 
     # -- commands ----------------------------------------------------------------------------------
 
@@ -143,6 +146,8 @@ class ServerSession:
         try:
             with turn.taken(self._turn), speaking_for(self.user, getattr(self.connection, "peer", "")):
                 for number in range(first, last + 1):
+                    if self.ended:  # while the one before ran
+                        break
                     # Noted before it runs: whatever happens in it, it is not run again.
                     self.executed = number
                     message = messages[number - head.number]

@@ -1,0 +1,50 @@
+"""`simplify` and `detail` as static methods of the classes that travel, as `Plan` has them.
+
+    SomeType.simplify(worker, obj)       what `obj` consists of, as a tuple
+    SomeType.detail(worker, contents)    the object again; !! SerdeError if the contents are not those of a SomeType
+
+The contents are those of the simple form: `serde.simplify(worker, obj)` is the code of the type, and these behind it. A
+class that has such methods of its own keeps them, and the classes of others are left alone: they are not ours to change.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from syft.serde.errors import SerdeError
+
+_OURS = __name__.partition(".")[0]
+
+
+def add_class_methods(cls: Any, code: str) -> None:
+    """Give a class that was registered under `code` the two methods, if it is one of this house and has none."""
+    if cls.__module__.partition(".")[0] != _OURS or {"simplify", "detail"} & cls.__dict__.keys():
+        return
+
+    def simplify(worker: Any, obj: Any) -> tuple[Any, ...]:
+        from syft.serde import codec  # which imports the registry, which imports this
+
+        simple = codec.simplify(worker, obj) if isinstance(obj, cls) else ()
+        if simple[:1] != (code,):  # also a subclass that travels in a way of its own
+            raise SerdeError(
+                f"{cls.__name__}.simplify was given a {type(obj).__name__}. Use syft.serde.simplify, which takes "
+                "everything that travels."
+            )
+        return simple[1:]
+
+    def detail(worker: Any, contents: tuple[Any, ...]) -> Any:
+        from syft.serde import codec
+
+        made = codec.detail(worker, (code, *contents))
+        if not isinstance(made, cls):
+            raise SerdeError(
+                f"{cls.__name__}.detail was given what {type(made).__name__}.simplify returns. Use syft.serde.simplify "
+                "and syft.serde.detail, which note the type."
+            )
+        return made
+
+    simplify.__doc__ = f"What a {cls.__name__} consists of, as a tuple of its contents in simple form."
+    detail.__doc__ = f"A {cls.__name__} from what `simplify` returns. !! SerdeError"
+    for method in (simplify, detail):
+        method.__qualname__ = f"{cls.__qualname__}.{method.__name__}"
+        setattr(cls, method.__name__, staticmethod(method))
