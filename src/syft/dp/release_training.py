@@ -243,7 +243,8 @@ def _check(examples: Any, labels: Any, cuts: list[Any], model: nn.Module) -> Non
 def _for_one_more(epsilon: float, delta: float, changes: int) -> tuple[float, float]:
     """See NOTE [From one record more to one record replaced]."""
     each = epsilon / changes
-    part = delta / math.fsum(math.exp(step * each) for step in range(changes))
+    # The sum of exp(step * each) for all steps before `changes`; and a little more than it can be rounded by.
+    part = delta / (math.expm1(epsilon) / math.expm1(each) * (1 + 1e-12))
     if part < 1e-290:
         raise ValueError(
             f"train_privately was given epsilon={epsilon:g} and delta={delta:g}: for a record that is replaced the delta "

@@ -54,7 +54,7 @@ class ReleasingWorker:
         user      whose budget; None: of every user who has none of their own, each for themselves
         together  instead, what all users may spend together, who may collude
         name      what the budget is kept under, over restarts; the tag without, or the only tag there is
-        max_records_per_person   how many records (of dimension 0) one person may have; 1 unless told before
+        max_records_per_person   how many records (of dimension 0) of one tensor one person may have; 1 unless told before
 
         computed  the owner vouches for something that was computed here: each of its rows depends on one record
 

@@ -121,12 +121,15 @@ def sound_with_out(command: KnownCommand) -> Callable[..., Any]:
 
 
 def _sound_public(function: Any, last: str) -> Callable[..., Any] | None:
-    if last in _REACHING or _takes_out_by_position(function):
+    if last in _REACHING:
         return _watched(function, last)
     if last in _BEFORE:
         return _after(_BEFORE[last], function, last)
     if last in _ROUNDING:
-        return _watched_if_rounding(function, last)
+        return _watched_if(lambda _args, kwargs: "rounding_mode" in kwargs, function, last)
+    place = _place_of_out(function)
+    if place is not None:
+        return _watched_if(lambda args, _kwargs: len(args) > place, function, last)
     if last.endswith("_") and not last.startswith("_"):
         packet = getattr(torch.ops.aten, last, None)
         overloads = packet.overloads() if packet is not None else ()
@@ -135,12 +138,14 @@ def _sound_public(function: Any, last: str) -> Callable[..., Any] | None:
     return None
 
 
-def _takes_out_by_position(function: Any) -> bool:
+def _place_of_out(function: Any) -> int | None:
+    """How many arguments come before an `out` that may be given without its name."""
     try:
-        parameter = inspect.signature(function).parameters.get("out")
+        parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):  # a builtin, which takes it by its name only
-        return False
-    return parameter is not None and parameter.kind is not inspect.Parameter.KEYWORD_ONLY
+        return None
+    places = [i for i, p in enumerate(parameters) if p.name == "out" and p.kind is p.POSITIONAL_OR_KEYWORD]
+    return places[0] if places else None
 
 
 def _is_decomposed(function: OpOverload) -> bool:
@@ -162,17 +167,17 @@ def _after(look: Callable[[str, Any, Arguments], None], function: Any, name: str
 
 def _looking_at_first(function: Any, name: str) -> Callable[..., Any]:
     def run(*args: Any, **kwargs: Any) -> Any:
-        refuse_overlapping(name, args[:1])
+        refuse_overlapping(name, args[:1] or (kwargs.get("input"), kwargs.get("self")))
         return function(*args, **kwargs)
 
     return run
 
 
-def _watched_if_rounding(function: Any, name: str) -> Callable[..., Any]:
+def _watched_if(holds: Callable[[Any, Arguments], bool], function: Any, name: str) -> Callable[..., Any]:
     watched = _watched(function, name)
 
     def run(*args: Any, **kwargs: Any) -> Any:
-        return (watched if "rounding_mode" in kwargs else function)(*args, **kwargs)
+        return (watched if holds(args, kwargs) else function)(*args, **kwargs)
 
     return run
 
