@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -132,3 +133,19 @@ def test_wrong_requests_are_explained_and_not_charged(bob: Any, alice: Any, data
         with pytest.raises((ValueError, TypeError, PermissionError), match=sentence):
             train_privately(*pointers, model, **{"epsilon": 1.0, **SETTINGS, **options})
     assert bob.budget("ann", "#x").releases == ()
+
+
+@pytest.mark.parametrize(("epsilon", "changes"), [(1e-6, 2), (1.0, 2), (3.0, 14), (50.0, 6), (600.0, 4)])
+def test_the_part_of_delta_for_one_record_more_is_that_of_the_sum(epsilon: float, changes: int) -> None:
+    from syft.dp.release_training import _for_one_more
+
+    each, part = _for_one_more(epsilon, 1e-5, changes)
+    total = math.fsum(math.exp(step * each) for step in range(changes))
+    assert each == epsilon / changes
+    assert part * total <= 1e-5 and part * total == pytest.approx(1e-5, rel=1e-6)
+
+
+def test_a_person_may_have_any_number_of_records() -> None:
+    from syft.dp.release_training import _for_one_more
+
+    assert _for_one_more(1.0, 1e-5, 2 * 10**12)[1] > 0

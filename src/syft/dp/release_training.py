@@ -243,14 +243,19 @@ def _check(examples: Any, labels: Any, cuts: list[Any], model: nn.Module) -> Non
 def _for_one_more(epsilon: float, delta: float, changes: int) -> tuple[float, float]:
     """See NOTE [From one record more to one record replaced]."""
     each = epsilon / changes
-    # The sum of exp(step * each) for all steps before `changes`; and a little more than it can be rounded by.
-    part = delta / (math.expm1(epsilon) / math.expm1(each) * (1 + 1e-12))
+    # Of exp(step * each), summed over all steps before `changes`; and a little more than it can be rounded by.
+    growth = _log_expm1(epsilon) - _log_expm1(each) + 1e-9
+    part = delta * math.exp(-growth)
     if part < 1e-290:
         raise ValueError(
             f"train_privately was given epsilon={epsilon:g} and delta={delta:g}: for a record that is replaced the delta "
             "would be less than a number can be. Ask for a smaller epsilon, or a larger delta. Nothing was charged."
         )
     return each, part
+
+
+def _log_expm1(x: float) -> float:
+    return x + math.log(-math.expm1(-x))
 
 
 def _rehearsed(
