@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import syft as sy
+from federated.secure_round import play
 from syft import exceptions, serde
 from syft.messaging.message import ObjectMessage
 from syft.mpc import ring
@@ -137,6 +138,13 @@ def test_shares_of_secrets_are_marked_where_they_are_made(share: Any) -> None:
 @pytest.mark.parametrize("message", [messages.Frame(b"", 1, ZEROS), messages.Dealt(b"", 1, None, ZEROS)])
 def test_what_parties_of_a_program_send_each_other_is_never_compressed(message: Any) -> None:
     assert len(serde.serialize(message, compression="zstd")) > 40_000
+
+
+def test_masked_updates_of_secure_aggregation_are_never_compressed() -> None:
+    played = play({name: torch.zeros(5000) for name in ("ana", "ben")})
+    for message in played.inputs.values():
+        message.vector.zero_()
+        assert len(serde.serialize(message, compression="zstd")) > 20_000
 
 
 def test_ciphertexts_are_never_compressed(compressed: list[int]) -> None:
