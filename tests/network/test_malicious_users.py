@@ -13,6 +13,7 @@ import torch
 import syft as sy
 from network import hospital as hospital_worker
 from network.hospital import PATIENTS, user
+from network.waiting import wait_until
 from syft.core.chain import new_wrapper
 from syft.identity.tokens import TokenAuthority
 from syft.messaging.message import (
@@ -20,10 +21,12 @@ from syft.messaging.message import (
     CallObjectMessage,
     ForceObjectDeleteMessage,
     ForwardMessage,
+    GetShapeMessage,
     ListObjectsMessage,
     ObjectMessage,
     ObjectRequestMessage,
     Operation,
+    PlanCommandMessage,
     Ref,
     RemoteGetMessage,
     ShareMessage,
@@ -32,6 +35,7 @@ from syft.messaging.message import (
 from syft.tensors.object_wrapper import ObjectWrapper
 from syft.tensors.pointer import PointerTensor
 from syft.tensors.string import String
+from syft.workers.network.settings import ServerSettings
 
 pytestmark = pytest.mark.network
 
@@ -313,3 +317,40 @@ def test_data_that_the_owner_withdraws_is_gone_at_the_next_start(
     ):
         assert ana.search("#patients") == []
         assert ana.search("#mine")[0].get().tolist() == [1.0, 1.0]
+
+
+def test_every_refusal_is_noted_once(eve: Any, hospital: Any) -> None:
+    (patients,) = eve.search("#patients")
+    private = patients.child.id_at_location
+    load = Operation("torch.load", None, ["x"], {}, (1,))
+    zeros = Operation("aten.zeros.default", None, [[10**13]], {}, (2,))
+    attempts = [
+        (load, ("operation", "torch.load", "UnknownCommandError")),
+        (zeros, ("operation", "aten.zeros.default", "QuotaExceededError")),
+        (AttributeMessage(private, "_id", 9), ("attribute", str(private), "CannotRequestObjectAttribute")),
+        (PlanCommandMessage("forget", ()), ("plancommand", "forget", "PlanCommandUnknownError")),
+        (GetShapeMessage("nobody's"), ("getshape", "nobody's", "ObjectNotFoundError")),
+        (ObjectRequestMessage((private, None, "")), ("get", private, "")),
+    ]
+    for message, noted in attempts:
+        before = list(hospital.policy.audit_log)
+        with pytest.raises(Exception):  # noqa: B017, PT011  (whatever it is)
+            eve._link.ask(message)
+        (line,) = [r for r in list(hospital.policy.audit_log)[len(before) :] if not r.granted]
+        assert (line.action, line.obj_id, line.reason) == noted and line.user == "eve"
+
+
+def test_what_those_without_a_name_tagged_goes_with_their_session(hook: Any, me: Any) -> None:
+    settings = ServerSettings(heartbeat=0.2, grace=0.2)
+    with sy.NetworkServerWorker(hook, "tcp://127.0.0.1:0", id="open", settings=settings) as server:
+        names = set()
+        for _ in range(3):
+            with sy.connect(server.address, auto_add=False) as client:
+                torch.ones(10).tag("#mine").send(client, garbage_collect_data=False)
+                client.sync()
+                (session,) = server._server._sessions.values()
+                names.add(session.user)
+                assert session.id[:8] not in session.user  # who knows the name cannot continue the session
+            wait_until(lambda: not server._server._sessions)
+        assert len(names) == 3
+        wait_until(lambda: not server._stored)

@@ -288,16 +288,16 @@ def call_object(worker: Any, message: CallObjectMessage) -> Any:
     """
     obj = worker.get_obj(message.id)
     target = getattr(obj, "obj", obj)
-    if not callable(target):
-        raise TypeError(f"The object {message.id!r} is a {type(target).__name__} and cannot be called.")
     if worker._holdings is not None and message.id not in worker._trusted_ids:
-        # NB: nor could it be told how much memory it will take.
+        # NB: nor could it be told how much memory it will take. And whose it is, may not be told what it is.
         user = user_of(message)
         worker.policy.record(AuditRecord("compute", message.id, user, False, reason="call"))
         raise ComputeNotPermittedError(
             f"The object {message.id!r} was not put on worker {worker.id!r} by its owner, and is not called there. A "
             "plan is called after plan.send(worker)."
         )
+    if not callable(target):
+        raise TypeError(f"The object {message.id!r} is a {type(target).__name__} and cannot be called.")
     refuse_overwriting(worker, (message.return_id,), user_of(message))
     ids = executor.referenced_ids((message.args, message.kwargs))
     for obj_id in ids:

@@ -405,7 +405,7 @@ class Server:
             compression = serde.choose_compression(hello.compressions)
             made = ServerSession(self.worker, user or "", self._turn, limits, compression, proof)
             if user is None:
-                made.user = f"{ANONYMOUS}{made.id[:16]}"
+                made.user = f"{ANONYMOUS}{secrets.token_hex(8)}"
             self._sessions[made.id] = made
         self._watcher.expect(self.settings_of(made.user).seconds_per_operation)
         return made

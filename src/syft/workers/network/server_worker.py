@@ -23,6 +23,7 @@ from syft.identity.tokens import TokenVerifier
 from syft.workers.data_directory import DataDirectory, is_durable
 from syft.workers.network import handlers as _handlers  # noqa: F401  (adds the handlers)
 from syft.workers.network.doorkeeper import Doorkeeper
+from syft.workers.network.handshake import ANONYMOUS
 from syft.workers.network.log_lines import log_decision
 from syft.workers.network.process import ServerProcess
 from syft.workers.network.server import Server, ServerSettings
@@ -251,8 +252,10 @@ class NetworkServerWorker(VirtualWorker):
 
     # -- what stays --------------------------------------------------------------------------------
 
-    def _outlives_its_session(self, _obj_id: Any, obj: Any) -> bool:
-        return bool(getattr(obj, "tags", None))
+    def _outlives_its_session(self, obj_id: Any, obj: Any) -> bool:
+        """What has tags, and somebody who can come back for it: those without a name are new ones each time."""
+        holder = None if self._holdings is None else self._holdings.holder_of(obj_id)
+        return bool(getattr(obj, "tags", None)) and not (holder or "").startswith(ANONYMOUS)
 
     def set_obj(self, obj_id: Any, obj: Any, allowed: Any = AS_IT_IS, is_private: bool = False) -> None:
         if self.directory is None or not self._keeps_what_comes or not is_durable(obj):

@@ -18,7 +18,16 @@ import torch
 
 from syft import serde
 from syft.core.chain import Wrapper
-from syft.exceptions import ProtocolError, QuotaExceededError, RemoteError
+from syft.exceptions import (
+    CannotRequestObjectAttribute,
+    ObjectNotFoundError,
+    PermissionDeniedError,
+    PlanCommandUnknownError,
+    ProtocolError,
+    QuotaExceededError,
+    RemoteError,
+    UnknownCommandError,
+)
 from syft.messaging.message import (
     ForwardMessage,
     ObjectMessage,
@@ -43,6 +52,17 @@ _REPLY_SLACK = 64 << 20
 _OWNED_SLACK = 1_024
 #: Replies up to this many bytes are copied, to be sent again as they were.
 _COPIED_BYTES = 64 << 10
+_LONGEST_NOTED = 128
+#: Where a message says what it is about.
+_SUBJECTS = ("id", "cmd_name", "name", "command", "plan")
+#: What a user should not have asked for; most of these are in the audit log when they get here.
+_REFUSALS = (
+    PermissionDeniedError,
+    UnknownCommandError,
+    CannotRequestObjectAttribute,
+    PlanCommandUnknownError,
+    ObjectNotFoundError,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +106,8 @@ class ServerSession:
         self.reply_bytes = 0
         #: The first command that failed and has not been told of, and its error as it will be sent.
         self._failure: tuple[int, list[Any]] | None = None
+        #: How many refusals were in the audit log when the command began that is running.
+        self._refused_before = 0
         self._owned: set[Any] = set()
         self.began = time.time()
         self.last_heard = time.monotonic()
@@ -164,6 +186,7 @@ class ServerSession:
         try:
             self._run(message)
         except Exception as error:  # noqa: BLE001  (every error comes back as itself)
+            self._note_refusal(message, error)
             if self._failure is None:
                 self._failure = number, self._written_error(error)
 
@@ -176,9 +199,23 @@ class ServerSession:
         try:
             return self._reply(number, message, self._run(message))
         except Exception as error:  # noqa: BLE001  (every error comes back as itself)
+            self._note_refusal(message, error)
             return Reply(number, frames.FAILED, 0, self._written_error(error))
 
+    def _note_refusal(self, message: Any, error: Exception) -> None:
+        """Write into the audit log what was refused, if who refused it has not."""
+        policy = self.worker.policy
+        if isinstance(error, _REFUSALS) and policy.decisions[False] == self._refused_before:
+            what = next(
+                (found for name in _SUBJECTS if (found := getattr(message, name, None)) is not None), ""
+            )
+            action = type(message).__name__.removesuffix("Message").lower()
+            policy.record(
+                AuditRecord(action, str(what)[:_LONGEST_NOTED], self.user, False, type(error).__name__)
+            )
+
     def _run(self, message: Any) -> Any:
+        self._refused_before = self.worker.policy.decisions[False]
         if isinstance(message, Exception):
             raise message.with_traceback(
                 None
