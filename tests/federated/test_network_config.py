@@ -281,7 +281,7 @@ def test_a_fetched_model_shows_its_module_as_in_2020_and_a_message_does_not_reac
     config = sy.TrainConfig(nn.Linear(6, 2), F.cross_entropy).send(ann)
     rows = torch.ones(2, 6).send(ann)
     ann.fit("rows")
-    with pytest.raises(TypeError, match="cannot be called"):
+    with pytest.raises(ComputeNotPermittedError, match="not called there"):
         ann._recv_msg(
             CallObjectMessage(config.model_ptr.id_at_location, (rows.child.ref(),), {}, ID_PROVIDER.pop())
         )

@@ -520,3 +520,27 @@ def test_data_that_is_sent_to_a_slow_server_is_bounded_too(connect: Any, serve: 
     client._link.close()
     with pytest.raises(ConnectionError):
         streaming.result(30)
+
+
+def test_a_worker_that_was_away_for_long_is_used_when_it_is_back(connect: Any) -> None:
+    """Attempts while nobody answers are not taken for connections that something cuts."""
+    with Served() as served:
+        client = connect(served, patience=0.1)
+        client.sync()
+        served.kill()
+        for _ in range(15):
+            with pytest.raises(WorkerUnreachableError, match="cannot be reached"):
+                client.sync()
+        served.restart()
+        client.patience = client._link.patience = 20.0
+
+        def is_back() -> bool:
+            try:
+                return torch.ones(2).send(client).get().tolist() == [1, 1]
+            except WorkerUnreachableError as error:
+                assert "cuts connections" not in str(error)
+            except WorkerRestartedError:
+                pass
+            return False
+
+        wait_until(is_back)

@@ -36,6 +36,7 @@ from syft.tensors.object_wrapper import ObjectWrapper
 from syft.tensors.pointer import PointerTensor
 from syft.tensors.string import String
 from syft.workers.network.settings import ServerSettings
+from syft.workers.owner_policy import OwnerPolicy, read_rules
 
 pytestmark = pytest.mark.network
 
@@ -340,17 +341,23 @@ def test_every_refusal_is_noted_once(eve: Any, hospital: Any) -> None:
         assert (line.action, line.obj_id, line.reason) == noted and line.user == "eve"
 
 
-def test_what_those_without_a_name_tagged_goes_with_their_session(hook: Any, me: Any) -> None:
+def test_what_those_without_a_name_leave_is_no_more_than_one_of_them_may_hold(hook: Any, me: Any) -> None:
     settings = ServerSettings(heartbeat=0.2, grace=0.2)
-    with sy.NetworkServerWorker(hook, "tcp://127.0.0.1:0", id="open", settings=settings) as server:
+    rules = OwnerPolicy(read_rules('[limits]\nmax_bytes = "1 MB"\n'))
+    with sy.NetworkServerWorker(
+        hook, "tcp://127.0.0.1:0", id="open", settings=settings, policy=rules
+    ) as server:
         names = set()
-        for _ in range(3):
+        for number in range(4):
             with sy.connect(server.address, auto_add=False) as client:
-                torch.ones(10).tag("#mine").send(client, garbage_collect_data=False)
+                large: Any = torch.zeros(100_000)
+                large.tag(f"#{number}").send(client, garbage_collect_data=False)
                 client.sync()
                 (session,) = server._server._sessions.values()
                 names.add(session.user)
                 assert session.id[:8] not in session.user  # who knows the name cannot continue the session
             wait_until(lambda: not server._server._sessions)
-        assert len(names) == 3
-        wait_until(lambda: not server._stored)
+        assert len(names) == 4
+        wait_until(lambda: len(server._stored) == 2)
+        assert server._holdings.quotas.usage("anonymous:").bytes > 800_000
+        assert list(server._holdings.quotas.users()) == ["anonymous:"]

@@ -11,8 +11,10 @@ import torch
 
 from syft.core.commands import command_named
 from syft.exceptions import UnknownCommandError
-from syft.messaging.message import Operation, Ref
+from syft.messaging.message import ObjectMessage, Operation, Ref
 from syft.workers import executor
+from syft.workers.caller import speaking_for
+from syft.workers.owner_policy import OwnerPolicy, read_rules
 from syft.workers.restricted import Failure
 from syft.workers.sound_arguments import sound
 
@@ -35,6 +37,7 @@ NAN = torch.tensor([float("nan")])
 BRAIN = torch.ones(1, dtype=torch.bfloat16)
 LEAST, LEAST32 = ints(-(2**63)), torch.tensor([-(2**31)], dtype=torch.int32)
 LOG_PROBS = torch.zeros(10, 1, 5).log_softmax(-1)
+NO_HEADS = (ones(1, 4, 1, 3), ones(2, 0, 16, 2), ones(4, 1, 3))
 MASK3 = [True, True, True]
 
 #: name -> (arguments, keywords): each reads or writes beyond its tensors if torch is asked to run it.
@@ -86,12 +89,23 @@ REACHING: dict[str, tuple[Any, dict[str, Any]]] = {
         (ones(1, 1, 1, 1, 1), ones(1, 1, 2, 2, 2), [2, 2, 2], [1, 1, 1], far(1, 1, 1, 1, 1)),
         {},
     ),
+    "fractional_max_pool3d_backward#sizes": (
+        (
+            ones(1, 1, 1, 1, 1),
+            ones(1, 1, 2, 2, 2),
+            [2, 2, 2],
+            [],
+            torch.zeros(1, 1, 1, 1, 1, dtype=torch.int64),
+        ),
+        {},
+    ),
     "_adaptive_avg_pool2d_backward": ((ones(10**6, 1, 1), ones(1, 2, 2)), {}),
     "avg_pool2d_backward": (
         (ones(1, 3, 1, 1), ones(10**6, 3, 2, 2), [2, 2], [2, 2], [0, 0], False, True, None),
         {},
     ),
     "reflection_pad1d_backward": ((ones(1, 1, 4), ones(10**6, 1, 2), [1, 1]), {}),
+    "reflection_pad2d_backward": ((ones(1, 4, 4), ones(1, 2, 2), []), {}),
     "replication_pad2d_backward": ((ones(1, 1, 4, 4), ones(10**6, 1, 2, 2), [1, 1, 1, 1]), {}),
     "grid_sampler_2d_backward": (
         (ones(1, 1, 1, 1), ones(1, 1, 9, 9), ones(1, 1000, 1000, 2), 0, 0, False, [True, True]),
@@ -233,6 +247,7 @@ REACHING: dict[str, tuple[Any, dict[str, Any]]] = {
     "linalg_matrix_power": ((torch.eye(1), -(2**63)), {}),
     "matrix_power": ((torch.eye(1), -(2**63)), {}),
     "combinations": ((ones(1), 10**6, True), {}),
+    "scaled_dot_product_attention": (NO_HEADS, {"enable_gqa": True}),
 }
 
 
@@ -293,6 +308,7 @@ def test_what_packs_pointers_into_tensors_is_no_command(name: str) -> None:
             {},
         ),
         ("torch.lcm", (LEAST, ints(-7)), {}),
+        ("torch.nn.functional.scaled_dot_product_attention", NO_HEADS, {"enable_gqa": True}),
         ("torch.div", (LEAST, ints(-1)), {"rounding_mode": "trunc"}),
         ("div_", (LEAST.clone(), -1), {"rounding_mode": "trunc"}),
         ("torch.grid_sampler_2d", (ones(1, 1, 1, 1), torch.zeros(1, 9, 9, 2), 7, 0, True), {}),
@@ -330,6 +346,29 @@ def test_a_check_that_fails_on_data_of_others_does_not_show(make_worker: Any, me
     assert type(worker._stored[4]) is Failure
     assert worker._stored[4].shape == (1, 1, 2, 2)
     assert worker._allowed[4] == {"ana"}
+
+
+@pytest.mark.parametrize(
+    ("name", "tensors", "more", "kwargs"),
+    [
+        ("aten.scaled_dot_product_attention.default", NO_HEADS, (), {"enable_gqa": True}),
+        ("torch.nn.functional.scaled_dot_product_attention", NO_HEADS, (), {"enable_gqa": True}),
+        ("aten.fractional_max_pool2d_backward.default", (ones(1, 2, 2, 2), ones(1, 2, 4, 4)), ([1], []), {}),
+        ("aten.round.decimals_out", (ints(1),), (), {"decimals": -(2**31)}),
+    ],
+)
+def test_what_ends_the_process_without_data_too_is_refused_before_sizes_are_asked_for(
+    make_worker: Any, name: str, tensors: Any, more: Any, kwargs: dict[str, Any]
+) -> None:
+    worker = make_worker("w", policy=OwnerPolicy(read_rules('[limits]\nmax_bytes = "1 MB"\n')))
+    with speaking_for("eve"):
+        for index, tensor in enumerate(tensors):
+            worker.recv_msg(ObjectMessage(tensor, index))
+        args = [*map(Ref, range(len(tensors))), *more]
+        if name.endswith("_out"):
+            kwargs = {**kwargs, "out": Ref(0)}
+        with pytest.raises(ValueError, match="was not run"):
+            worker.recv_msg(Operation(name, None, args, kwargs, (4,)))
 
 
 def test_what_ctc_loss_leaves_unwritten_is_cleared() -> None:

@@ -21,6 +21,8 @@ def pooled(dims: int, gradient: str = "grad_output", whole: str = "self", indice
             a[gradient].shape[:-dims] == a[whole].shape[:-dims] and a[gradient].dim() == a[whole].dim(),
             f"{gradient!r} is {list(a[gradient].shape)} for {whole!r} of {list(a[whole].shape)}",
         )
+        sizes = a.get("output_size")
+        a.require(sizes is None or len(sizes) == dims, f"'output_size' is {sizes}, not {dims} sizes")
         plane = math.prod(a[whole].shape[-dims:])
         a.require(plane > 0 or not a[gradient].numel(), f"{whole!r} is empty")
         if indices in a:
@@ -59,6 +61,7 @@ def grid_of(dims: int) -> Check:
 def padded(dims: int) -> Check:
     def check(a: Any) -> None:
         one, whole = a["grad_output"], a["self"]
+        a.require(len(a["padding"]) == 2 * dims, f"'padding' is {a['padding']}, not {2 * dims} numbers")
         a.require(
             one.dim() == whole.dim() > dims and one.shape[:-dims] == whole.shape[:-dims],
             f"'grad_output' is {list(one.shape)} for 'self' of {list(whole.shape)}",

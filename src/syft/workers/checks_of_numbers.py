@@ -143,6 +143,41 @@ def check_power(name: str, args: Any, kwargs: Arguments) -> None:
             raise ValueError(f"{name} was not run: there is no power -({value}). Pass a smaller one.")
 
 
+def check_fraction(name: str, args: Any, kwargs: Arguments) -> None:
+    """`fractional_max_pool2d_backward(grad_output, self, kernel_size, output_size, indices)`"""
+    sizes = args[3] if len(args) > 3 else kwargs.get("output_size")
+    if not isinstance(sizes, (list, tuple)) or len(sizes) != (3 if "3d" in name else 2):
+        raise ValueError(
+            f"{name} was not run: {sizes} are no sizes of an output. Pass one for each dimension."
+        )
+
+
+#: More digits than a float64 has before and behind its point.
+_MOST_DIGITS = 400
+
+
+def check_digits(name: str, _args: Any, kwargs: Arguments) -> None:
+    """`round(input, decimals=...)`: without data, torch works out a power of ten in full."""
+    if abs(int(kwargs.get("decimals", 0))) > _MOST_DIGITS:
+        raise ValueError(
+            f"{name} was not run: no number has as many digits. Pass at most {_MOST_DIGITS} decimals."
+        )
+
+
+def check_heads(name: str, args: Any, kwargs: Arguments) -> None:
+    """`scaled_dot_product_attention(query, key, value, ..., enable_gqa)`: torch divides by the number of heads."""
+    if not kwargs.get("enable_gqa"):
+        return
+    given = {**dict(zip(("query", "key", "value"), args, strict=False)), **kwargs}
+    for part in ("key", "value"):
+        shape = tuple(getattr(given.get(part), "shape", ()))
+        if len(shape) < 3 or shape[-3] == 0:
+            raise ValueError(
+                f"{name} was not run: {part!r} has no heads (its shape is {list(shape)}). Pass tensors of at least "
+                "one head, or leave out enable_gqa."
+            )
+
+
 def _numbers(values: Any) -> list[int]:
     found: list[int] = []
     for value in values:

@@ -24,7 +24,7 @@ from syft.workers.foresight import refuse_what_does_not_fit
 from syft.workers.permissions import Allowed, about_own, intersect
 from syft.workers.restricted import execute_restricted, refuse_overwriting
 from syft.workers.results import facts_of_command, fresh_results, keep_results
-from syft.workers.sound_arguments import sound, sound_with_out
+from syft.workers.sound_arguments import LOOKED_AT_FIRST, sound, sound_with_out
 from syft.workers.writes import remeasure
 
 # torch registers these operators when the module is first imported; the guard's list is made once.
@@ -132,6 +132,8 @@ def execute(worker: Any, message: Operation) -> Any:
     if ids is not None:
         refuse_overwriting(worker, return_ids, user_of(message))
         allowed = allowed_on_all(worker, ids)
+        if command.name in LOOKED_AT_FIRST:
+            LOOKED_AT_FIRST[command.name](command.name, args, kwargs)
         refuse_what_does_not_fit(worker, command, args, kwargs, allowed)
         if allowed is not None:
             return execute_restricted(

@@ -185,6 +185,18 @@ class Holdings:
             elif self._opaque:
                 self._opaque.discard(obj_id)
 
+    def hand_over(self, obj_id: Any, obj: Any, user: User) -> bool:
+        """Let another user hold an object, if all of it fits into what they may still hold; whether it does."""
+        own_bytes, blocks = _memory_of(obj)
+        left = self.quotas.bytes_left(user)
+        if left is not None and own_bytes + sum(storage.nbytes() for storage in blocks.values()) > left:
+            return False
+        try:
+            self.hold(obj_id, obj, user)
+        except QuotaExceededError:  # too many objects
+            return False
+        return True
+
     def _take(self, obj_id: Any, user: User, own_bytes: int, blocks: _Storages, count: int) -> None:
         known, needed = self._blocks, own_bytes
         for key, storage in blocks.items():

@@ -49,8 +49,11 @@ from syft.workers.checks_of_numbers import (
     check_binomial,
     check_combinations,
     check_degree,
+    check_digits,
     check_division,
     check_floating_loss,
+    check_fraction,
+    check_heads,
     check_lists,
     check_multiples,
     check_pooled_sizes,
@@ -381,7 +384,25 @@ _BEFORE: dict[str, Callable[[str, Any, Arguments], None]] = {
     **dict.fromkeys(("matrix_power", "linalg_matrix_power"), check_power),
     "combinations": check_combinations,
     "max_pool1d": check_window,
+    "scaled_dot_product_attention": check_heads,
     **dict.fromkeys(("adaptive_avg_pool2d", "adaptive_avg_pool3d"), check_pooled_sizes),
+}
+
+#: Commands that end the process where there is only metadata, too, or do not end themselves -> what looks at their
+#: arguments before all else. It must not look at values.
+LOOKED_AT_FIRST: dict[str, Callable[[str, Any, Arguments], None]] = {
+    "aten.scaled_dot_product_attention.default": check_heads,
+    "torch.nn.functional.scaled_dot_product_attention": check_heads,
+    "aten.round.decimals_out": check_digits,
+    "aten.special_round.out": check_digits,
+    "torch.round": check_digits,
+    "torch.special.round": check_digits,
+    "round": check_digits,
+    **{
+        f"aten.fractional_max_pool{dims}d_backward.{overload}": check_fraction
+        for dims in (2, 3)
+        for overload in ("default", "grad_input")
+    },
 }
 
 #: aten operations that torch decomposes, and that come to none of the operations above. Those that are often called.

@@ -402,14 +402,18 @@ class Link:
     def _reach(self, patience: float) -> Connection:
         """A connection on which everything was sent again that the worker has not executed."""
         while True:
-            self._attempts.begin(self.name, patience)
             is_first = self.welcome is None and not self._epoch
             connection = greeting.reach(
                 self._opener, self._greet, self.name, patience, lambda: self._closed, is_first
             )
             try:
+                # NB: now, and not before: while nobody is there, nothing is in vain.
+                self._attempts.begin(self.name, patience)
                 self._resume(connection)
                 return connection
+            except WorkerUnreachableError:
+                connection.close()
+                raise
             except OSError:
                 connection.close()
             except BaseException:

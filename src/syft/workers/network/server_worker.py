@@ -253,9 +253,14 @@ class NetworkServerWorker(VirtualWorker):
     # -- what stays --------------------------------------------------------------------------------
 
     def _outlives_its_session(self, obj_id: Any, obj: Any) -> bool:
-        """What has tags, and somebody who can come back for it: those without a name are new ones each time."""
-        holder = None if self._holdings is None else self._holdings.holder_of(obj_id)
-        return bool(getattr(obj, "tags", None)) and not (holder or "").startswith(ANONYMOUS)
+        """What has tags does. Those without a name are new users each time: what they leave is held by one of them all,
+        as far as it fits into the quota of one."""
+        if not getattr(obj, "tags", None):
+            return False
+        holdings = self._holdings
+        if holdings is None or not (holdings.holder_of(obj_id) or "").startswith(ANONYMOUS):
+            return True
+        return holdings.hand_over(obj_id, obj, ANONYMOUS)
 
     def set_obj(self, obj_id: Any, obj: Any, allowed: Any = AS_IT_IS, is_private: bool = False) -> None:
         if self.directory is None or not self._keeps_what_comes or not is_durable(obj):
