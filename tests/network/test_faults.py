@@ -537,10 +537,7 @@ def test_a_worker_that_was_away_for_long_is_used_when_it_is_back(connect: Any) -
         def is_back() -> bool:
             try:
                 return torch.ones(2).send(client).get().tolist() == [1, 1]
-            except WorkerUnreachableError as error:
-                assert "cuts connections" not in str(error)
-            except WorkerRestartedError:
-                pass
-            return False
+            except WorkerRestartedError:  # said once, as it should be
+                return False
 
         wait_until(is_back)
