@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +12,14 @@ from typing import Any
 import pytest
 import torch
 
-from syft.exceptions import BudgetExceededError, GetNotPermittedError, ReleaseNotPermittedError
+from network.served import Served
+from syft.dp.worker_budgets import BudgetBook, Limit
+from syft.exceptions import (
+    BudgetExceededError,
+    GetNotPermittedError,
+    NetworkError,
+    ReleaseNotPermittedError,
+)
 from syft.identity.tokens import TokenAuthority
 from syft.workers.network.client_worker import connect
 from syft.workers.network.server_worker import NetworkServerWorker
@@ -88,3 +98,66 @@ def test_who_may_not_fetch_is_told_of_releases_where_there_are_budgets(ann: Any,
             with pytest.raises(GetNotPermittedError) as error:
                 client.search("#x")[0].get()
     assert "release" not in str(error.value)
+
+
+def test_a_hundred_clients_race_for_the_last_of_a_budget(hook: Any, me: Any, tmp_path: Path) -> None:
+    authority = TokenAuthority.create(tmp_path / "keys")
+    server = NetworkServerWorker(
+        hook,
+        "tcp://127.0.0.1:0",
+        id="far",
+        data=[PEOPLE.clone().tag("#people")],
+        tokens=authority.verifier("far"),
+    )
+    server.keep_budgets(BudgetBook.create(tmp_path / "budgets"))
+    server.set_budget(dataset="#people", epsilon=1.0)
+    server.set_budget(dataset="#people", epsilon=1.0, together=True)
+    begin, said = threading.Barrier(100), list[Any]()
+
+    def race(client: Any) -> None:
+        (data,) = client.search("#people")
+        begin.wait(60)
+        try:
+            said.append(client.release(data, "mean", 1.0, bounds=(-3.0, 3.0)))
+        except BudgetExceededError as error:
+            said.append(error)
+
+    with server, contextlib.ExitStack() as clients:
+        connected = [
+            clients.enter_context(
+                connect(server.address, token=authority.issue(f"user {n}", 600), auto_add=False)
+            )
+            for n in range(100)
+        ]
+        threads = [threading.Thread(target=race, args=(client,)) for client in connected]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(90)
+    assert len(said) == 100
+    assert len([answer for answer in said if not isinstance(answer, BudgetExceededError)]) == 1
+
+
+def test_kill_9_of_a_serving_process_gives_no_uncharged_answer(hook: Any, me: Any, tmp_path: Path) -> None:
+    book = BudgetBook.create(tmp_path / "budgets")
+    book.set_limit("#rows", Limit(1e6, 0.0))
+    moments, answers, kills = random.Random(5), 0, 4
+    with Served(id="far", rows=[0.0, 1.0, 2.0], budgets=str(book.path)) as served:
+        for number in range(kills):
+            with connect(served.address, auto_add=False, patience=0.2) as client:
+                (data,) = client.search("#rows")
+                client.release(data, "count", 1.0)
+                answers += 1
+                timer = threading.Timer(moments.uniform(0.02, 0.4), served.process.kill)
+                timer.start()
+                with contextlib.suppress(NetworkError):
+                    while True:
+                        client.release(data, "count", 1.0)
+                        answers += 1
+                timer.join()
+            served.kill()
+            if number < kills - 1:
+                served.restart()
+    charged = BudgetBook(book.path).state("#rows", "anonymous:").spent
+    assert answers <= charged <= answers + kills
+    assert answers > 2 * kills

@@ -15,7 +15,8 @@ class Served:
     """The process, as the test sees it.
 
     Options are those of NetworkServerWorker; `settings` those of ServerSettings, `policy` the text of a policy file,
-    `authority` the directory of a token authority; `without` are packages that it does not have.
+    `authority` the directory of a token authority; `without` are packages that it does not have; `rows` the numbers of
+    its data set, `#rows`, and `budgets` the path of a book.
     """
 
     def __init__(self, addresses: str | list[str] = "tcp://127.0.0.1:0", **options: Any) -> None:
@@ -83,6 +84,7 @@ def _main(options: dict[str, Any]) -> None:
     import torch
 
     import syft as sy
+    from syft.dp.release import serve_book
     from syft.identity.tokens import TokenVerifier
     from syft.workers.network.server import ServerSettings
     from syft.workers.network.server_worker import NetworkServerWorker
@@ -97,7 +99,12 @@ def _main(options: dict[str, Any]) -> None:
     policy = options.pop("policy", None)
     if policy is not None:
         options["policy"] = OwnerPolicy(read_rules(policy))
+    rows, book = options.pop("rows", None), options.pop("budgets", None)
+    if rows is not None:
+        options["data"] = [torch.tensor(rows).tag("#rows")]  # type: ignore[attr-defined]
     worker = NetworkServerWorker(hook, **options).start(block=False)
+    if book is not None:
+        serve_book(worker, book)
     print(json.dumps(worker.addresses), flush=True)
     for _line in sys.stdin:  # ends with the test, whatever happens to it
         print(json.dumps(worker.status()), flush=True)
