@@ -246,13 +246,16 @@ def test_the_client_fetches_nothing_from_an_owner_but_shares_of_results(
     x, y = data()
     xs, ys = parties.split(x, 40), parties.split(y, 40)
     fetched = []
-    original = PointerTensor.get
 
-    def noted(self: Any, *args: Any, **kwargs: Any) -> Any:
-        fetched.append((self.dtype, tuple(self.shape)))
-        return original(self, *args, **kwargs)
+    def noting(original: Any) -> Any:
+        def noted(self: Any, *args: Any, **kwargs: Any) -> Any:
+            fetched.append((self.dtype, tuple(self.shape)))
+            return original(self, *args, **kwargs)
 
-    monkeypatch.setattr(PointerTensor, "get", noted)
+        return noted
+
+    for name in ("get", "get_share"):
+        monkeypatch.setattr(PointerTensor, name, noting(getattr(PointerTensor, name)))
     EncryptedLinearRegression(parties.provider, parties.other).fit(xs, ys)
     holders = 3
     assert fetched == [(torch.int64, ())] * holders + [(torch.int64, (11,))] * holders

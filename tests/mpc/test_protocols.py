@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -100,3 +102,11 @@ def test_fss_keys_expand_from_seeds():
     for rank, seed in enumerate(seeds):
         grown = expand(kind, Stream(seed), away[rank], corrected=rank == 1)
         assert all(torch.equal(a, b) for a, b in zip(grown, here.source(rank).take(kind), strict=True))
+
+
+def test_holders_that_are_threads_of_one_process_hash_at_the_same_time():
+    seeds = torch.randint(-(2**63), 2**63 - 1, (200_000, 2))
+    alone = fss._hash(seeds, 1)
+    with ThreadPoolExecutor(4) as threads:
+        together = list(threads.map(lambda _: fss._hash(seeds, 1), range(12)))
+    assert all(torch.equal(each, alone) for each in together)

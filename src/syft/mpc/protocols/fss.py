@@ -22,10 +22,9 @@ links.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import torch
@@ -42,9 +41,16 @@ _FREE = 7  # the low bits of a seed that are not part of it
 _KEY = b"resyft fixed key"  # public: the security rests on the seeds
 
 
-@lru_cache(maxsize=1)
-def _encryptor() -> Any:
-    return Cipher(algorithms.AES(_KEY), modes.ECB()).encryptor()  # one block per seed, no message
+class _OfThread(threading.local):
+    """Ciphers are for one thread at a time, and holders may be threads of one process."""
+
+    def __init__(self) -> None:
+        self.encryptor = Cipher(
+            algorithms.AES(_KEY), modes.ECB()
+        ).encryptor()  # one block per seed, no message
+
+
+_own = _OfThread()
 
 
 def _hash(seeds: torch.Tensor, side: torch.Tensor | int) -> torch.Tensor:
@@ -53,7 +59,7 @@ def _hash(seeds: torch.Tensor, side: torch.Tensor | int) -> torch.Tensor:
     inputs[:, 0].bitwise_xor_(side)
     out = torch.empty(inputs.numel() + 2, dtype=torch.int64)  # 15 bytes of slack, as the cipher asks for
     plain = memoryview(inputs.numpy().view(np.uint8).reshape(-1).data)
-    _encryptor().update_into(plain, memoryview(out.numpy().view(np.uint8).data))
+    _own.encryptor.update_into(plain, memoryview(out.numpy().view(np.uint8).data))
     return out[:-2].view_as(inputs).bitwise_xor_(inputs)
 
 
