@@ -82,7 +82,8 @@ class SocketListener(Listener):
             left, arrivals = list(self._ready), list(self._arrivals)
             self._ready.clear()
             self._changed.notify_all()
-            self._wake_writer.send(b"!")  # NB: within: the thread that serves closes it as soon as it may look
+            # NB: not later, when the thread that serves may have looked, and closed it.
+            self._wake_writer.send(b"!")
         for arrival in arrivals:
             arrival.send_away()
         for connection in left:
