@@ -7,6 +7,7 @@ import os
 import socket
 import struct
 import threading
+from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,27 @@ def test_a_frame_that_does_not_fit_goes_over_the_socket(pair: Any) -> None:
     assert [theirs.receive(10) == data for data in three] == [True] * 3
     thread.join(10)
     assert ours._out_lane.room == RING_BYTES
+
+
+def test_frames_that_wait_lie_one_after_the_other_and_around_the_end(pair: Any) -> None:
+    ours, theirs = pair
+    open_lane(ours, theirs)
+    waiting: deque[bytes] = deque()
+    for number in range(1, 40):
+        data = pattern(LEAST_BYTES + 111_111 * (number % 17), number)
+        if ours._out_lane.room < len(data) or number % 5 == 0:
+            while waiting:
+                assert theirs.receive(5) == waiting.popleft()
+        ours.send([data])
+        waiting.append(data)
+        if number % 3 == 0:
+            assert theirs.receive(5) == waiting.popleft()
+    while waiting:
+        assert theirs.receive(5) == waiting.popleft()
+    assert theirs._in_lane._passed > 2 * RING_BYTES
+    ours.send([pattern(MB)])
+    assert ours._out_lane.position == MB  # from the beginning, when nothing was unread
+    assert theirs.receive(5) == pattern(MB)
 
 
 def test_what_the_sender_writes_later_changes_nothing(pair: Any) -> None:
@@ -272,7 +294,8 @@ def test_words_out_of_place_end_the_connection(pair: Any, said: bytes) -> None:
     [
         struct.pack("<Q", WORD | 4),  # of nothing
         struct.pack("<Q", WORD | 4 | (RING_BYTES + 1) << 8),
-        struct.pack("<Q", WORD | 4 | (1 << 54) << 8),
+        struct.pack("<Q", WORD | 4 | MB << 8 | RING_BYTES << 32),  # begins beyond the end
+        struct.pack("<Q", WORD | 4 | MB << 8 | (1 << 30) << 32),
         struct.pack("<QB", WORD | 4 | MB << 8, 2),  # what is no sign of a piece
     ],
 )

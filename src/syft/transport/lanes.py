@@ -65,14 +65,14 @@ class _Lane:
         self._count, self._ring = whole[_COUNT].cast("Q"), whole[_HEAD_BYTES:]
         self._token = bytes(whole[:16])
         whole.release()
-        #: Bytes that went through this end.
-        self._passed = 0
+        #: Bytes that went through this end, and where the next ones lie.
+        self._passed = self.position = 0
 
     def _next_place(self, count: int) -> memoryview:
         """Where the next bytes lie, up to the end of the ring."""
-        begin = self._passed % RING_BYTES
-        place = self._ring[begin : begin + count]
+        place = self._ring[self.position : self.position + count]
         self._passed += len(place)
+        self.position = (self.position + len(place)) % RING_BYTES
         return place
 
     def close(self) -> None:
@@ -160,6 +160,12 @@ class OutLane(_Lane):
         """How many bytes can be written."""
         unread = self._passed - self._count[0]
         return RING_BYTES - unread if 0 <= unread <= RING_BYTES else 0
+
+    def begin(self) -> int:
+        """Where the next frame begins: at 0 if nothing is unread, because memory that was used last is the fastest."""
+        if self.room == RING_BYTES:
+            self.position = 0
+        return self.position
 
     def write(self, data: Buffer) -> None:
         """Copy bytes there, for which there is room."""

@@ -14,8 +14,8 @@ Its lowest byte says which:
     1   the connection is ended because a frame was too long
     2   the connection is ended because something else was wrong
     3   there is a lane (see `lanes`), offered in the 32 bytes that follow
-    4   a frame, whose length stands in the word above its lowest byte, comes through the lane: a 1 follows for each
-        piece that lies there
+    4   a frame comes through the lane: its length stands in the word above the lowest byte (u24), where it begins above
+        that (u24), and a 1 follows for each piece that lies there
 
 Who goes away without a word was cut off.
 """
@@ -69,7 +69,7 @@ class PrefixedConnection(SocketConnection):
         if total < KEPT_BYTES:
             self._stream.write([b"".join([offer, _LENGTH.pack(total), *parts])], self._out_pace)
         elif lane is not None and LEAST_BYTES <= total <= lane.room:
-            header = offer + _LENGTH.pack(_WORD | _IN_LANE | total << 8)
+            header = offer + _LENGTH.pack(_WORD | _IN_LANE | total << 8 | lane.begin() << 32)
             self._transmit_through(lane, header, parts)
         else:
             self._stream.write(coalesce([offer, _LENGTH.pack(total), *parts]), self._out_pace)
@@ -131,10 +131,11 @@ class PrefixedConnection(SocketConnection):
             self._in_pace.begin()
 
     def _length_in_lane(self, word: int) -> int:
-        length = word >> 8
-        if word & 0xFF == _IN_LANE and self._in_lane is not None and 0 < length <= RING_BYTES:
-            return length
-        raise self._farewell(word)
+        lane, length, begin = self._in_lane, word >> 8 & 0xFFFFFF, word >> 32
+        if word & 0xFF != _IN_LANE or lane is None or not 0 < length <= RING_BYTES or begin >= RING_BYTES:
+            raise self._farewell(word)
+        lane.position = begin
+        return length
 
     def _read_lane(self, partial: Partial, deadline: float | None) -> None:
         lane, inbox, size = self._in_lane, self._inbox, len(partial.view)
