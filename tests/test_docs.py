@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -20,18 +22,36 @@ def blocks(page: Path) -> list[str]:
     return BLOCK.findall(page.read_text())
 
 
+@pytest.fixture(scope="module")
+def runner() -> Iterator[subprocess.Popen[str]]:
+    """Has imported everything once; see page_runner.py."""
+    with subprocess.Popen(
+        [sys.executable, "-W", "error", str(ROOT / "tests/page_runner.py")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        yield process
+
+
 @pytest.mark.parametrize("page", [p for p in PAGES if blocks(p)], ids=lambda p: p.stem)
-def test_the_code_of_a_page_runs(page: Path) -> None:
+def test_the_code_of_a_page_runs(page: Path, runner: subprocess.Popen[str], tmp_path: Path) -> None:
     if (package := NEEDS.get(page.stem)) is not None and find_spec(package) is None:
         pytest.skip(f"{package} is not installed")
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", "\n".join(blocks(page))],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    code, output = tmp_path / "page.py", tmp_path / "output"
+    code.write_text("\n".join(blocks(page)))
+    assert runner.stdin is not None and runner.stdout is not None
+    print(json.dumps([str(code), str(output)]), file=runner.stdin, flush=True)
+    assert json.loads(runner.stdout.readline()) == 0, output.read_text()
+
+
+def test_a_page_that_fails_is_noticed(runner: subprocess.Popen[str], tmp_path: Path) -> None:
+    code, output = tmp_path / "page.py", tmp_path / "output"
+    code.write_text("print('so far')\nimport warnings\nwarnings.warn('old')")
+    assert runner.stdin is not None and runner.stdout is not None
+    print(json.dumps([str(code), str(output)]), file=runner.stdin, flush=True)
+    assert json.loads(runner.stdout.readline()) == 1
+    assert "so far" in output.read_text() and "UserWarning: old" in output.read_text()
 
 
 def test_there_are_pages_with_code() -> None:
