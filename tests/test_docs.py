@@ -34,24 +34,27 @@ def runner() -> Iterator[subprocess.Popen[str]]:
         yield process
 
 
+def run(runner: subprocess.Popen[str], folder: Path, code: str) -> tuple[int, str]:
+    """How it ended, and what it printed."""
+    source, output = folder / "page.py", folder / "output"
+    source.write_text(code)
+    assert runner.stdin is not None and runner.stdout is not None
+    print(json.dumps([str(source), str(output)]), file=runner.stdin, flush=True)
+    return int(json.loads(runner.stdout.readline())), output.read_text()
+
+
 @pytest.mark.parametrize("page", [p for p in PAGES if blocks(p)], ids=lambda p: p.stem)
 def test_the_code_of_a_page_runs(page: Path, runner: subprocess.Popen[str], tmp_path: Path) -> None:
     if (package := NEEDS.get(page.stem)) is not None and find_spec(package) is None:
         pytest.skip(f"{package} is not installed")
-    code, output = tmp_path / "page.py", tmp_path / "output"
-    code.write_text("\n".join(blocks(page)))
-    assert runner.stdin is not None and runner.stdout is not None
-    print(json.dumps([str(code), str(output)]), file=runner.stdin, flush=True)
-    assert json.loads(runner.stdout.readline()) == 0, output.read_text()
+    status, printed = run(runner, tmp_path, "\n".join(blocks(page)))
+    assert status == 0, printed
 
 
 def test_a_page_that_fails_is_noticed(runner: subprocess.Popen[str], tmp_path: Path) -> None:
-    code, output = tmp_path / "page.py", tmp_path / "output"
-    code.write_text("print('so far')\nimport warnings\nwarnings.warn('old')")
-    assert runner.stdin is not None and runner.stdout is not None
-    print(json.dumps([str(code), str(output)]), file=runner.stdin, flush=True)
-    assert json.loads(runner.stdout.readline()) == 1
-    assert "so far" in output.read_text() and "UserWarning: old" in output.read_text()
+    status, printed = run(runner, tmp_path, "print('so far')\nimport warnings\nwarnings.warn('old')")
+    assert status == 1
+    assert "so far" in printed and "UserWarning: old" in printed
 
 
 def test_there_are_pages_with_code() -> None:

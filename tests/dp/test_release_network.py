@@ -30,17 +30,19 @@ torch.set_num_threads(1)
 PEOPLE = torch.randn(1000, 2, generator=torch.Generator().manual_seed(2))
 
 
+def with_people(hook: Any, authority: TokenAuthority) -> NetworkServerWorker:
+    """A worker with a data set that wants tokens."""
+    data = [PEOPLE.clone().tag("#people")]
+    return NetworkServerWorker(
+        hook, "tcp://127.0.0.1:0", id="far", data=data, tokens=authority.verifier("far")
+    )
+
+
 @pytest.fixture
 def ann(hook: Any, me: Any, tmp_path: Path) -> Iterator[Any]:
     """Ann's connection to a worker with a data set and a budget for everybody."""
     authority = TokenAuthority.create(tmp_path / "keys")
-    server = NetworkServerWorker(
-        hook,
-        "tcp://127.0.0.1:0",
-        id="far",
-        data=[PEOPLE.clone().tag("#people")],
-        tokens=authority.verifier("far"),
-    )
+    server = with_people(hook, authority)
     server.set_budget(dataset="#people", epsilon=3.0, delta=1e-6)
     with server:
         client = connect(server.address, token=authority.issue("ann", 600))
@@ -102,13 +104,7 @@ def test_who_may_not_fetch_is_told_of_releases_where_there_are_budgets(ann: Any,
 
 def test_a_hundred_clients_race_for_the_last_of_a_budget(hook: Any, me: Any, tmp_path: Path) -> None:
     authority = TokenAuthority.create(tmp_path / "keys")
-    server = NetworkServerWorker(
-        hook,
-        "tcp://127.0.0.1:0",
-        id="far",
-        data=[PEOPLE.clone().tag("#people")],
-        tokens=authority.verifier("far"),
-    )
+    server = with_people(hook, authority)
     server.keep_budgets(BudgetBook.create(tmp_path / "budgets"))
     server.set_budget(dataset="#people", epsilon=1.0)
     server.set_budget(dataset="#people", epsilon=1.0, together=True)

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import torch
 
+from compression_parts import note_compression
 from mpc.network_parties import HOLDERS, Parties
 from syft.identity.tokens import TokenAuthority
 from syft.mpc.documented.securenn import share_convert
-from syft.serde import wire
 
 pytestmark = pytest.mark.network
 
@@ -24,15 +24,7 @@ COUNT = 20_000
 @pytest.fixture
 def tried(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The sizes of what anybody tried to compress. All parties are threads of this process."""
-    sizes: list[int] = []
-    compress = wire.compress
-
-    def noting(memory: memoryview, scheme: Any) -> bytes | None:
-        sizes.append(len(memory))
-        return compress(memory, scheme)
-
-    monkeypatch.setattr(wire, "compress", noting)
-    return sizes
+    return note_compression(monkeypatch)
 
 
 @pytest.fixture

@@ -56,6 +56,15 @@ def authority(tmp_path: Path) -> Any:
     return TokenAuthority.create(tmp_path / "tokens")
 
 
+@pytest.fixture
+def eve(hospital: Any, authority: Any) -> Iterator[Any]:
+    """A user of the worker that a file of tests calls `hospital`."""
+    from network.hospital import user
+
+    with user(hospital, authority, "eve") as client:
+        yield client
+
+
 @pytest.fixture(scope="session")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Any:
     from syft.identity.certificates import make_certificate

@@ -40,3 +40,19 @@ def serving(
 
 def user(server: Any, authority: TokenAuthority, name: str) -> Any:
     return sy.connect(server.address, token=authority.issue(name, 60), auto_add=False)
+
+
+def id_of(client: Any, tag: str) -> Any:
+    found = client.search(tag)[0]
+    return (found.child if isinstance(found, torch.Tensor) else found).id_at_location
+
+
+def attempt(client: Any, *messages: Any) -> list[Any]:
+    """Ask all; the answers, and the errors in their places."""
+    said = []
+    for message in messages:
+        try:
+            said.append(client._link.ask(message))
+        except Exception as error:  # noqa: BLE001  (whatever it is, it is looked at)
+            said.append(error)
+    return said

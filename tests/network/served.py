@@ -72,6 +72,23 @@ class Served:
         self.kill()
 
 
+class Peak:
+    """The most memory that a process had since this was made."""
+
+    def __init__(self, pid: int | str = "self") -> None:
+        self._folder = Path(f"/proc/{pid}")
+        (self._folder / "clear_refs").write_text("5")  # the highest mark is what there is now
+        self._before = self._read()
+
+    def _read(self) -> int:
+        lines = (self._folder / "status").read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) * 1024
+
+    @property
+    def extra(self) -> int:
+        return self._read() - self._before
+
+
 def rss_of(pid: int | str = "self") -> int:
     """Bytes that a process has in memory now."""
     pages = Path(f"/proc/{pid}/statm").read_text().split()[1]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 import pytest
 import torch
 
+from compression_parts import uninstall
 from network.served import Served
 from network.waiting import wait_until
 from syft.exceptions import CompressionNotFoundException, DependencyError, WorkerRestartedError
@@ -89,14 +89,7 @@ def test_a_scheme_that_does_not_work_here_is_refused_before_anything_is_sent(
     server = serve()
     with pytest.raises(CompressionNotFoundException, match="lz4, zstd"):
         connect(server, compression="gzip")
-    real = importlib.import_module
-
-    def missing(name: str, package: str | None = None) -> Any:
-        if name == "zstandard":
-            raise ImportError(name)
-        return real(name, package)
-
-    monkeypatch.setattr(importlib, "import_module", missing)
+    uninstall(monkeypatch, "zstandard")
     with pytest.raises(DependencyError, match="zstandard"):
         connect(server, compression="zstd")
     assert not server._server._sessions

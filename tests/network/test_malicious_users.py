@@ -12,7 +12,7 @@ import torch
 
 import syft as sy
 from network import hospital as hospital_worker
-from network.hospital import PATIENTS, user
+from network.hospital import PATIENTS, attempt, id_of, user
 from network.waiting import wait_until
 from syft.core.chain import new_wrapper
 from syft.identity.tokens import TokenAuthority
@@ -62,27 +62,6 @@ def serving(hook: Any, authority: TokenAuthority, policy: str = "", **options: A
 def hospital(hook: Any, me: Any, authority: TokenAuthority) -> Iterator[Any]:
     with serving(hook, authority) as server:
         yield server
-
-
-@pytest.fixture
-def eve(hospital: Any, authority: TokenAuthority) -> Iterator[Any]:
-    with user(hospital, authority, "eve") as client:
-        yield client
-
-
-def id_of(client: Any, tag: str) -> Any:
-    return client.search(tag)[0].child.id_at_location
-
-
-def attempt(client: Any, *messages: Any) -> list[Any]:
-    """Ask all; the answers, and the errors in their places."""
-    said = []
-    for message in messages:
-        try:
-            said.append(client._link.ask(message))
-        except Exception as error:  # noqa: BLE001  (whatever it is, it is looked at)
-            said.append(error)
-    return said
 
 
 def refused(server: Any, client: Any, message: Any, action: str, obj_id: Any, reason: str = "") -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ import torch
 
 import syft as sy
 from network.hospital import serving, user
+from network.served import Peak
 from syft.exceptions import ComputeNotPermittedError, QuotaExceededError, SyftError
 from syft.execution.held import HeldPlan
 from syft.execution.operation import Operation as Step
@@ -56,15 +56,9 @@ def eve(hospital: Any, authority: Any) -> Iterator[Any]:
 @pytest.fixture
 def little_is_taken() -> Iterator[None]:
     """The highest mark of this process, which is that of the worker, too, moves by much less than `MUCH`."""
-    Path("/proc/self/clear_refs").write_text("5")
-    before = peak()
+    peak = Peak()
     yield
-    assert peak() - before < 300 << 20
-
-
-def peak() -> int:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) * 1024
+    assert peak.extra < 300 << 20
 
 
 def program(steps: Sequence[Step], outputs: Any, constants: Sequence[Any] = (), state: int = 0) -> Program:

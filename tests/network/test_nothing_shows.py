@@ -12,7 +12,7 @@ import torch
 
 import syft as sy
 from network import hospital as hospital_worker
-from network.hospital import PATIENTS, user
+from network.hospital import PATIENTS, attempt, id_of, user
 from syft.exceptions import GetNotPermittedError, QuotaExceededError, UnsupportedOperationError
 from syft.identity.tokens import TokenAuthority
 from syft.messaging.message import (
@@ -53,28 +53,6 @@ def serving(hook: Any, authority: TokenAuthority, policy: str = "", **options: A
 def hospital(hook: Any, me: Any, authority: TokenAuthority) -> Iterator[Any]:
     with serving(hook, authority, SMALL) as server:
         yield server
-
-
-@pytest.fixture
-def eve(hospital: Any, authority: TokenAuthority) -> Iterator[Any]:
-    with user(hospital, authority, "eve") as client:
-        yield client
-
-
-def id_of(client: Any, tag: str) -> Any:
-    found = client.search(tag)[0]
-    return (found.child if isinstance(found, torch.Tensor) else found).id_at_location
-
-
-def attempt(client: Any, *messages: Any) -> list[Any]:
-    """Ask all; the answers, and the errors in their places."""
-    said = []
-    for message in messages:
-        try:
-            said.append(client._link.ask(message))
-        except Exception as error:  # noqa: BLE001  (whatever it is, it is looked at)
-            said.append(error)
-    return said
 
 
 def op(name: str, args: list[Any], *ids: Any, **kwargs: Any) -> Operation:

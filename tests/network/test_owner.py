@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import torch
 
 import syft as sy
 from network.hospital import serving, user
-from network.waiting import Running
+from network.waiting import Running, wait_until
 from syft.identity.tokens import TokenAuthority
 from syft.messaging.message import Operation, Ref
 from syft.workers.network.server import ServerSettings
@@ -22,11 +22,7 @@ from syft.workers.owner_policy import OwnerPolicy
 pytestmark = pytest.mark.network
 
 
-def until(is_so: Callable[[], bool], seconds: float = 10.0) -> None:
-    end = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.01)
+until = partial(wait_until, seconds=10.0)
 
 
 def test_a_policy_file_is_obeyed_as_soon_as_it_changes(hook: Any, me: Any, tmp_path: Path) -> None:

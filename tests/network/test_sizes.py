@@ -3,36 +3,18 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from network.served import Served
+from network.served import Peak, Served
 
 pytestmark = pytest.mark.network
 
 MB = 1 << 20
 CHUNK = 32 * MB
 GENEROUS = '[limits]\nmax_frame = "3 GiB"\nmax_bytes = "6 GiB"\n'
-
-
-class Peak:
-    """The most memory that a process had since this was made."""
-
-    def __init__(self, pid: int | str = "self") -> None:
-        self._folder = Path(f"/proc/{pid}")
-        (self._folder / "clear_refs").write_text("5")  # the highest mark is what there is now
-        self._before = self._read()
-
-    def _read(self) -> int:
-        lines = (self._folder / "status").read_text().splitlines()
-        return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) * 1024
-
-    @property
-    def extra(self) -> int:
-        return self._read() - self._before
 
 
 def go_there_and_back(client: Any, served: Served, count: int) -> tuple[Peak, Peak]:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 import pytest
 import torch
 
 import syft as sy
+from compression_parts import note_compression, uninstall
 from federated.secure_round import play
 from syft import exceptions, serde
 from syft.messaging.message import ObjectMessage
 from syft.mpc import ring
 from syft.mpc.network import messages
 from syft.mpc.randomness import Stream, new_seed
-from syft.serde import wire
 
 SCHEMES = ("lz4", "zstd")
 ZEROS = (torch.zeros(5000, dtype=torch.int64),)
@@ -24,15 +23,7 @@ ZEROS = (torch.zeros(5000, dtype=torch.int64),)
 @pytest.fixture
 def compressed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The sizes of the buffers that were tried to be compressed."""
-    tried: list[int] = []
-    compress = wire.compress
-
-    def noting(memory: memoryview, scheme: Any) -> bytes | None:
-        tried.append(len(memory))
-        return compress(memory, scheme)
-
-    monkeypatch.setattr(wire, "compress", noting)
-    return tried
+    return note_compression(monkeypatch)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -76,14 +67,7 @@ def test_none_is_no_compression() -> None:
 
 def test_a_scheme_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     data = serde.serialize(torch.zeros(5000), compression="zstd")
-    real = importlib.import_module
-
-    def missing(name: str, package: str | None = None) -> Any:
-        if name == "zstandard":
-            raise ImportError(name)
-        return real(name, package)
-
-    monkeypatch.setattr(importlib, "import_module", missing)
+    uninstall(monkeypatch, "zstandard")
     with pytest.raises(exceptions.DependencyError, match="zstandard"):
         serde.serialize(torch.zeros(5000), compression="zstd")
     with pytest.raises(exceptions.DependencyError, match="zstandard"):

@@ -108,7 +108,7 @@ class InLane(_Lane):
         self._end = weakref.finalize(self, _give_up, descriptor)
 
     def read_into(self, view: memoryview) -> None:
-        """Copy the next bytes that the peer wrote, or will have wanted to write."""
+        """Copy the next bytes, which the peer says lie there."""
         begin = 0
         while begin < len(view):
             place = self._next_place(len(view) - begin)
