@@ -132,7 +132,7 @@ def test_masked_updates_of_secure_aggregation_are_never_compressed() -> None:
 
 
 def test_ciphertexts_are_never_compressed(compressed: list[int]) -> None:
-    public, _private = sy.keygen(n_bits=1024)
+    public, _private = sy.keygen()
     secret = torch.zeros(8).encrypt(protocol="paillier", public_key=public)  # type: ignore[attr-defined]
     assert len(serde.serialize(secret, compression="zstd")) > 2_000
     assert not compressed

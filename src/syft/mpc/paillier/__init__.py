@@ -3,6 +3,7 @@
 After Paillier, "Public-key cryptosystems based on composite degree residuosity classes", EUROCRYPT 1999. Modules, in
 the order they import each other:
 
+    scheme       the formulas, on plain integers
     keys         `keygen`, public and private keys
     tensor       `PaillierTensor`: ciphertexts as a tensor, how it is made, read and sent
     rules        what it can do
@@ -10,7 +11,7 @@ the order they import each other:
 """
 
 from syft.mpc.paillier import rules as _rules  # noqa: F401  (adds the rules)
-from syft.mpc.paillier.keys import PaillierPrivateKey, PaillierPublicKey, keygen
+from syft.mpc.paillier.keys import PaillierPrivateKey, PaillierPublicKey, ShortKeyWarning, keygen
 from syft.mpc.paillier.tensor import PaillierTensor
 
-__all__ = ["PaillierPrivateKey", "PaillierPublicKey", "PaillierTensor", "keygen"]
+__all__ = ["PaillierPrivateKey", "PaillierPublicKey", "PaillierTensor", "ShortKeyWarning", "keygen"]

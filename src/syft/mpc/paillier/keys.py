@@ -1,33 +1,31 @@
 """Paillier keys. Primes come from OpenSSL, the randomness of ciphertexts from the operating system.
 
-The arithmetic is that of python-paillier (`phe`, an optional dependency), which uses GMP where `gmpy2` is installed.
-It does not run in constant time.
+The formulas stand in `scheme`, with what is known of the time they take.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 import secrets
+import warnings
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NoReturn
 
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from syft.exceptions import DependencyError
+from syft.mpc.paillier import scheme
 from syft.serde import SerdeError, UnserializableError, register
 
-#: Sizes of the modulus that are accepted, here and from the wire.
+#: Sizes of the modulus that are accepted, here and from the wire. OpenSSL makes no smaller primes.
 MIN_BITS, MAX_BITS = 1024, 8192
+#: Below this, `keygen` warns: 2048 bits are about 112 bits of security.
+SAFE_BITS = 2048
 
 
-def _phe() -> Any:
-    """(paillier, util) of python-paillier; !! DependencyError."""
-    try:
-        from phe import paillier, util
-    except ImportError:
-        raise DependencyError("phe", "'resyft[paillier]'") from None
-    return paillier, util
+class ShortKeyWarning(UserWarning):
+    """A key was made that does not protect data today."""
 
 
 @dataclass(frozen=True)
@@ -58,29 +56,29 @@ class PaillierPublicKey:
         return (self.n_squared.bit_length() + 7) // 8
 
     def plain(self, value: int) -> int:
-        """A ciphertext of a public value, with no randomness in it: (1 + n)^m = 1 + n m mod n^2."""
-        return 1 + self.n * (value % self.n)
+        """A ciphertext of a public value, with no randomness in it."""
+        return scheme.unblinded(self.n, value)
 
     def encrypt(self, value: int) -> int:
         """A ciphertext of a signed integer."""
         return self.blind(self.plain(value))
 
     def blind(self, cipher: int) -> int:
-        """Another ciphertext of the same value, which tells nothing of how the first was made: c r^n."""
-        _, util = _phe()
-        r = 1 + secrets.randbelow(self.n - 1)
-        return int(util.mulmod(cipher, util.powmod(r, self.n, self.n_squared), self.n_squared))
+        """Another ciphertext of the same value, which tells nothing of how the first was made."""
+        r = 0
+        while (
+            math.gcd(r, self.n) != 1
+        ):  # NB: a common factor would be a prime of the key; nobody will see a second turn
+            r = 1 + secrets.randbelow(self.n - 1)
+        return scheme.blinded(self.n, cipher, r)
 
     def add(self, one: int, other: int) -> int:
         """A ciphertext of the sum."""
-        return int(_phe()[1].mulmod(one, other, self.n_squared))
+        return scheme.added(self.n, one, other)
 
     def scale(self, cipher: int, factor: int) -> int:
         """A ciphertext of the value times a public integer."""
-        _, util = _phe()
-        if factor < 0:
-            return int(util.powmod(util.invert(cipher, self.n_squared), -factor, self.n_squared))
-        return int(util.powmod(cipher, factor, self.n_squared))
+        return scheme.scaled(self.n, cipher, factor)
 
     def __repr__(self) -> str:
         print_of = hashlib.sha256(self.n.to_bytes((self.bits + 7) // 8, "big")).hexdigest()[:12]
@@ -96,18 +94,16 @@ class PaillierPrivateKey:
     """
 
     def __init__(self, public_key: PaillierPublicKey, p: int, q: int) -> None:
-        paillier, _ = _phe()
         if p * q != public_key.n or p == q:
             raise ValueError(
                 "These two numbers are not the primes of the public key. Pass the p and q that it was made of."
             )
         self.public_key, self.p, self.q = public_key, p, q
-        self._key = paillier.PaillierPrivateKey(paillier.PaillierPublicKey(public_key.n), p, q)
+        self._decryption = scheme.Decryption(p, q)
 
     def decrypt(self, cipher: int) -> int:
         """The signed integer of a ciphertext."""
-        value = int(self._key.raw_decrypt(cipher))
-        return value if 2 * value < self.public_key.n else value - self.public_key.n
+        return scheme.as_signed(self.public_key.n, self._decryption.decrypted(cipher))
 
     def __repr__(self) -> str:
         return f"<PaillierPrivateKey of {self.public_key}>"
@@ -121,16 +117,33 @@ class PaillierPrivateKey:
     __reduce__ = __reduce_ex__ = __copy__ = __deepcopy__ = _refuse
 
 
-def keygen(n_bits: int = 2048) -> tuple[PaillierPublicKey, PaillierPrivateKey]:
-    """A new pair of keys (public, private). 2048 bits are about 112 bits of security, 3072 about 128."""
-    if type(n_bits) is not int or not MIN_BITS <= n_bits <= MAX_BITS or n_bits % 2:
-        raise ValueError(
-            f"keygen(n_bits={n_bits}): a key has an even number of bits from {MIN_BITS} to {MAX_BITS}; 2048 is the "
-            "least that protects data today."
+def keygen(
+    n_length: int = SAFE_BITS, *, n_bits: int | None = None
+) -> tuple[PaillierPublicKey, PaillierPrivateKey]:
+    """A new pair of keys (public, private) with a modulus of `n_length` bits; `n_bits` is another name for it.
+
+    2048 bits are about 112 bits of security, 3072 about 128. From 1024 to 2046 bits a key is made with a
+    ShortKeyWarning, for tests; below that it is refused.
+    """
+    name, length = ("n_length", n_length) if n_bits is None else ("n_bits", n_bits)
+    if n_bits is not None and n_length != SAFE_BITS:
+        raise TypeError(
+            f"keygen(n_length={n_length}, n_bits={n_bits}): both name the size of the key. Pass one of them."
         )
-    _phe()
+    if type(length) is not int or not MIN_BITS <= length <= MAX_BITS or length % 2:
+        raise ValueError(
+            f"keygen({name}={length}): a key has an even number of bits from {MIN_BITS} to {MAX_BITS}; {SAFE_BITS} is "
+            "the least that protects data today."
+        )
+    if length < SAFE_BITS:
+        warnings.warn(
+            f"keygen({name}={length}) makes a key that does not protect data: take {SAFE_BITS} bits or more for anything "
+            "but tests.",
+            ShortKeyWarning,
+            stacklevel=2,
+        )
     # Both schemes need the same: two secret random primes of the same size.
-    primes = rsa.generate_private_key(public_exponent=65537, key_size=n_bits).private_numbers()
+    primes = rsa.generate_private_key(public_exponent=65537, key_size=length).private_numbers()
     public = PaillierPublicKey(primes.p * primes.q)
     return public, PaillierPrivateKey(public, primes.p, primes.q)
 

@@ -7,18 +7,21 @@ from typing import Any
 import torch
 
 from syft.core.chain import Wrapper, new_wrapper
+from syft.core.swap import become
 from syft.exceptions import ChainError
 from syft.mpc.fixed_methods import fix_precision
 from syft.mpc.methods import secret_of, share
 from syft.mpc.paillier import PaillierPrivateKey, PaillierPublicKey, PaillierTensor
 from syft.mpc.precision import DEFAULT_BASE, DEFAULT_PRECISION, FixedPrecisionTensor
 
-PROTOCOLS = ("mpc", "paillier")
+#: Protocols of shares, and the comparison protocol that each names (None: the default one).
+SHARING = {"mpc": None, "snn": "snn", "fss": "fss"}
+PROTOCOLS = (*SHARING, "paillier")
 
 
 def encrypt(
     self: Any,
-    protocol: str = "mpc",
+    protocol: Any = None,
     *,
     workers: Any = None,
     crypto_provider: Any = None,
@@ -29,23 +32,44 @@ def encrypt(
 ) -> Any:
     """The tensor as something that whoever holds it cannot read.
 
+    encrypt(public_key)  ciphertexts under that key, without gradients; the same as protocol="paillier" with `public_key=`
     protocol="mpc"       fixed precision, shared among `workers` with randomness of `crypto_provider`; the same as
-                         fix_precision(...).share(...), also on a pointer, where it happens there
-    protocol="paillier"  ciphertexts under `public_key`, without gradients
+                         fix_precision(...).share(...), also on a pointer, where it happens there. "snn" and "fss" are
+                         the same with that protocol for comparisons.
     """
+    protocol, public_key = _with_key("encrypt", protocol, public_key, PaillierPublicKey)
     _check_protocol("encrypt", protocol)
-    if protocol == "mpc":
+    if protocol in SHARING:
+        if public_key is not None:
+            raise TypeError(
+                f"encrypt(protocol={protocol!r}) shares the tensor and uses no public_key. Leave one of them out."
+            )
         if not workers or isinstance(workers, str):
             raise ValueError(
-                "encrypt(protocol='mpc') takes the workers that hold the shares: "
-                "encrypt(workers=[alice, bob], crypto_provider=provider)."
+                f"encrypt(protocol={protocol!r}) takes the workers that hold the shares: "
+                "encrypt(workers=[alice, bob], crypto_provider=provider). With a Paillier key: encrypt(public_key)."
             )
         fixed = fix_precision(self, precision_fractional=precision_fractional, base=base)
-        return share(fixed, *workers, crypto_provider=crypto_provider, requires_grad=requires_grad)
+        return share(
+            fixed,
+            *workers,
+            crypto_provider=crypto_provider,
+            requires_grad=requires_grad,
+            protocol=SHARING[protocol],
+        )
     if not isinstance(public_key, PaillierPublicKey):
         raise TypeError(
             f"encrypt(protocol='paillier') takes public_key=, the first of what syft.keygen() returns; a "
             f"{type(public_key).__name__} was found."
+        )
+    for name, value in (("workers", workers), ("crypto_provider", crypto_provider)):
+        if value is not None:
+            raise TypeError(
+                f"encrypt(protocol='paillier') has no {name}: it uses one key. Leave {name} out, or use protocol='mpc'."
+            )
+    if requires_grad or (self.requires_grad and torch.is_grad_enabled()):
+        raise ValueError(
+            "encrypt(protocol='paillier'): ciphertexts have no gradients. Encrypt x.detach(), or use protocol='mpc'."
         )
     if type(self) is Wrapper:
         raise ChainError(
@@ -55,17 +79,26 @@ def encrypt(
     return new_wrapper(PaillierTensor.encrypt(self, public_key))
 
 
+def encrypt_(self: Any, *args: Any, **kwargs: Any) -> Any:
+    """`encrypt` in place: whoever holds this tensor holds what is encrypted; returns self."""
+    return become(self, encrypt(self, *args, **kwargs))
+
+
 def decrypt(
-    self: Any, protocol: str = "mpc", *, private_key: PaillierPrivateKey | None = None
+    self: Any, protocol: Any = None, *, private_key: PaillierPrivateKey | None = None
 ) -> torch.Tensor:
-    """The inverse of `encrypt`: opens shares (which are removed at their holders), or decrypts with the private key."""
+    """The inverse of `encrypt`: decrypt(private_key) reads ciphertexts, decrypt() opens shares.
+
+    Opened shares are removed at their holders.
+    """
+    protocol, private_key = _with_key("decrypt", protocol, private_key, PaillierPrivateKey)
     _check_protocol("decrypt", protocol)
     head = self.child if type(self) is Wrapper else None
-    if protocol == "mpc":
+    if protocol in SHARING:
         if not isinstance(head, FixedPrecisionTensor) or secret_of(head) is None:
             raise ChainError(
-                f"decrypt(protocol='mpc') was called on {_named(head)}, which is not a shared tensor in fixed precision. "
-                "Use decrypt(protocol='paillier', private_key=...) for ciphertexts, and `.get()` for pointers."
+                f"decrypt(protocol={protocol!r}) was called on {_named(head)}, which is not a shared tensor in fixed "
+                "precision. Use decrypt(private_key) for ciphertexts, and `.get()` for pointers."
             )
         opened = self.get()
         if secret_of(opened.child) is not None:  # NOTE [The first get]
@@ -85,13 +118,32 @@ def decrypt(
     return head.decrypt(private_key)
 
 
+def _with_key(method: str, protocol: Any, key: Any, kind: type) -> tuple[Any, Any]:
+    """(protocol, key), where the programs of 2020 pass the key first and name no protocol."""
+    if isinstance(protocol, kind):
+        if key is not None:
+            raise TypeError(f"{method}() was given two keys. Pass one of them.")
+        return "paillier", protocol
+    if isinstance(protocol, (PaillierPublicKey, PaillierPrivateKey)):
+        right = "public" if kind is PaillierPublicKey else "private"
+        raise TypeError(
+            f"{method}() was given a {type(protocol).__name__}; it takes the {right} key. syft.keygen() returns "
+            "(public, private)."
+        )
+    if protocol is None:
+        protocol = "mpc" if key is None else "paillier"
+    return protocol, key
+
+
 def _check_protocol(method: str, protocol: Any) -> None:
     if protocol not in PROTOCOLS:
-        raise ValueError(f"{method}(protocol={protocol!r}): the protocols are 'mpc' and 'paillier'.")
+        raise ValueError(
+            f"{method}(protocol={protocol!r}): the protocols are {', '.join(map(repr, PROTOCOLS))}; or pass a key."
+        )
 
 
 def _named(head: Any) -> str:
     return "a plain tensor" if head is None else f"a {type(head).__name__}"
 
 
-TENSOR_METHODS: dict[str, Any] = {"encrypt": encrypt, "decrypt": decrypt}
+TENSOR_METHODS: dict[str, Any] = {"encrypt": encrypt, "encrypt_": encrypt_, "decrypt": decrypt}

@@ -27,7 +27,8 @@ def _node(
     if bound > key.bits - 2:
         raise ChainError(
             f"{operation} could make numbers of {bound} bits, and a key of {key.bits} bits holds {key.bits - 2}. Every "
-            "product with reals adds 128 bits, with integers 64: multiply by integers, or take keygen(n_bits=...) larger."
+            "product with reals adds 128 bits, with integers 64: multiply by integers, or take a larger "
+            "keygen(n_length=...)."
         )
     made = PaillierTensor(key, fraction, bound, dtype)
     made.child = child
@@ -178,6 +179,11 @@ def _matrix_product(operation: str, self: Any, other: Any) -> Any:
     factors = encode(plain, fraction)
     left, right = (node.child, factors) if _is_node(self) else (factors, node.child)
     terms = left.shape[-1]
+    if terms != right.shape[-2]:
+        raise RuntimeError(
+            f"{operation} was asked of shapes {left.shape} and {right.shape}: the second has to have as many rows as the "
+            "first has columns."
+        )
     bound = node.bound + bits + max(terms - 1, 0).bit_length()
     result = _node(node.key, None, node.fraction + fraction, bound, _dtype(self, other), operation)
     scale = node.key.scale if _is_node(self) else lambda factor, cipher: node.key.scale(cipher, factor)

@@ -2,8 +2,8 @@
 
 NOTE [Numbers as ciphertexts]
 A plaintext is an integer mod n, read as signed. A real x is round(x 2^f); f, the number of fractional bits, is one
-public number for the whole tensor and depends on what was done, never on values (python-paillier's own encoding has an
-exponent per value, in the clear, that tells its size). Fresh reals have FRACTION bits; a product with a public real adds
+public number for the whole tensor and depends on what was done, never on values (an exponent per value, in the clear,
+would tell its size). Fresh reals have FRACTION bits; a product with a public real adds
 as many. Nothing can be truncated, so numbers grow: `bound` is a public limit of their bits, from dtypes and operations
 alone, and an operation whose result might not fit below n / 2 is refused.
 
@@ -22,6 +22,7 @@ import numpy as np
 import torch
 
 from syft.core.abstract import AbstractTensor
+from syft.core.chain import Wrapper
 from syft.core.hook_args import (
     get_child,
     one,
@@ -29,6 +30,7 @@ from syft.core.hook_args import (
     register_forward_func,
     register_type_rule,
 )
+from syft.core.overload import overloaded, overloads_chain
 from syft.core.shapes import contiguous_spec
 from syft.exceptions import ChainError, UnsupportedOperationError
 from syft.mpc.paillier.keys import MAX_BITS, PaillierPrivateKey, PaillierPublicKey
@@ -44,6 +46,11 @@ DTYPES = (
     *(torch.float64, torch.float32, torch.float16, torch.bfloat16),
     *(torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8),
 )
+
+
+def matrix_product(input: Any, mat2: Any) -> Any:
+    """`mm`, where two vectors give their dot product, and a vector and a matrix what `@` gives."""
+    return torch.matmul(input, mat2) if 1 in (input.dim(), mat2.dim()) else torch.ops.aten.mm(input, mat2)
 
 
 class PaillierTensor(AbstractTensor):
@@ -120,6 +127,19 @@ class PaillierTensor(AbstractTensor):
         node.child = each(public_key.encrypt, values)
         return node
 
+    def encrypt_(self, public_key: PaillierPublicKey) -> PaillierTensor:
+        """Encrypt the plain tensor that this node stands on: PaillierTensor().on(x, wrap=False).encrypt_(key)."""
+        if not isinstance(self.child, torch.Tensor) or type(self.child) is Wrapper:
+            raise ChainError(
+                "encrypt_() was called on a PaillierTensor that does not stand on a plain tensor: it is empty, or "
+                "encrypted already. Call it once, or use tensor.encrypt_(public_key)."
+            )
+        made = PaillierTensor.encrypt(self.child, public_key)
+        for name, value in made.get_class_attributes().items():
+            setattr(self, "presented_dtype" if name == "dtype" else name, value)
+        self.child, self.is_fresh = made.child, True
+        return self
+
     def decrypt(self, private_key: PaillierPrivateKey) -> torch.Tensor:
         """The values as a plain tensor."""
         if private_key.public_key != self.public_key:
@@ -157,6 +177,13 @@ class PaillierTensor(AbstractTensor):
                 "This PaillierTensor has no key. Make one with tensor.encrypt(protocol='paillier', ...)."
             )
         return self.public_key
+
+    @staticmethod
+    @overloaded.module
+    def torch(module: Any) -> None:
+        """The matrix product also takes vectors, as numpy's does."""
+        # NB: torch.spmm and torch.mm are one function, which torch reports under the first name.
+        module.mm = module.spmm = overloads_chain(matrix_product)
 
 
 def _quotient(value: int, fraction: int) -> float:

@@ -1,1 +1,3 @@
 """Historical path of `syft.dp`."""
+
+from syft.frameworks.torch.dp import pate as pate
