@@ -78,9 +78,9 @@ class TestHere:
 
 
 class TestOnAWorker:
-    def test_send_gives_a_pointer_and_get_brings_it_back(self, bob: Any) -> None:
+    def test_sent_whole_it_has_a_pointer_and_get_brings_it_back(self, bob: Any) -> None:
         dataset = sy.BaseDataset(DATA.clone(), TARGETS)
-        pointer = dataset.send(bob)
+        pointer = dataset.send_whole(bob)
         assert isinstance(pointer, sy.PointerDataset)
         assert pointer.location is bob and len(pointer) == 10
         dataset.data.zero_()
@@ -91,13 +91,13 @@ class TestOnAWorker:
             pointer.get()
 
     def test_the_data_set_goes_with_its_pointer(self, bob: Any) -> None:
-        pointer = sy.BaseDataset(DATA, TARGETS).send(bob)
+        pointer = sy.BaseDataset(DATA, TARGETS).send_whole(bob)
         assert len(bob._objects) == 1
         del pointer
         assert len(bob._objects) == 0
 
     def test_batches_are_made_there(self, bob: Any) -> None:
-        pointer = sy.BaseDataset(DATA, TARGETS, transform=lambda row: row * 2).send(bob)
+        pointer = sy.BaseDataset(DATA, TARGETS, transform=lambda row: row * 2).send_whole(bob)
         data, target = pointer.batch([7, 2])
         assert data.location is bob and data.shape == (2, 2)
         assert torch.equal(data.get(), DATA[[7, 2]] * 2)
@@ -108,12 +108,12 @@ class TestOnAWorker:
         assert len(bob._objects) == 1
 
     def test_writing_into_a_batch_leaves_the_data_set_alone(self, bob: Any) -> None:
-        pointer = sy.BaseDataset(DATA, TARGETS).send(bob)
+        pointer = sy.BaseDataset(DATA, TARGETS).send_whole(bob)
         pointer.batch(range(4))[0].zero_()
         assert torch.equal(pointer.get().data, DATA)
 
     def test_a_row_that_is_not_there(self, bob: Any) -> None:
-        pointer = sy.BaseDataset(DATA, TARGETS).send(bob)
+        pointer = sy.BaseDataset(DATA, TARGETS).send_whole(bob)
         with pytest.raises(IndexError, match="rows 0 to 9"):
             pointer.batch([10])
         with pytest.raises(TypeError, match="no batches"):
@@ -128,7 +128,7 @@ class TestOnAWorker:
         assert len(bob.search("#rows")) == 1
 
     def test_as_tensors_for_precision_and_shares(self, alice: Any, bob: Any, charlie: Any) -> None:
-        pointer = sy.BaseDataset(DATA, TARGETS).send(alice)
+        pointer = sy.BaseDataset(DATA, TARGETS).send_whole(alice)
         shared = pointer.fix_prec().share(alice, bob, crypto_provider=charlie)
         assert torch.allclose(shared.get().get().float_prec().data, DATA), (
             "the first get is the secret itself"
@@ -148,7 +148,7 @@ class TestOnAWorker:
         back = sy.serde.deserialize(sy.serde.serialize(dataset))
         assert torch.equal(back.data, DATA) and torch.equal(back.targets, TARGETS)
         assert (back.tags, back.description, back.id) == ({"#t"}, "d", dataset.id)
-        pointer = dataset.send(bob)
+        pointer = dataset.send_whole(bob)
         twin = sy.serde.deserialize(sy.serde.serialize(pointer))
         assert twin.location is bob and len(twin) == 10 and not twin.garbage_collect_data
         with pytest.raises(sy.serde.UnserializableError):
@@ -163,9 +163,10 @@ class TestOnAWorker:
 class TestPrivacy:
     def test_private_rows_restrict_the_data_set_and_its_batches(self, bob: Any) -> None:
         dataset = sy.BaseDataset(DATA.private_tensor(allowed_users=("ann", "eve")), TARGETS)
-        with pytest.raises(SendNotPermittedError):
-            dataset.send(bob, user="mallory")
-        pointer = dataset.send(bob, user="ann")
+        for send in (dataset.send, dataset.send_whole):
+            with pytest.raises(SendNotPermittedError):
+                send(bob, user="mallory")
+        pointer = dataset.send_whole(bob, user="ann")
         data, target = pointer.batch([0, 1])
         for value in (pointer, data, target, data * 0):
             with pytest.raises(GetNotPermittedError):
@@ -199,7 +200,7 @@ class TestPrivacy:
                 value.get(user="eve")
 
     def test_no_message_replaces_what_a_data_set_is_made_of(self, bob: Any) -> None:
-        pointer = sy.BaseDataset(DATA, TARGETS).send(bob)
+        pointer = sy.BaseDataset(DATA, TARGETS).send_whole(bob)
         with pytest.raises(AttributeError):
             pointer.setattr("_transform", 1)
         with pytest.raises(AttributeError, match="cannot be set"):
@@ -251,7 +252,7 @@ class TestFederate:
         federated = sy.BaseDataset(DATA, TARGETS, transform=lambda row: -row).federate(
             (workers.alice, workers.bob)
         )
-        assert torch.equal(workers.alice.get_obj(federated["alice"].id_at_location).data, DATA[:5])
+        assert torch.equal(workers.alice.get_obj(federated["alice"].held.id_at_location).data, DATA[:5])
         assert torch.equal(rows(federated["alice"]), -DATA[:5])
 
     def test_parts_of_choice(self, workers: Any) -> None:

@@ -149,7 +149,7 @@ def test_what_users_sent_is_not_called_but_as_a_plan(eve: Any, hospital: Any) ->
 
 @pytest.mark.usefixtures("little_is_taken")
 def test_a_row_that_is_asked_for_often(eve: Any) -> None:
-    pointer = sy.BaseDataset(torch.ones(2, 50_000), torch.ones(2)).send(eve)
+    pointer = sy.BaseDataset(torch.ones(2, 50_000), torch.ones(2)).send_whole(eve)
     eve.sync()
     with pytest.raises(QuotaExceededError, match="The batch of 4000 rows was not run"):
         eve._link.ask(BatchMessage(pointer.id_at_location, (0,) * 4000))

@@ -3,7 +3,8 @@
 Modules, in the order they import each other:
 
     partition          parts for simulations
-    dataset            BaseDataset, LazyDataset, FederatedDataset, `federate`
+    held_dataset       what a worker can hold: HeldDataset, LazyDataset
+    dataset            BaseDataset, FederatedDataset, `federate`
     pointer_dataset    PointerDataset, and how a worker makes a batch
     dataloader         FederatedDataLoader
     utils              averages and sums of models
@@ -21,8 +22,9 @@ Modules, in the order they import each other:
 from syft.federated import round_handlers as _round_handlers  # noqa: F401  (adds what workers do in rounds)
 from syft.federated.callbacks import Callback, EarlyStopping, ProgressBar, TensorBoard
 from syft.federated.dataloader import FederatedDataLoader
-from syft.federated.dataset import BaseDataset, FederatedDataset, HeldDataset, LazyDataset, federate
+from syft.federated.dataset import BaseDataset, FederatedDataset, federate
 from syft.federated.federated_client import FederatedClient
+from syft.federated.held_dataset import HeldDataset, LazyDataset
 from syft.federated.history import History
 from syft.federated.partition import (
     label_table,

@@ -177,12 +177,13 @@ def _holding(part: Any, work: Work, user: str | None) -> Client:
 
 
 def _held(part: Any, worker: VirtualWorker, user: str | None) -> Found:
-    if isinstance(part, PointerDataset):
-        return Found(*_permitted(worker, part.id_at_location, user))
+    held = part.held if isinstance(part, BaseDataset) else part
+    if isinstance(held, PointerDataset):
+        return Found(*_permitted(worker, held.id_at_location, user))
     if isinstance(part, BaseDataset):
         data, is_open = _permitted(worker, part.data.child.id_at_location, user)
         targets, are_open = _permitted(worker, part.targets.child.id_at_location, user)
-        return Found(BaseDataset(data, targets, part.transform), is_open and are_open)
+        return Found(BaseDataset(data, targets, part.transform_), is_open and are_open)
     raise TypeError(
         f"A part of a FederatedDataset is a BaseDataset of pointers or a PointerDataset; this is a "
         f"{type(part).__name__}."

@@ -1,27 +1,41 @@
-"""Data sets that can be put on workers, and `FederatedDataset`: one data set in parts, each on a worker of its own.
+"""`BaseDataset`, and `FederatedDataset`: one data set in parts, each on a worker of its own.
 
     BaseDataset(data, targets)      tensors, or pointers to tensors on one worker
-    LazyDataset(dataset)            rows of any torch Dataset, read when a batch is asked for
     dataset.federate(workers)       a FederatedDataset of parts
 
-Both are `HeldDataset`s: a worker can hold them, and `send` returns a PointerDataset (see `pointer_dataset`).
+NOTE [Where the rows of a BaseDataset are]
+`send` and `get` work in place, as they did in 2020. The rows are one of three:
+
+    here         `data` and `targets` are tensors, or chains such as shares
+    pointers     `data` and `targets` are pointers to tensors on one worker: the usual result of `send`
+    held         the worker has the data set as one object, because it has a transform, which runs there, or tags or a
+                 description, by which others find it; `data` and `targets` are pointers to copies made on demand
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
-from torch.utils.data import Dataset, TensorDataset, default_collate
 
 from syft import serde
 from syft.core.chain import Wrapper
-from syft.core.objects import AbstractObject
 from syft.core.session import session
-from syft.exceptions import ChainError, SendNotPermittedError
+from syft.exceptions import ChainError
+from syft.execution.plan import Plan
+from syft.federated.held_dataset import (
+    HeldDataset,
+    LazyDataset,
+    Rows,
+    batch_of,
+    check_sender,
+    length_of,
+    take,
+    tensors_of,
+)
 from syft.federated.partition import checked_parts
-from syft.messaging.message import ObjectMessage
 from syft.tensors.object_pointer import ObjectPointer
 from syft.tensors.object_wrapper import POINTERS
 from syft.tensors.private import users_allowed
@@ -29,120 +43,38 @@ from syft.tensors.transfer import private_copy
 from syft.workers import handlers
 from syft.workers.permissions import Allowed, intersect
 
+logger = logging.getLogger(__name__)
+
 Transform = Callable[[Any], Any]
-Rows = Sequence[int]
 
 
-# -- batches of whatever is here ---------------------------------------------------------------------------
+# -- one data set --------------------------------------------------------------------------------------------
 
 
-def batch_of(dataset: Any, rows: Rows) -> Any:
-    """A batch of these rows of any data set with numbered items, as a DataLoader would collate it.
+class _TransformOfItems:
+    """`dataset.transform(function)` is a method; `dataset.transform = function` sets what `BaseDataset(transform=)` does.
 
-    Rows of tensors are taken at once; neighbouring ones are not copied. Other items are read one by one.
+    A method alone would let that assignment pass and change nothing.
     """
-    tensors = _tensors_of(dataset)
-    if tensors is not None:
-        return tuple(_take(t, rows) for t in tensors)
-    if hasattr(dataset, "__getitems__"):
-        return default_collate(dataset.__getitems__(list(rows)))
-    return default_collate([dataset[row] for row in rows])
 
+    def __init__(self, method: Callable[..., Any]) -> None:
+        self._method = method
+        self.__doc__ = method.__doc__
 
-def _tensors_of(dataset: Any) -> tuple[Any, ...] | None:
-    """The tensors whose rows are the items of a data set, if it is made of such."""
-    if isinstance(dataset, BaseDataset):
-        plain = isinstance(dataset.data, torch.Tensor) and isinstance(dataset.targets, torch.Tensor)
-        return (dataset.data, dataset.targets) if plain and dataset.transform is None else None
-    return dataset.tensors if type(dataset) is TensorDataset else None
+    def __get__(self, dataset: Any, kind: type) -> Any:
+        return self._method if dataset is None else self._method.__get__(dataset, kind)
 
-
-def _take(tensor: Any, rows: Rows) -> Any:
-    first, count = (rows[0], len(rows)) if len(rows) else (0, 0)
-    if isinstance(rows, range) and rows.step == 1:
-        return tensor[rows.start : rows.stop]
-    if count and rows[-1] - first == count - 1 and list(rows) == list(range(first, first + count)):
-        return tensor[first : first + count]
-    return tensor[list(rows)] if type(tensor) is Wrapper else tensor[torch.as_tensor(rows, dtype=torch.int64)]
-
-
-# -- data sets a worker can hold -----------------------------------------------------------------------------
-
-
-class HeldDataset(AbstractObject, Dataset):
-    """A data set with an id, an owner and tags, so that a worker can hold it and others can find it."""
-
-    pointer_kind: ClassVar[str] = "dataset"
-
-    def __len__(self) -> int:
-        raise NotImplementedError(f"{type(self).__name__} does not say how many rows it has.")
-
-    @property
-    def shape(self) -> torch.Size:
-        """The number of rows, for whoever points to this."""
-        return torch.Size((len(self),))
-
-    def batch(self, rows: Rows) -> Any:
-        """A batch of these rows, in memory of its own."""
-        count = len(self)
-        wrong = next((row for row in rows if not 0 <= row < count), None)
-        if wrong is not None:
-            raise IndexError(f"Row {wrong} was asked for; the data set has the rows 0 to {count - 1}.")
-        source, numbers = self._source(rows)
-        made = batch_of(source, numbers)
-        return made if _tensors_of(source) is None else _copied(made)
-
-    def _source(self, rows: Rows) -> tuple[Any, Rows]:
-        """What the rows are read from, and their numbers there."""
-        return self, rows
-
-    def send(self, worker: Any, garbage_collect_data: bool = True, user: str | None = None) -> Any:
-        """Put a copy on a worker; returns a PointerDataset. Transforms go along and run there.
-
-        Private tensors inside restrict the whole data set to those who may have all of them; `user` must be one.
-        """
-        me = session.require_local_worker()
-        location = me.get_worker(worker, fail_hard=True)
-        obj, allowed = self.split_privacy()
-        if allowed is not None and user not in allowed:
-            raise SendNotPermittedError(
-                f"The data set is private to {sorted(map(str, allowed))} and {user!r} is not among them. Name an "
-                "allowed user with send(worker, user=...)."
-            )
-        me.send_msg(ObjectMessage(obj, self.id, allowed, user), location)
-        pointer = POINTERS[self.pointer_kind](
-            location,
-            self.id,
-            garbage_collect_data=garbage_collect_data,
-            tags=self.tags,
-            description=self.description,
-        )
-        pointer.length = len(self)  # type: ignore[attr-defined]
-        return pointer
-
-    def split_privacy(self) -> tuple[Any, Allowed]:
-        """This without the private links of its tensors, and the users who may have them all (None: everybody)."""
-        return self, None
-
-    def federate(self, workers: Sequence[Any], **options: Any) -> FederatedDataset:
-        """See `federate`."""
-        return federate(self, workers, **options)
-
-    @property
-    def location(self) -> Any:
-        """The worker that holds the rows; None when they are here."""
-        return None
-
-
-def _copied(batch: Any) -> Any:
-    return tuple(value.clone() for value in batch)
+    def __set__(self, dataset: Any, transform: Any) -> None:
+        dataset.set_transform(transform)
 
 
 class BaseDataset(HeldDataset):
     """Data and targets, row by row. Both may be tensors here or pointers to tensors on one worker.
 
-    transform  a function of one item of the data, as for torch's own data sets; it runs where the data is: on the
-               worker if the data set was sent, and through pointers, one item at a time, if the data is pointers
+    transform  a function of one item of the data, as for torch's own data sets. It is given a numpy array, which is its
+               own to write into, and returns a tensor, an array or a number; a Plan and an nn.Module are given a tensor.
+               It runs where the data is: on the worker if the data set was sent, and through pointers, one item at a
+               time, if the data is pointers
     """
 
     def __init__(
@@ -158,6 +90,7 @@ class BaseDataset(HeldDataset):
         super().__init__(id=id, owner=owner, tags=tags, description=description)
         # NB: underscores, so that no message can replace them (see handlers._public_attributes).
         self._data, self._targets, self._transform = data, targets, _checked_transform(transform)
+        self._held: Any = None  #: a PointerDataset, see NOTE [Where the rows of a BaseDataset are]
         if len(data) != len(targets):
             raise ValueError(
                 f"BaseDataset was given {len(data)} rows of data and {len(targets)} targets. Give one target per row."
@@ -172,78 +105,174 @@ class BaseDataset(HeldDataset):
 
     @property
     def data(self) -> Any:
-        return self._data
+        return self._data if self._held is None else self._held.data
 
     @property
     def targets(self) -> Any:
-        return self._targets
+        return self._targets if self._held is None else self._held.targets
 
     @property
-    def transform(self) -> Transform | None:
+    def held(self) -> Any:
+        """The PointerDataset behind this, if a worker holds it as one object; else None."""
+        return self._held
+
+    @property
+    def transform_(self) -> Transform | None:
+        """The function that items go through when they are read here, if there is one."""
         return self._transform
 
-    @transform.setter
-    def transform(self, transform: Transform | None) -> None:
+    def _apply(self, transform: Transform) -> BaseDataset:
+        """Replace the data by `transform(data)`, all rows at once; returns self. The data is here, as a plain tensor."""
+        if not callable(transform):
+            raise TypeError(
+                f"BaseDataset.transform() was given a {type(transform).__name__}. Give a function of the whole data."
+            )
+        if self.location is not None or type(self._data) is Wrapper:
+            place = "here" if self.location is None else f"on {self.location.id!r}"
+            raise TypeError(
+                f"BaseDataset.transform() works on plain tensors that are here; the data is a "
+                f"{type(self.data.child).__name__} {place}. Transform it before `.send(worker)` or `.fix_prec()`, or "
+                "give BaseDataset(transform=...), which runs where the data is."
+            )
+        changed = _as_tensor(transform(self._data))
+        if len(changed) != len(self._targets):
+            raise ValueError(
+                f"BaseDataset.transform() made {len(changed)} rows of {len(self._targets)}. Return one row per target."
+            )
+        self._data = changed
+        return self
+
+    transform = _TransformOfItems(_apply)
+
+    def set_transform(self, transform: Transform | None) -> None:
+        """From now on items go through this when they are read; None: through nothing."""
+        if self._held is not None:
+            raise ChainError(
+                f"The data set is on worker {self.location.id!r} with its transform. Fetch it with `.get()`, set the "
+                "transform, and send it again."
+            )
         self._transform = _checked_transform(transform)
 
     def __len__(self) -> int:
-        return len(self._data)
+        return len(self._data) if self._held is None else len(self._held)
 
     def __getitem__(self, index: Any) -> tuple[Any, Any]:
         """An item, or several of them for a slice or list. The transform sees one item at a time."""
+        if self._held is not None:
+            return self._held[index]  # type: ignore[no-any-return]
         data = self._data[index]
         if self._transform is not None:
             one = isinstance(index, int) or getattr(index, "ndim", None) == 0
-            data = self._transform(data) if one else torch.stack([self._transform(d) for d in data])
+            data = self._item(data) if one else torch.stack([self._item(d) for d in data])
         return data, self._targets[index]
+
+    def _item(self, item: Any) -> Any:
+        """An item of the data, transformed."""
+        transform: Any = self._transform
+        takes_tensors = isinstance(transform, (Plan, torch.nn.Module))
+        if takes_tensors or not isinstance(item, torch.Tensor) or type(item) is Wrapper:
+            return transform(item)
+        # A copy: a function that writes into its argument must not write into the data set.
+        return _as_tensor(transform(item.detach().cpu().numpy().copy()))
+
+    def tensors_of_items(self) -> tuple[Any, ...] | None:
+        parts = (self._data, self._targets)
+        is_plain = self._held is None and self._transform is None
+        return parts if is_plain and all(isinstance(part, torch.Tensor) for part in parts) else None
 
     @property
     def shape(self) -> torch.Size:
-        return torch.Size((len(self), *getattr(self._data, "shape", (0,))[1:]))
+        return torch.Size((len(self), *getattr(self.data, "shape", (0,))[1:]))
 
     @property
     def location(self) -> Any:
-        return getattr(self._data, "location", None)
+        return getattr(self._data, "location", None) if self._held is None else self._held.location
 
-    def send(self, worker: Any, garbage_collect_data: bool = True, user: str | None = None) -> Any:
+    # -- from here to there --------------------------------------------------------------------------------
+
+    def send(self, worker: Any, garbage_collect_data: bool = True, user: str | None = None) -> BaseDataset:
+        """Put the rows on a worker, in place; returns self. See NOTE [Where the rows of a BaseDataset are].
+
+        The tensors that this was made of stay as they are. Private ones restrict both data and targets to those who
+        may have both; `user` must be one of them.
+        """
+        self._check_here()
+        if self._transform is not None or self.tags or self.description is not None:
+            self._held = self.send_whole(worker, garbage_collect_data, user)
+            self._data = self._targets = None
+            return self
+        location = session.require_local_worker().get_worker(worker, fail_hard=True)
+        opened, allowed = self.split_privacy()
+        check_sender(allowed, user)
+        sent = []
+        for part in (opened._data, opened._targets):
+            if not isinstance(part, torch.Tensor):
+                raise TypeError(
+                    f"BaseDataset.send() sends tensors; this data set has a {type(part).__name__}. Make a tensor of it "
+                    "with torch.as_tensor(...)."
+                )
+            kept: Any = part if allowed is None else part.private_tensor(allowed_users=tuple(allowed))  # type: ignore[attr-defined]
+            sent.append(kept.send(location, user=user, garbage_collect_data=garbage_collect_data))
+        self._data, self._targets = sent
+        return self
+
+    def send_whole(self, worker: Any, garbage_collect_data: bool = True, user: str | None = None) -> Any:
+        self._check_here()
+        return super().send_whole(worker, garbage_collect_data, user)
+
+    def _check_here(self) -> None:
         if self.location is not None:
             raise ChainError(
                 f"The data of this data set is on worker {self.location.id!r} already. Use the data set as it is, or "
                 "fetch it first with `.get()`."
             )
-        return super().send(worker, garbage_collect_data, user)
 
     def get(self, user: str | None = None, reason: str = "") -> BaseDataset:
         """Fetch data and targets if they are elsewhere, in place; returns self."""
-        if self.location is not None:
-            options: dict[str, Any] = {"user": user, "reason": reason}
-            self._data, self._targets = self._data.get(**options), self._targets.get(**options)
-        else:
-            self._data, self._targets = _opened(self._data), _opened(self._targets)
+        if self._held is not None:
+            fetched = self._held.get(user=user, reason=reason)
+            self._data, self._targets, self._transform = fetched._data, fetched._targets, fetched._transform
+            self._held = None
+            return self
+        # One after the other: if the second is refused, the first is here and not lost.
+        self._data = _fetched(self._data, user, reason)
+        self._targets = _fetched(self._targets, user, reason)
         return self
+
+    def _as_pointers(self) -> None:
+        """If a worker holds this as one object: go on with pointers to a copy of its rows, transformed."""
+        if self._held is not None:
+            self._data, self._targets = self._held.batch(range(len(self._held)))
+            self._held = self._transform = None
 
     def fix_prec(self, *args: Any, **kwargs: Any) -> BaseDataset:
         """Data and targets in fixed precision, in place, where they are; returns self."""
+        self._as_pointers()
         self._data = self._data.fix_precision(*args, **kwargs)
         self._targets = self._targets.fix_precision(*args, **kwargs)
         return self
 
     fix_precision = fix_prec
 
-    def float_prec(self) -> BaseDataset:
+    def float_prec(self, *args: Any, **kwargs: Any) -> BaseDataset:
         """The inverse of `fix_prec`, in place; returns self."""
-        self._data, self._targets = self._data.float_precision(), self._targets.float_precision()
+        self._as_pointers()
+        self._data = self._data.float_precision(*args, **kwargs)
+        self._targets = self._targets.float_precision(*args, **kwargs)
         return self
 
     float_precision = float_prec
 
     def share(self, *workers: Any, **kwargs: Any) -> BaseDataset:
         """Split data and targets into secret shares, in place; returns self. Reals after `fix_prec()`."""
+        self._as_pointers()
         self._data = self._data.share(*workers, **kwargs)
         self._targets = self._targets.share(*workers, **kwargs)
         return self
 
     def split_privacy(self) -> tuple[BaseDataset, Allowed]:
+        if self._held is not None:
+            return self, None
         parts: list[Any] = []
         allowed: Allowed = None
         for value in (self._data, self._targets):
@@ -260,14 +289,11 @@ class BaseDataset(HeldDataset):
         return open_twin, allowed
 
     def __deepcopy__(self, memo: dict[int, Any]) -> BaseDataset:
-        return BaseDataset(
-            private_copy(self._data),
-            private_copy(self._targets),
-            None if self._transform is None else private_copy(self._transform),
-            id=self._id,
-            tags=self.tags,
-            description=self.description,
-        )
+        named: dict[str, Any] = {"id": self._id, "tags": self.tags, "description": self.description}
+        if self._held is not None:
+            return BaseDataset(*self._held.batch(range(len(self._held))), **named)
+        transform = None if self._transform is None else private_copy(self._transform)
+        return BaseDataset(private_copy(self._data), private_copy(self._targets), transform, **named)
 
     def __repr__(self) -> str:
         place = "here" if self.location is None else f"on {self.location.id!r}"
@@ -284,60 +310,23 @@ def _checked_transform(transform: Any) -> Transform | None:
     return transform
 
 
-def _opened(value: Any) -> Any:
-    """A secret that is kept elsewhere, opened; anything else as it is."""
-    is_elsewhere = type(value) is Wrapper and value.child.is_remote
-    return value.get() if is_elsewhere else value
+def _as_tensor(value: Any) -> Any:
+    return value if isinstance(value, torch.Tensor) else torch.as_tensor(value)
 
 
-class LazyDataset(HeldDataset):
-    """Rows of a torch Dataset that stays as it is; an item is read when a batch with it is asked for.
-
-    A worker in this process can hold it, and the owner of a worker can put one on it. It does not travel: what
-    reads the items (files, a database) is where it is.
-    """
-
-    def __init__(self, dataset: Any, rows: Rows | None = None, **identity: Any) -> None:
-        super().__init__(**identity)
-        self._dataset = dataset
-        self._rows: Rows = range(_length(dataset)) if rows is None else rows
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __getitem__(self, index: int) -> Any:
-        return self._dataset[self._rows[index]]
-
-    def _source(self, rows: Rows) -> tuple[Any, Rows]:
-        return self._dataset, [self._rows[row] for row in rows]
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> LazyDataset:
-        # Where the rows come from is not copied: nothing of it is in memory.
-        return LazyDataset(
-            self._dataset, self._rows, id=self._id, tags=self.tags, description=self.description
-        )
-
-    def __repr__(self) -> str:
-        return f"<LazyDataset of {len(self)} rows of a {type(self._dataset).__name__}>"
-
-    __str__ = __repr__
-
-
-def _length(dataset: Any) -> int:
-    try:
-        return len(dataset)
-    except TypeError:
-        raise TypeError(
-            f"A {type(dataset).__name__} has no length and no numbered items, so it cannot be split among workers. Give "
-            "a Dataset with __len__ and __getitem__."
-        ) from None
+def _fetched(value: Any, user: str | None, reason: str) -> Any:
+    """What is kept elsewhere, here; a secret is opened; anything else as it is."""
+    if type(value) is not Wrapper or not value.child.is_remote:
+        return value
+    is_pointer = getattr(value, "location", None) is not None
+    return value.get(user=user, reason=reason) if is_pointer else value.get()
 
 
 def _encode(_worker: Any, dataset: BaseDataset) -> tuple[Any, ...]:
     return (
         dataset.data,
         dataset.targets,
-        dataset.transform,
+        None if dataset.held is not None else dataset._transform,  # what is held went through it
         dataset.id,
         tuple(dataset.tags),
         dataset.description,
@@ -393,9 +382,9 @@ class FederatedDataset:
         """The ids of the workers, in order."""
         return list(self.datasets)
 
-    def __getitem__(self, worker: Any) -> Any:
+    def __getitem__(self, worker_id: Any) -> Any:
         """The part on a worker, given by its id or itself."""
-        key = getattr(worker, "id", worker)
+        key = getattr(worker_id, "id", worker_id)
         try:
             return self.datasets[key]
         except (KeyError, TypeError):
@@ -437,13 +426,19 @@ def federate(
             f"The data set is on worker {self.location.id!r} already. Make a FederatedDataset of it with "
             "FederatedDataset([dataset]), or fetch it first with `.get()`."
         )
-    size = _length(self)
+    size = length_of(self)
     shares: list[Rows] = list(_contiguous(size, len(places)))
     if parts is not None:
         shares = checked_parts(parts, size, len(places))
+    logger.info("Data sets go to %s.", ", ".join(str(place.id) for place in places))
     return FederatedDataset(
         _put(self, rows, place, lazy) for rows, place in zip(shares, places, strict=False) if len(rows)
     )
+
+
+def dataset_federate(dataset: Any, workers: Sequence[Any]) -> FederatedDataset:
+    """`dataset.federate(workers)` as a function."""
+    return federate(dataset, workers)
 
 
 def _contiguous(count: int, workers: int) -> Iterator[range]:
@@ -455,10 +450,10 @@ def _put(dataset: Any, rows: Rows, worker: Any, lazy: bool) -> Any:
     """Some rows of a data set on a worker."""
     if lazy:
         return LazyDataset(dataset, rows).send(worker)
-    if isinstance(dataset, BaseDataset) and dataset.transform is not None:
-        part = BaseDataset(_take(dataset.data, rows), _take(dataset.targets, rows), dataset.transform)
+    if isinstance(dataset, BaseDataset) and dataset.transform_ is not None:
+        part = BaseDataset(take(dataset.data, rows), take(dataset.targets, rows), dataset.transform_)
         return part.send(worker)
-    if _tensors_of(dataset) is not None:
+    if tensors_of(dataset) is not None:
         data, targets = _pair(batch_of(dataset, rows), dataset)
         return BaseDataset(data.send(worker), targets.send(worker))
     return BaseDataset(*_send_in_pieces(dataset, rows, worker))

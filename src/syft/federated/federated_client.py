@@ -236,7 +236,7 @@ class _Tally:
 
 def _plain(dataset: Any) -> Any:
     """A BaseDataset of tensors in torch's form, of which batches are taken at once."""
-    if isinstance(dataset, BaseDataset) and dataset.transform is None:
+    if isinstance(dataset, BaseDataset) and dataset.transform_ is None:
         return TensorDataset(dataset.data, dataset.targets)
     return dataset
 

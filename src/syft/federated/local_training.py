@@ -115,7 +115,7 @@ def _whole_tensors(dataset: Any) -> tuple[tuple[Tensor, ...] | None, Tensor | No
     found: tuple[Any, ...] = ()
     if type(dataset) is TensorDataset:
         found = dataset.tensors
-    elif type(dataset) is BaseDataset and dataset.transform is None:
+    elif type(dataset) is BaseDataset and dataset.transform_ is None:
         found = (dataset.data, dataset.targets)
     is_plain = found and all(type(t) is Tensor and t.device.type == "cpu" for t in found)
     return (found, None) if is_plain else (None, None)

@@ -11,7 +11,8 @@ from syft.core import shapes
 from syft.core.ids import ID_PROVIDER
 from syft.core.nested import found_in
 from syft.exceptions import AlreadyFetchedError
-from syft.federated.dataset import BaseDataset, HeldDataset, Rows
+from syft.federated.dataset import BaseDataset
+from syft.federated.held_dataset import HeldDataset, Rows
 from syft.messaging.message import BatchMessage, GetShapeMessage
 from syft.tensors.object_pointer import ObjectPointer
 from syft.tensors.object_wrapper import POINTERS
@@ -24,7 +25,7 @@ from syft.workers.results import fresh_results, refuse_other_layouts
 
 
 class PointerDataset(ObjectPointer):
-    """Points to a BaseDataset or LazyDataset; made by `send`, or found by a search."""
+    """Points to a BaseDataset or LazyDataset; made by `send_whole`, or found by a search."""
 
     length: int | None = None
     _is_fetched = False

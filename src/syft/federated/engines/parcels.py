@@ -211,7 +211,7 @@ def _plain_tensors(dataset: Any) -> tuple[Tensor, ...] | None:
     found: tuple[Any, ...] = ()
     if type(dataset) is TensorDataset:
         found = dataset.tensors
-    elif type(dataset) is BaseDataset and dataset.transform is None:
+    elif type(dataset) is BaseDataset and dataset.transform_ is None:
         found = (dataset.data, dataset.targets)
     return found if found and all(type(t) is Tensor and t.device.type == "cpu" for t in found) else None
 
