@@ -160,7 +160,8 @@ class FederatedDataLoader:
     def __next__(self) -> Any:
         if self._pass is None:
             raise TypeError(
-                "next(loader) was called before iter(loader). Begin a pass with iter(loader), or write next(iter(loader))."
+                "next(loader) was called before iter(loader). Begin a pass with iter(loader), or write "
+                "next(iter(loader))."
             )
         return next(self._pass)
 
@@ -185,13 +186,15 @@ def _check_options(options: Mapping[str, Any]) -> None:
     unknown = sorted(set(options) - _OPTIONS_OF_READING)
     if unknown:
         raise TypeError(
-            f"FederatedDataLoader has no option {', '.join(unknown)}. Which rows a batch has is said by batch_size, shuffle, "
-            "drop_last and generator; of torch's DataLoader it also takes "
+            f"FederatedDataLoader has no option {', '.join(unknown)}. Which rows a batch has is said by batch_size, "
+            "shuffle, drop_last and generator; of torch's DataLoader it also takes "
             f"{', '.join(sorted(_OPTIONS_OF_READING))}."
         )
     workers = options.get("num_workers", 0)
     if isinstance(workers, bool) or not isinstance(workers, int) or workers < 0:
-        raise ValueError(f"FederatedDataLoader was given num_workers={workers!r}. Give a number of at least 0.")
+        raise ValueError(
+            f"FederatedDataLoader was given num_workers={workers!r}. Give a number of at least 0."
+        )
     if options:
         logger.warning(
             "FederatedDataLoader was given %s: the workers that hold the rows make the batches, in their own memory, so "

@@ -159,7 +159,7 @@ class BaseDataset(HeldDataset):
     def __getitem__(self, index: Any) -> tuple[Any, Any]:
         """An item, or several of them for a slice or list. The transform sees one item at a time."""
         if self._held is not None:
-            return self._held[index]  # type: ignore[no-any-return]
+            return self._held[index]
         data = self._data[index]
         if self._transform is not None:
             one = isinstance(index, int) or getattr(index, "ndim", None) == 0
@@ -316,17 +316,22 @@ def _as_tensor(value: Any) -> Any:
 
 def _fetched(value: Any, user: str | None, reason: str) -> Any:
     """What is kept elsewhere, here; a secret is opened; anything else as it is."""
-    if type(value) is not Wrapper or not value.child.is_remote:
+    is_elsewhere = type(value) is Wrapper and value.child.is_remote
+    if not is_elsewhere:
         return value
-    is_pointer = getattr(value, "location", None) is not None
-    return value.get(user=user, reason=reason) if is_pointer else value.get()
+    return value.get() if value.location is None else value.get(user=user, reason=reason)
 
 
 def _encode(_worker: Any, dataset: BaseDataset) -> tuple[Any, ...]:
+    if dataset.held is not None:
+        raise serde.UnserializableError(
+            f"The data set is held by worker {dataset.location.id!r} as one object. Serialise its pointer, "
+            "`dataset.held`, or fetch it first with `.get()`."
+        )
     return (
         dataset.data,
         dataset.targets,
-        None if dataset.held is not None else dataset._transform,  # what is held went through it
+        dataset.transform_,
         dataset.id,
         tuple(dataset.tags),
         dataset.description,

@@ -1,7 +1,7 @@
 """Data sets that a worker can hold, and batches of their rows. Imports nothing of this room.
 
-    HeldDataset          what all of them share: an id, tags, batches, `send_whole`
-    LazyDataset(dataset) rows of any torch Dataset, read when a batch is asked for
+HeldDataset          what all of them share: an id, tags, batches, `send_whole`
+LazyDataset(dataset) rows of any torch Dataset, read when a batch is asked for
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -12,7 +13,11 @@ from torch import nn
 from syft.core.chain import Wrapper
 from syft.exceptions import TensorsNotCollocatedException
 from syft.federated.dataloader import FederatedDataLoader
+from syft.federated.toy_data import create_gaussian_mixture_toy_data as create_gaussian_mixture_toy_data
+from syft.federated.toy_data import iris_data_partial as iris_data_partial
 from syft.tensors.pointer import PointerTensor
+
+logger = logging.getLogger(__name__)
 
 
 def extract_batches_per_worker(federated_train_loader: FederatedDataLoader) -> dict[Any, list[Any]]:

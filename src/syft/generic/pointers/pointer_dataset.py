@@ -1,0 +1,3 @@
+"""Alias of syft.federated.pointer_dataset."""
+
+from syft.federated.pointer_dataset import PointerDataset as PointerDataset
