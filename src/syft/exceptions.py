@@ -12,6 +12,7 @@
     ├── UnsupportedOperationError (NotImplementedError)  a type has no rule for this operation
     ├── UnknownCommandError (RuntimeError)         not a torch operation a worker will run
     ├── LocalTensorError (RuntimeError)            the tensor is already here
+    │   └── NoRemoteValueError (AttributeError)    an attribute that only pointers have
     ├── ValueNotHereError (RuntimeError, ValueError)  the value is on another machine
     ├── TensorsNotCollocatedException (ValueError) two tensors of one call live in two places
     ├── ResponseSignatureError (ValueError)        more results than ids to store them under
@@ -125,11 +126,11 @@ class UnregisteredTypeError(ChainError):
 class InvalidTensorForRemoteGet(ChainError):
     """`remote_get`/`mid_get`/`remote_send` need a pointer to a pointer."""
 
-    def __init__(self, tensor: Any) -> None:
+    def __init__(self, tensor: Any, method: str = "remote_get") -> None:
         super().__init__(
-            f"{tensor!r} is not a pointer to a pointer, so there is nothing to fetch on the other "
-            "side. remote_get(), mid_get() and remote_send() work on x.send(bob).send(alice); "
-            "for an ordinary pointer call `.get()` or `.move(worker)`."
+            f"{method}() was called on {tensor!r}, which is not a pointer to a pointer, so there is nothing to "
+            "fetch on the other side. It works on x.send(bob).send(alice); for an ordinary pointer call `.get()` or "
+            "`.move(worker)`, and use a tensor that is here as it is."
         )
 
 
@@ -173,6 +174,17 @@ class LocalTensorError(SyftError, RuntimeError):
         super().__init__(
             f".{method}() was called on a tensor that is on this machine already. "
             "Use it as it is; only what `.send(worker)` returned has to be fetched."
+        )
+
+
+class NoRemoteValueError(LocalTensorError, AttributeError):
+    """An attribute that only pointers have was asked of something else; `hasattr` answers False."""
+
+    def __init__(self, name: str, kind: str) -> None:
+        SyftError.__init__(
+            self,
+            f".{name} says whether a remote value goes with its pointer, and was asked of {kind}, which has no remote "
+            "value. Ask what `.send(worker)` returned.",
         )
 
 

@@ -125,7 +125,7 @@ def test_dtypes_and_layouts_survive(bob: Any, dtype: torch.dtype) -> None:
 
 def test_a_local_tensor_has_nothing_to_fetch(x: torch.Tensor) -> None:
     for method in ("get", "remote_get", "mid_get", "is_none"):
-        with pytest.raises((LocalTensorError, AttributeError)):
+        with pytest.raises((LocalTensorError, AttributeError, InvalidTensorForRemoteGet)):
             getattr(x, method)()
     with pytest.raises(AttributeError, match="no child"):
         x.child
@@ -454,9 +454,9 @@ def test_three_levels(alice: Any, bob: Any, charlie: Any, x: torch.Tensor) -> No
 def test_move(me: Any, alice: Any, bob: Any, x: torch.Tensor) -> None:
     p = x.tag("#moved").send(bob)
     q = p.move(alice)
-    assert q.location is alice and q.tags == {"#moved"} and p.location is bob
-    assert torch.equal(q.get(), x)
-    assert p.move(bob) is p
+    assert q is p and q.location is alice and q.tags == {"#moved"} and len(bob._objects) == 0
+    assert torch.equal(q.copy().get(), x)
+    assert p.move(alice) is p
     assert type(p.move(me)) is torch.Tensor
     assert x.move(bob).location is bob
     r = x.send(bob)

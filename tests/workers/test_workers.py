@@ -380,7 +380,7 @@ def test_nothing_is_shared_with_the_sender(bob: Any) -> None:
 
 def test_nothing_is_shared_between_workers(alice: Any, bob: Any) -> None:
     p = torch.zeros(3).send(bob)
-    q = p.move(alice)
+    q = p.copy().move(alice)
     q.fill_(1)
     assert p.get().tolist() == [0.0, 0.0, 0.0] and q.get().tolist() == [1.0, 1.0, 1.0]
 

@@ -21,7 +21,7 @@ from syft.core.objects import AbstractObject
 from syft.core.ops import facts_of, written_argument
 from syft.core.overload import Overload, collect_overloads, run_public_command
 from syft.core.public_names import public_name
-from syft.exceptions import ChainError, UnsupportedOperationError
+from syft.exceptions import ChainError, NoRemoteValueError, UnsupportedOperationError
 
 Command = tuple[str, Any, tuple[Any, ...], dict[str, Any]]
 
@@ -203,6 +203,23 @@ class AbstractTensor(AbstractObject):
     def get(self, *args: Any, **kwargs: Any) -> Any:
         """Fetch what the chain points to; the types above the pointer stay on top."""
         return self.like(_as_child(self.child.get(*args, **kwargs))).wrap()
+
+    def place(self) -> AbstractTensor:
+        """Something like this node that holds no value: it can only `put_back`."""
+        return self.like(self.child.place())
+
+    def get_garbage_collect_data(self) -> bool:
+        """Whether the remote values below go when the last reference to them goes."""
+        return bool(self._remote_child("get_garbage_collect_data").get_garbage_collect_data())
+
+    def set_garbage_collect_data(self, value: bool) -> None:
+        """Choose whether the remote values below go when the last reference to them goes."""
+        self._remote_child("set_garbage_collect_data").set_garbage_collect_data(value)
+
+    def _remote_child(self, request: str) -> Any:
+        if not self.is_remote:
+            raise NoRemoteValueError(request, f"a {type(self).__name__} on this machine")
+        return self.child
 
     def put_back(self, value: Any) -> AbstractTensor:
         """The inverse of `get`: a local value (a node of this type, or a plain tensor) where this chain keeps its own."""

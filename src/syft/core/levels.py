@@ -18,7 +18,7 @@ import torch
 from syft.core import hook_args
 from syft.core.abstract import AbstractTensor
 from syft.core.chain import Wrapper, first_node, map_tensors, new_wrapper, settle_resized
-from syft.core.descent import empty_wrapper
+from syft.core.descent import empty_wrapper, rewrap
 from syft.core.overload import BELOW, BELOW_WITH_SELF, CHAINS, Overload
 from syft.core.public_names import IN_PLACE_OPERATORS, public_name
 from syft.exceptions import MixedChainsError
@@ -41,13 +41,24 @@ def _as_child(tensor: torch.Tensor) -> Any:
     return tensor.child if type(tensor) is Wrapper else tensor
 
 
+class _Template:
+    """Makes nodes like one, without keeping its value alive: a graph lives for as long as anybody adds up losses."""
+
+    def __init__(self, node: AbstractTensor) -> None:
+        self.kind, self.attributes = type(node), node.get_class_attributes()
+
+    def like(self, child: Any) -> AbstractTensor:
+        made: AbstractTensor = rewrap(self.kind, child, self.attributes)
+        return made
+
+
 class StepDown(torch.autograd.Function):
     """From `Wrapper > A > child` to the child (in a Wrapper of its own if it is a node)."""
 
     @staticmethod
     def forward(ctx: Any, wrapper: Wrapper) -> torch.Tensor:
         ctx.set_materialize_grads(False)
-        ctx.head = wrapper.child
+        ctx.template = _Template(wrapper.child)
         below = _below(wrapper.child).detach()
         if not (below.is_floating_point() or below.is_complex()):
             ctx.mark_non_differentiable(below)
@@ -55,7 +66,7 @@ class StepDown(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor | None) -> Any:
-        return None if grad is None else step_up(ctx.head, grad)
+        return None if grad is None else step_up(ctx.template, grad)
 
 
 class StepUp(torch.autograd.Function):

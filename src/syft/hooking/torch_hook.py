@@ -138,14 +138,14 @@ class TorchHook(FrameworkHook):
 
     def __hook_properties(self, tensor_type: type) -> None:
         """`id`, `owner`, `tags`, `location`, ...: what every tensor can be asked."""
-        for name, member in vars(TorchTensor).items():
+        for name, member in _members(TorchTensor).items():
             if isinstance(member, property):
                 setattr(tensor_type, name, member)
 
     @classmethod
     def _transfer_methods_to_native_tensor(cls, tensor_type: type, syft_type: type) -> None:
         """Copy the methods of `syft_type` that the tensor type does not have."""
-        for name, member in vars(syft_type).items():
+        for name, member in _members(syft_type).items():
             if inspect.isfunction(member):
                 if hasattr(tensor_type, name):
                     raise RuntimeError(
@@ -265,6 +265,11 @@ class TorchHook(FrameworkHook):
     def _hook_datasets(self) -> None:
         """`dataset.federate(workers)` for every torch Dataset."""
         _add(torch.utils.data.Dataset, "federate", federate)
+
+
+def _members(cls: type) -> dict[str, Any]:
+    """What a class and its bases define, but for what every object has."""
+    return {name: value for base in reversed(cls.__mro__[:-1]) for name, value in vars(base).items()}
 
 
 def _add(holder: Any, name: str, member: Any) -> None:

@@ -76,6 +76,15 @@ class SharedNode(AbstractTensor):
     def id_at_location(self) -> Any:
         return None
 
+    def get_garbage_collect_data(self) -> bool:
+        """Whether the shares go with the last reference to the secret."""
+        return all(pointer.garbage_collect_data for pointer in self.pointers)
+
+    def set_garbage_collect_data(self, value: bool) -> None:
+        """Choose whether the shares go with the last reference to the secret."""
+        for pointer in self.pointers:
+            pointer.set_garbage_collect_data(value)
+
     @property
     def spec(self) -> Any:
         return next(iter(self.child.values())).spec
@@ -214,6 +223,10 @@ class AdditiveSharingTensor(SharedNode):
             if not pointer.garbage_collect_data:
                 pointer.ask(ForceObjectDeleteMessage((pointer.id_at_location,)))
         return value
+
+    def place(self) -> AdditiveSharingTensor:
+        """The same holders without a secret: what `put_back` needs."""
+        return self.of([pointer.place() for pointer in self.pointers])
 
     def put_back(self, value: torch.Tensor) -> AdditiveSharingTensor:
         """Integers that are here, shared among the same holders."""

@@ -67,6 +67,15 @@ class MultiPointerTensor(AbstractTensor):
     def location(self) -> Any:
         return None
 
+    def get_garbage_collect_data(self) -> bool:
+        """Whether every remote value goes when its pointer goes."""
+        return all(pointer.garbage_collect_data for pointer in self.child.values())
+
+    def set_garbage_collect_data(self, value: bool) -> None:
+        """Choose for all workers whether the value there goes when its pointer goes."""
+        for pointer in self.child.values():
+            pointer.set_garbage_collect_data(value)
+
     def __str__(self) -> str:
         return "MultiPointerTensor>{" + ", ".join(str(p) for p in self.child.values()) + "}"
 
@@ -86,6 +95,9 @@ class MultiPointerTensor(AbstractTensor):
             for p in self.child.values()
         ]
         return torch.stack(values).sum(dim=0) if sum_results else values
+
+    def place(self) -> MultiPointerTensor:
+        return MultiPointerTensor(children=[pointer.place() for pointer in self.child.values()])
 
     @classmethod
     def interpret(cls, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -12,16 +12,18 @@ import torch
 from syft.core.chain import Wrapper, new_wrapper
 from syft.core.identity import identity_of
 from syft.core.session import session
+from syft.core.shapes import contiguous_spec
 from syft.core.swap import become
 from syft.exceptions import AlreadyFetchedError, ChainError, InvalidTensorForRemoteGet, LocalTensorError
 from syft.messaging.message import RemoteGetMessage
 from syft.tensors import remote_call, transfer  # noqa: F401  (remote_call adds its overloads)
 from syft.tensors.multi_pointer import MultiPointerTensor
+from syft.tensors.native_spellings import NativeSpellings
 from syft.tensors.pointer import PointerTensor
 from syft.tensors.private import PrivateTensor
 
 
-class TorchTensor:
+class TorchTensor(NativeSpellings):
     """A collection of methods for `torch.Tensor`; never instantiated."""
 
     # -- identity ----------------------------------------------------------------------------------
@@ -86,23 +88,6 @@ class TorchTensor:
     def id_at_location(self: Any) -> Any:
         return None if type(self) is not Wrapper or self.child is None else self.child.id_at_location
 
-    @property
-    def gc(self: Any) -> bool:
-        """Whether the remote value goes when the last reference to this pointer goes."""
-        return bool(_pointer(self, "gc").garbage_collect_data)
-
-    @gc.setter
-    def gc(self: Any, value: bool) -> None:
-        _pointer(self, "gc").garbage_collect_data = value
-
-    @property
-    def garbage_collect_data(self: Any) -> bool:
-        return bool(_pointer(self, "garbage_collect_data").garbage_collect_data)
-
-    @garbage_collect_data.setter
-    def garbage_collect_data(self: Any, value: bool) -> None:
-        _pointer(self, "garbage_collect_data").garbage_collect_data = value
-
     # -- chains ------------------------------------------------------------------------------------
 
     def wrap(self: Any) -> Any:
@@ -138,7 +123,9 @@ class TorchTensor:
     ) -> Any:
         """Copy the tensor to a worker; returns a pointer. Several workers: one MultiPointerTensor.
 
-        `local_autograd` is accepted and needs nothing: the graph is always kept here.
+        local_autograd        puts an AutogradTensor between the wrapper and the pointer
+        preinitialize_grad    a tensor that requires grad has a gradient of zeros at once
+        garbage_collect_data  False: the value stays there when the last reference to the pointer goes
         """
         workers = [session.require_local_worker().get_worker(w, fail_hard=True) for w in _flat(location)]
         if not workers:
@@ -152,6 +139,8 @@ class TorchTensor:
             sent = transfer.send(self, workers[0], user, preinitialize_grad, garbage_collect_data)
         if requires_grad is not None and sent.is_leaf:
             sent.requires_grad_(requires_grad)
+        if local_autograd:
+            sent = transfer.with_autograd_node(sent)
         if no_wrap:
             return sent.child
         return become(self, sent) if inplace else sent
@@ -181,16 +170,22 @@ class TorchTensor:
         return self.get(*args, inplace=True, **kwargs)
 
     def move(self: Any, location: Any, user: str | None = None, requires_grad: bool | None = None) -> Any:
-        """A pointer to the value on another worker, sent there directly; gradients flow back."""
+        """Bring the value from its worker to another one, directly; returns this tensor, which points there now.
+
+        The id stays the same where it is free. A leaf stays a leaf; what has a history stays connected to it, and its
+        gradient moves back. See NOTE [Moving what a graph needs].
+        """
         target = session.require_local_worker().get_worker(location, fail_hard=True)
         if target is session.local_worker:
-            return self.get(user=user)
-        if type(self) is not Wrapper or not isinstance(self.child, PointerTensor):
-            return self.send(target, user=user)
-        return transfer.move(self, target, user)
+            moved = self.get(user=user)
+        elif type(self) is not Wrapper or not isinstance(self.child, PointerTensor):
+            moved = self.send(target, user=user)
+        else:
+            moved = transfer.move_in_place(self, target, user)
+        return moved if requires_grad is None else _with_requires_grad(moved, requires_grad)
 
     def move_(self: Any, location: Any, user: str | None = None) -> Any:
-        """`move` in place; a parameter stays a leaf."""
+        """`move` that leaves nothing behind, whatever still uses the tensor."""
         target = session.require_local_worker().get_worker(location, fail_hard=True)
         if type(self) is not Wrapper or not isinstance(self.child, PointerTensor):
             return self.send(target, user=user, inplace=True)
@@ -204,23 +199,27 @@ class TorchTensor:
         return self.clone()
 
     def remote_get(self: Any, user: str | None = None) -> Any:
-        """me -> alice -> bob becomes me -> alice: alice fetches the value from bob."""
-        pointer = _pointer(self, "remote_get")
-        spec = pointer.ask(RemoteGetMessage(pointer.id_at_location, user))
-        return new_wrapper(_like(pointer, spec))
+        """me -> alice -> bob becomes me -> alice, in place: alice fetches the value from bob. Returns self."""
+        return _fetched_there(self, "remote_get", user)
 
     def mid_get(self: Any, user: str | None = None) -> Any:
-        """`remote_get` in place."""
-        return become(self, _as_leaf_like(self, TorchTensor.remote_get(self, user)))
+        """The same as `remote_get`."""
+        return _fetched_there(self, "mid_get", user)
 
     end_get = mid_get
 
-    def remote_send(self: Any, destination: Any, **_options: Any) -> Any:
-        """me -> bob becomes me -> bob -> alice: bob sends the value on and keeps a pointer to it."""
-        pointer = _pointer(self, "remote_send")
-        target = session.require_local_worker().get_worker(destination, fail_hard=True)
-        moved = transfer.move(self.detach(), target)
-        return moved.send(pointer.location)  # type: ignore[attr-defined]
+    def remote_send(self: Any, location: Any, change_location: bool = False, user: str | None = None) -> Any:
+        """me -> bob becomes me -> bob -> alice, in place: bob sends the value on and keeps a pointer to it.
+
+        `change_location=True`: me -> alice, as `move` does. Returns this tensor.
+        """
+        place = _pointer(self, "remote_send").location
+        target = session.require_local_worker().get_worker(location, fail_hard=True)
+        if change_location:
+            return transfer.move_in_place(self, target, user)
+        if target.id == place.id:
+            return self
+        return become(self, transfer.send_on(self, target, user))
 
     # -- asking about remote tensors ---------------------------------------------------------------
 
@@ -248,24 +247,32 @@ class TorchTensor:
 
     def create_pointer(
         self: Any,
-        owner: Any = None,
         location: Any = None,
         id_at_location: Any = None,
+        register: bool = False,
+        owner: Any = None,
+        ptr_id: Any = None,
         garbage_collect_data: bool = True,
-        **_options: Any,
+        shape: Any = None,
     ) -> Any:
-        """A pointer to this tensor at a worker that holds it already."""
+        """A pointer to this tensor at a worker that holds it already; `register` makes its owner keep the pointer."""
         holder = location if location is not None else self.owner
         pointer = PointerTensor(
-            holder,
+            session.require_local_worker().get_worker(holder, fail_hard=True),
             self.id if id_at_location is None else id_at_location,
             owner,
+            id=ptr_id,
             garbage_collect_data=garbage_collect_data,
-            spec=transfer.spec_when_sent(self),
+            spec=transfer.spec_when_sent(self)
+            if shape is None
+            else contiguous_spec(tuple(shape), self.dtype),
             tags=self.tags,
             description=self.description,
         )
-        return new_wrapper(pointer)
+        made = new_wrapper(pointer)
+        if register:
+            (owner or session.require_local_worker()).register_obj(made, pointer.id)
+        return made
 
 
 def _flat(locations: Any) -> list[Any]:
@@ -278,32 +285,44 @@ def _flat(locations: Any) -> list[Any]:
 def _pointer(tensor: Any, method: str) -> PointerTensor:
     if type(tensor) is Wrapper and isinstance(tensor.child, PointerTensor):
         return tensor.child
+    if method in ("remote_get", "mid_get"):
+        raise InvalidTensorForRemoteGet(tensor if type(tensor) is Wrapper else _HERE, method)
     if type(tensor) is not Wrapper:
         raise LocalTensorError(method)
-    if method in ("remote_get", "remote_send"):
-        raise InvalidTensorForRemoteGet(tensor)
     raise ChainError(
         f".{method} needs a pointer and was asked of {tensor}. Send the tensor to a worker first."
     )
 
 
-def _like(pointer: PointerTensor, spec: Any) -> PointerTensor:
-    """Another pointer to the same remote object, which takes over the duty to delete it."""
-    made = PointerTensor(
-        pointer.location,
-        pointer.id_at_location,
-        garbage_collect_data=pointer.garbage_collect_data,
-        spec=spec,
-        tags=pointer.tags,
-        description=pointer.description,
-    )
-    pointer.garbage_collect_data = False
-    return made
+class _Here:
+    """Stands for a local tensor in an error, whose values are nobody's business."""
+
+    def __repr__(self) -> str:
+        return "a tensor on this machine"
 
 
-def _as_leaf_like(tensor: Any, made: Any) -> Any:
-    if tensor.requires_grad and tensor.is_leaf:
-        made.requires_grad_()
-        if tensor.grad is not None:
-            made.grad = tensor.grad
-    return made
+_HERE = _Here()
+
+
+def _fetched_there(tensor: Any, method: str, user: str | None) -> Any:
+    """`tensor` after the worker it points to has replaced a pointer by its target. The local pointer stays the same."""
+    pointer = _pointer(tensor, method)
+    try:
+        spec = pointer.ask(RemoteGetMessage(pointer.id_at_location, user))
+    except InvalidTensorForRemoteGet:
+        raise InvalidTensorForRemoteGet(tensor, method) from None
+    if spec != pointer.spec:
+        pointer._spec = spec
+        tensor.data = new_wrapper(pointer)
+    return tensor
+
+
+def _with_requires_grad(tensor: Any, requires_grad: bool) -> Any:
+    if tensor.is_leaf:
+        return tensor.requires_grad_(requires_grad)
+    if not requires_grad:
+        raise RuntimeError(
+            "move(requires_grad=False) was called on a tensor with a history, which stays connected to it. Call "
+            "`.detach()` first to cut it off."
+        )
+    return tensor

@@ -52,14 +52,21 @@ class ObjectPointer(AbstractObject):
     def id_at_location(self) -> Any:
         return self._id_at_location
 
-    @property
-    def gc(self) -> bool:
+    def get_garbage_collect_data(self) -> bool:
         """Whether the remote object goes when this pointer goes."""
         return self.garbage_collect_data
 
-    @gc.setter
-    def gc(self, value: bool) -> None:
-        self.garbage_collect_data = value
+    def set_garbage_collect_data(self, value: bool) -> None:
+        """Choose whether the remote object goes when this pointer goes."""
+        self.garbage_collect_data = bool(value)
+
+    gc = garbage_collection = property(get_garbage_collect_data, set_garbage_collect_data)
+
+    @property
+    def disable_gc(self) -> Any:
+        """Reading it keeps the remote object from now on; returns this pointer."""
+        self.garbage_collect_data = False
+        return self
 
     def __del__(self) -> None:
         # NB: may run at any point, in any thread, and on an object whose __init__ failed.

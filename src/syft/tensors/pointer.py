@@ -29,13 +29,21 @@ from syft.core.public_names import public_name
 from syft.core.session import session
 from syft.core.spec import TensorSpec, spec_of
 from syft.exceptions import (
+    PermissionDeniedError,
     RemoteObjectFoundError,
     TensorsNotCollocatedException,
     UnsupportedOperationError,
     ValueNotHereError,
     WorkerNotFoundException,
 )
-from syft.messaging.message import ForwardMessage, ObjectMessage, ObjectRequestMessage, Operation, Ref
+from syft.messaging.message import (
+    ForwardMessage,
+    IsNoneMessage,
+    ObjectMessage,
+    ObjectRequestMessage,
+    Operation,
+    Ref,
+)
 from syft.tensors.object_pointer import ObjectPointer
 
 _pop_id = ID_PROVIDER.pop
@@ -124,6 +132,10 @@ class PointerTensor(ObjectPointer, AbstractTensor):
         self.garbage_collect_data = False
         return value
 
+    def get_copy(self, user: str | None = None, reason: str = "") -> Any:
+        """Fetch the value and leave it there."""
+        return self._fetch(user, reason, keep=True)
+
     def get_share(self) -> Any:
         """Fetch the share of a secret: as `get`, but nobody tries to compress what is random."""
         return self._fetch(None, "", self.garbage_collect_data, is_random=True)
@@ -132,18 +144,25 @@ class PointerTensor(ObjectPointer, AbstractTensor):
         message = ObjectRequestMessage((self._id_at_location, user, reason), keep, is_random)
         return take_over(self.ask(message), self._speaker())
 
+    def place(self) -> PointerTensor:
+        """A pointer to nothing at the same worker: what `put_back` needs, and no more."""
+        made = new_pointer(self._location, None, self._spec)
+        made.garbage_collect_data = False
+        return made
+
     def put_back(self, value: Any) -> PointerTensor:
         from syft.tensors.transfer import send_value
 
         return send_value(value, self._location, None, True, obj_id=_pop_id())
 
-    def forward_to(self, destination: Any, user: str | None = None) -> PointerTensor:
+    def forward_to(self, destination: Any, user: str | None = None, keep_id: bool = False) -> PointerTensor:
         """The worker sends the value on to another worker, not through here.
 
         A worker on a network that was not introduced to the other cannot do that, nor for somebody who has no name that
-        the other knows. Then the value comes here and is sent on, if the user may have it.
+        the other knows. Then the value comes here and is sent on, if the user may have it. `keep_id`: under the same
+        id, unless the other has an object of that id already.
         """
-        new_id = _pop_id()
+        new_id = self._id_at_location if keep_id and self._is_free_at(destination) else _pop_id()
         if self._location.is_nameless:
             return self._relay_to(destination, new_id, user)
         try:
@@ -155,6 +174,13 @@ class PointerTensor(ObjectPointer, AbstractTensor):
         return PointerTensor(
             destination, new_id, self._owner, spec=self._spec, tags=self.tags, description=self.description
         )
+
+    def _is_free_at(self, worker: Any) -> bool:
+        """Whether a worker holds nothing under the id of this object."""
+        try:
+            return bool(self._speaker().send_msg(IsNoneMessage(self._id_at_location), worker))
+        except PermissionDeniedError:
+            return False  # somebody else's object
 
     def _relay_to(self, destination: Any, new_id: Any, user: str | None) -> PointerTensor:
         from syft.tensors.transfer import send_value

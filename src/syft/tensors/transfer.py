@@ -17,6 +17,7 @@ from syft.core.identity import identity_of, known_identity
 from syft.core.ids import ID_PROVIDER
 from syft.core.session import session
 from syft.core.spec import TensorSpec, make_spec, spec_of
+from syft.core.swap import become
 from syft.exceptions import SendNotPermittedError, UnsupportedOperationError
 from syft.messaging.message import ObjectMessage
 from syft.tensors.pointer import PointerTensor
@@ -133,15 +134,15 @@ class Move(torch.autograd.Function):
     """Pointer on one worker -> pointer on another; the gradient moves back."""
 
     @staticmethod
-    def forward(ctx: Any, tensor: Any, location: Any, user: Any) -> Any:
+    def forward(ctx: Any, tensor: Any, location: Any, user: Any, keep_id: bool = False) -> Any:
         ctx.origin = tensor.child.location
-        return new_wrapper(tensor.child.forward_to(location, user))
+        return new_wrapper(tensor.child.forward_to(location, user, keep_id))
 
     @staticmethod
     def backward(ctx: Any, grad: Any) -> Any:
         if not _is_remote(grad):
-            return _send_gradient(grad, ctx.origin), None, None
-        return move(grad, ctx.origin), None, None
+            return _send_gradient(grad, ctx.origin), None, None, None
+        return move(grad, ctx.origin), None, None, None
 
 
 def _is_remote(tensor: Any) -> bool:
@@ -180,9 +181,18 @@ def send(
 
 
 def fetch(tensor: Any, user: str | None = None, reason: str = "") -> torch.Tensor:
-    """The value of a remote tensor, with its gradient; the wrapper is empty afterwards."""
+    """The value of a remote tensor, with its gradient; the wrapper is empty afterwards.
+
+    What torch itself holds (`y.grad`, data of a graph that is alive) is copied instead and stays where it is.
+    """
     pointer: PointerTensor = tensor.child
     tracked = tensor.requires_grad and torch.is_grad_enabled()
+    if not tensor.requires_grad and is_used_by_torch(tensor):
+        # A gradient, or data that a graph still needs: emptying it would break whoever reads it next.
+        value = pointer.get_copy(user=user, reason=reason)
+        if type(value) is not Wrapper:
+            _keep_identity(value, pointer)
+        return value  # type: ignore[no-any-return]
     if tracked and not tensor.is_leaf:
         value = Get.apply(tensor, user, reason)  # type: ignore[no-untyped-call]
     else:
@@ -215,16 +225,18 @@ class GetChain(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, tensor: Any, options: dict[str, Any]) -> Any:
-        ctx.head = tensor.child
+        ctx.place = tensor.child.place()
         return tensor.child.get(**options)
 
     @staticmethod
     def backward(ctx: Any, grad: Any) -> Any:
-        return new_wrapper(ctx.head.put_back(grad.child if type(grad) is Wrapper else grad)), None
+        return new_wrapper(ctx.place.put_back(grad.child if type(grad) is Wrapper else grad)), None
 
 
 def fetch_chain(tensor: Any, **options: Any) -> Any:
     """The value of a chain whose values are elsewhere (shares, a type above a pointer), with its gradient."""
+    if not tensor.requires_grad and is_used_by_torch(tensor):
+        return tensor.detach().clone().child.get(**options)
     if tensor.requires_grad and torch.is_grad_enabled() and not tensor.is_leaf:
         value = GetChain.apply(tensor, options)  # type: ignore[no-untyped-call]
     else:
@@ -249,22 +261,79 @@ def _keep_identity(value: torch.Tensor, pointer: PointerTensor) -> None:
         identity.tags, identity.description = set(pointer.tags), pointer.description
 
 
-def move(tensor: Any, location: Any, user: str | None = None) -> torch.Tensor:
+def move(tensor: Any, location: Any, user: str | None = None, keep_id: bool = False) -> torch.Tensor:
     """A pointer to the same value on another worker; the value does not pass through here."""
     if tensor.child.location.id == location.id:
         return tensor  # type: ignore[no-any-return]
     if tensor.requires_grad and torch.is_grad_enabled():
-        return Move.apply(tensor, location, user)  # type: ignore[no-any-return, no-untyped-call]
-    return new_wrapper(tensor.child.forward_to(location, user))
+        return Move.apply(tensor, location, user, keep_id)  # type: ignore[no-any-return, no-untyped-call]
+    return new_wrapper(tensor.child.forward_to(location, user, keep_id))
 
 
-def move_leaf(tensor: Any, location: Any, user: str | None = None) -> torch.Tensor:
+def move_leaf(tensor: Any, location: Any, user: str | None = None, keep_id: bool = False) -> torch.Tensor:
     """A parameter on another worker: a leaf there, its gradient with it."""
     with torch.no_grad():
-        moved = alias(move(tensor, location, user))  # type: ignore[arg-type]
+        moved = alias(move(tensor, location, user, keep_id))  # type: ignore[arg-type]
         moved.requires_grad_(tensor.requires_grad)
         if tensor.grad is not None:
             moved.grad = move(tensor.grad, location, user)
     if isinstance(tensor, torch.nn.Parameter):
         moved._is_param = True
     return moved
+
+
+def move_in_place(tensor: Any, location: Any, user: str | None = None) -> Any:
+    """The tensor itself, after its value was brought to another worker.
+
+    NOTE [Moving what a graph needs]
+    A leaf that a graph still uses collects a gradient where it is, so it stays there: the result is another tensor,
+    connected to it. Every other tensor points to the new place itself. What a graph saved of it stays at the old
+    worker for as long as the graph needs it, because the graph shares the old pointer.
+    """
+    if tensor.child.location.id == location.id:
+        return tensor
+    if not tensor.is_leaf:
+        retains_grad = tensor.retains_grad
+        moved = become(tensor, move(tensor, location, user, keep_id=True))
+        if retains_grad:
+            moved.retain_grad()
+        return moved
+    if is_used_by_torch(tensor):
+        return move(tensor, location, user)
+    return become(tensor, move_leaf(tensor, location, user, keep_id=True))
+
+
+def is_used_by_torch(tensor: torch.Tensor) -> bool:
+    """Whether torch itself holds the tensor: as somebody's gradient, or in a graph that is alive."""
+    return tensor._use_count() > 1  # type: ignore[attr-defined, no-any-return]
+
+
+def send_on(tensor: Any, location: Any, user: str | None = None) -> torch.Tensor:
+    """me -> bob as me -> bob -> alice, under the same id at both where nobody else needs what bob has under it."""
+    if not tensor.is_leaf:
+        raise RuntimeError(
+            "remote_send() was called on a tensor with a history, which a pointer to a pointer cannot have. Call "
+            "`.detach()` first, or `.move(worker)`, which keeps it."
+        )
+    pointer: PointerTensor = tensor.child
+    moved = new_wrapper(pointer.forward_to(location, user, keep_id=True))
+    # References: the wrapper's, this variable, the argument of getrefcount.
+    is_free = pointer.garbage_collect_data and sys.getrefcount(pointer) <= 3 and not is_used_by_torch(tensor)
+    # The worker counts both pointers to an id that stays. The first goes with `tensor`, and its count with it.
+    new_id = pointer.id_at_location if is_free else ID_PROVIDER.pop()
+    made = new_wrapper(send_value(moved, pointer.location, user, True, obj_id=new_id))
+    if tensor.requires_grad:
+        made.requires_grad_()
+        if tensor.grad is not None:
+            made.grad = send_on(tensor.grad, location, user)
+    return made
+
+
+def with_autograd_node(sent: torch.Tensor) -> torch.Tensor:
+    """A pointer with an AutogradTensor between it and its wrapper; its gradient goes along."""
+    from syft.tensors.autograd import AutogradTensor
+
+    made = AutogradTensor(requires_grad=sent.requires_grad).on(sent)
+    if sent.is_leaf and sent.grad is not None:
+        made.grad = AutogradTensor(requires_grad=False).on(sent.grad)
+    return made  # type: ignore[no-any-return]

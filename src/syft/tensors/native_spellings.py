@@ -1,0 +1,78 @@
+"""`NativeSpellings`: names that programs of 2020 use on every tensor, each in terms of the names of `TorchTensor`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from syft.core.chain import Wrapper
+from syft.exceptions import NoRemoteValueError
+
+
+class NativeSpellings:
+    """Old names for `torch.Tensor`; `self` is a plain tensor or a Wrapper throughout."""
+
+    # -- whether a remote value goes with its pointer ------------------------------------------------
+
+    @property
+    def garbage_collect_data(self: Any) -> bool:
+        """Whether the remote value goes when the last reference to this pointer goes."""
+        return bool(_remote_node(self, "garbage_collect_data").get_garbage_collect_data())
+
+    @garbage_collect_data.setter
+    def garbage_collect_data(self: Any, value: bool) -> None:
+        _remote_node(self, "garbage_collect_data").set_garbage_collect_data(value)
+
+    gc = garbage_collection = garbage_collect_data
+
+    @property
+    def disable_gc(self: Any) -> Any:
+        """Reading it keeps the remote value from now on; returns this tensor."""
+        _remote_node(self, "disable_gc").set_garbage_collect_data(False)
+        return self
+
+    def set_garbage_collect_data(self: Any, value: bool) -> None:
+        """Choose whether the remote value goes with the last reference to it."""
+        _remote_node(self, "set_garbage_collect_data").set_garbage_collect_data(value)
+
+    def get_garbage_collect_data(self: Any) -> bool:
+        """Whether the remote value goes with the last reference to it."""
+        return bool(_remote_node(self, "get_garbage_collect_data").get_garbage_collect_data())
+
+    # -- chains --------------------------------------------------------------------------------------
+
+    def has_child(self: Any) -> bool:
+        """Whether the tensor is a chain."""
+        return type(self) is Wrapper and self.child is not None
+
+    def _is_parameter(self: Any) -> bool:
+        """Whether the tensor is a parameter of a model."""
+        return isinstance(self, torch.nn.Parameter)
+
+    def combine(self: Any, *pointers: Any) -> Any:
+        """This pointer and pointers on other workers as one MultiPointerTensor."""
+        from syft.tensors.multi_pointer import combine_pointers
+
+        return combine_pointers(self, *pointers)
+
+    def torch_type(self: Any) -> str:
+        """The name of the class of a plain tensor of this dtype, e.g. 'torch.FloatTensor'."""
+        return str(torch.empty(0, dtype=self.dtype).type())
+
+    def numpy_tensor(self: Any) -> Any:
+        """`Wrapper > NumpyTensor > array` over the same memory."""
+        from syft.tensors.numpy_array import NumpyTensor
+
+        return NumpyTensor(numpy_tensor=self.detach().numpy()).wrap()
+
+
+def _remote_node(tensor: Any, name: str) -> Any:
+    """The head of a chain that ends on other machines."""
+    if type(tensor) is not Wrapper:
+        raise NoRemoteValueError(name, "a tensor on this machine")
+    if tensor.child is None:
+        raise NoRemoteValueError(name, "an empty wrapper")
+    if not tensor.child.is_remote:
+        raise NoRemoteValueError(name, f"a {type(tensor.child).__name__} chain on this machine")
+    return tensor.child
