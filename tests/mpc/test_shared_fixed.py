@@ -99,10 +99,10 @@ def test_comparisons_are_exact(values: list[tuple[int, int]], holders: int) -> N
     values = [*values, (values[0][0], values[0][0])]
     left, right = zip(*values, strict=True)
     x, y = of_units(torch.tensor(left), holders), of_units(torch.tensor(right), holders)
-    assert units_of(x < y) == [int(a < b) for a, b in values]
-    assert units_of(x >= y) == [int(a >= b) for a, b in values]
-    assert units_of(x == y) == [int(a == b) for a, b in values]
-    assert units_of(x > 0) == [int(a > 0) for a in left]
+    assert units_of(x < y) == [SCALE * int(a < b) for a, b in values]
+    assert units_of(x >= y) == [SCALE * int(a >= b) for a, b in values]
+    assert units_of(x == y) == [SCALE * int(a == b) for a, b in values]
+    assert units_of(x > 0) == [SCALE * int(a > 0) for a in left]
     assert units_of(torch.maximum(x, y)) == [max(a, b) for a, b in values]
 
 
@@ -125,7 +125,7 @@ def test_relu_abs_and_extremes_are_exact(values: list[int], holders: int) -> Non
 )
 def test_every_comparison_protocol_serves_fixed_precision(values: list[int], protocol: str) -> None:
     x = of_units(torch.tensor(values), 2, protocol=protocol)
-    assert units_of(x > 0) == [int(a > 0) for a in values]
+    assert units_of(x > 0) == [SCALE * int(a > 0) for a in values]
     assert units_of(x.relu()) == [max(a, 0) for a in values]
     assert units_of(x.max()) == max(values)
 

@@ -9,7 +9,7 @@ errs by less than one unit.
 
 NOTE [Reals and integers]
 A node that presents a floating-point dtype holds reals in units of 1 / scale. A node that presents `bool`
-or an integer dtype (the result of a comparison, an argmax) holds its values as they are:
+or an integer dtype (an argmax, what `.long()` and `.bool()` return) holds its values as they are:
 `precision_fractional` is 0 and `float_fractional` remembers the precision that reals computed from it will
 have. So a bit times a real needs no truncation, an index is an index, and both mix freely with the reals
 they came from.
@@ -88,6 +88,26 @@ def multi_head_attention_forward(*args: Any, **kwargs: Any) -> Any:
         return F.multi_head_attention_forward(*args, **kwargs)
 
 
+def cov(
+    input: torch.Tensor,
+    *,
+    correction: int = 1,
+    fweights: torch.Tensor | None = None,
+    aweights: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """torch's covariance; torch's own code looks at the weights before it uses them."""
+    given = [weights for weights in (fweights, aweights) if weights is not None]
+    if not given:
+        with torch._C.DisableTorchFunctionSubclass():
+            return torch.cov(input, correction=correction)
+    rows = input if input.ndim > 1 else input.reshape(1, -1)
+    weights = given[0] if len(given) == 1 else given[0] * given[1]
+    total = weights.sum()
+    off = rows - (rows * weights).sum(1, keepdim=True) / total
+    spent = 1 if aweights is None else (weights * aweights).sum() / total
+    return (off @ (off * weights).t() / (total - correction * spent)).squeeze()
+
+
 class FixedPrecisionTensor(AbstractTensor):
     """A tensor of reals in fixed precision."""
 
@@ -137,6 +157,13 @@ class FixedPrecisionTensor(AbstractTensor):
     def is_real(self) -> bool:
         """False for bits, counts and indices, see NOTE [Reals and integers]."""
         return self.presented_dtype.is_floating_point
+
+    def forget(self) -> None:
+        """After a write: what was known of the values before, here and in views, no longer holds."""
+        bits = self.known.get("bits")
+        if bits is not None:
+            bits.mark.written = True
+        self.known.clear()
 
     @classmethod
     def interpret(cls, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -224,6 +251,11 @@ class FixedPrecisionTensor(AbstractTensor):
 
     # -- public names ------------------------------------------------------------------------------
 
+    @overloads_chain
+    def __invert__(self) -> torch.Tensor:
+        """1 where a number is 0, else 0. torch refuses `~` of floats before it asks anybody."""
+        return torch.logical_not(self)  # type: ignore[call-overload, no-any-return]
+
     @staticmethod
     @overloaded.module
     def torch(module: Any) -> None:
@@ -244,6 +276,7 @@ class FixedPrecisionTensor(AbstractTensor):
 
         module.nn = nn
         module.lstm = overloads_chain(lstm)
+        module.cov = overloads_chain(cov)
 
 
 def _with_integers(cls: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -13,7 +13,7 @@ from syft.core.chain import Wrapper, new_wrapper
 from syft.core.session import session
 from syft.exceptions import ChainError
 from syft.mpc.precision import FixedPrecisionTensor, MixedPrecisionError
-from syft.mpc.rules import fixed_kinds
+from syft.mpc.rules import fixed_bits, fixed_kinds
 from syft.mpc.sharing import FIELD, AdditiveSharingTensor
 
 
@@ -30,8 +30,10 @@ class Secret:
         return self._chain(node if self.fixed is None else self.fixed.like(node))
 
     def bits(self, node: AdditiveSharingTensor) -> Any:
-        """A result of zeros and ones."""
-        return self._chain(node if self.fixed is None else fixed_kinds.bits(node, self.fixed))
+        """A result of zeros and ones; numbers in fixed precision, as comparisons are, where the argument was."""
+        if self.fixed is None:
+            return self._chain(node)
+        return self._chain(fixed_bits.as_number(fixed_kinds.bits(node, self.fixed)))
 
     def integers(self, node: AdditiveSharingTensor) -> Any:
         """A result of integers: indices."""
@@ -56,14 +58,24 @@ def secret(function: str, value: Any) -> Secret:
 
 
 def integers(function: str, cure: str, *values: Any) -> list[Secret]:
-    """Shared arguments that are read as integers: reals in fixed precision are refused with the cure."""
-    found = [secret(function, value) for value in values]
+    """Shared arguments that are read as integers: reals in fixed precision are refused with the cure.
+
+    What a comparison gave is 0 or 1, and taken as that.
+    """
+    found = [_as_integers(secret(function, value)) for value in values]
     if any(one.fixed is not None and one.fixed.is_real for one in found):
         raise ChainError(
             f"{function} works on integers, and a tensor in fixed precision came in: its result would be in other "
             f"units. Write {cure}, which keeps the units, or pass the integers, x.child.child."
         )
     return found
+
+
+def _as_integers(found: Secret) -> Secret:
+    if found.fixed is None:
+        return found
+    whole = fixed_bits.as_integers(found.fixed)
+    return found if whole is found.fixed else Secret(whole.child, whole, found.is_chain)
 
 
 def check_same_precision(one: Secret, other: Secret) -> None:

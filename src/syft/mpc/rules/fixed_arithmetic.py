@@ -14,6 +14,7 @@ import torch
 from syft.exceptions import UnsupportedOperationError
 from syft.mpc.precision import FixedPrecisionTensor
 from syft.mpc.rules import fixed_approximations as approx
+from syft.mpc.rules import fixed_bits
 from syft.mpc.rules import fixed_kinds as kinds
 from syft.mpc.rules import fixed_ring as ring
 from syft.mpc.rules.registry import on_children, rule
@@ -77,10 +78,11 @@ def product(op: Any, self: Any, other: Any, *args: Any) -> tuple[Any, FixedPreci
     """
     like = kinds.template_of(self, other)
     reals = kinds.is_real(self) or kinds.is_real(other)
-    secret_reals = any(n.is_real for n in kinds.nodes_in(self, other))
-    if reals and not secret_reals:
-        # Integers times public reals: the product of the integers is in units already.
-        a, b = (kinds.integers(v) if kinds.is_node(v) else kinds.units(v, like) for v in (self, other))
+    self, other = fixed_bits.as_integers(self), fixed_bits.as_integers(other)
+    if reals and not any(n.is_real for n in kinds.nodes_in(self, other)):
+        # One factor in units, the other as the integers it is: the product is in units already.
+        a = kinds.integers(self) if kinds.is_node(self) else kinds.units(self, like)
+        b = kinds.units(other, like) if kinds.is_node(self) else kinds.integers(other)
         return on_children(op, a, b, *args), like, True
     (a, scale_a), (b, scale_b) = kinds.factor(self), kinds.factor(other)
     child = on_children(op, a, b, *args)
@@ -91,6 +93,11 @@ def product(op: Any, self: Any, other: Any, *args: Any) -> tuple[Any, FixedPreci
 
 @rule(FixedPrecisionTensor, aten.mul.Tensor, aten.mul.Scalar)
 def multiply(self: Any, other: Any) -> Any:
+    if kinds.is_node(self) and kinds.is_node(other) and self.is_real and other.is_real:
+        like = kinds.template_of(self, other)
+        one, another = fixed_bits.known(self), fixed_bits.known(other)
+        if one is not None and another is not None:
+            return fixed_bits.as_number(kinds.bits(ring.multiply_bit(one, another), like), self)
     child, like, reals = product(aten.mul.Tensor, self, other)
     return kinds.result(child, (self, other), like, reals)
 

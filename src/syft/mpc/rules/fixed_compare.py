@@ -1,26 +1,41 @@
-"""Comparisons, bits and selections. Exact. A comparison gives bits: nodes of 0/1 integers that present
-`bool`.
+"""Comparisons, bits and selections. Exact.
+
+The functions here return bits: nodes of 0/1 integers that present `bool`. What a user gets from a comparison are the
+numbers 0 and 1 in fixed precision (`comparison`), so that arithmetic on them is arithmetic: `(x > 0) - (x < 0)` is the
+sign. Such a number remembers its bits (see `syft.mpc.rules.fixed_bits`), so as a mask or a factor it costs what a bit
+costs.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from syft.mpc.precision import FixedPrecisionTensor
 from syft.mpc.rules import fixed_arithmetic as arithmetic
+from syft.mpc.rules import fixed_bits
 from syft.mpc.rules import fixed_kinds as kinds
 from syft.mpc.rules import fixed_ring as ring
-from syft.mpc.rules.registry import on_children, rule, rule_with_func
+from syft.mpc.rules.registry import Rule, on_children, rule, rule_with_func
 
 aten = torch.ops.aten
 
 
-def _overloads(*names: str) -> list[Any]:
-    return [
-        overload for name in names for overload in (getattr(aten, name).Tensor, getattr(aten, name).Scalar)
-    ]
+def comparison(name: str) -> Callable[[Rule], Rule]:
+    """Register a function that returns bits as the meaning of a comparison, whose result is a number."""
+
+    def register(function: Rule) -> Rule:
+        overloads = (getattr(aten, name).Tensor, getattr(aten, name).Scalar)
+
+        @rule(FixedPrecisionTensor, *overloads)
+        def compare(self: Any, other: Any) -> Any:
+            return fixed_bits.as_number(function(self, other), self, other)
+
+        return function
+
+    return register
 
 
 def _difference(self: Any, other: Any) -> tuple[Any, FixedPrecisionTensor]:
@@ -33,35 +48,35 @@ def _flipped(node: FixedPrecisionTensor) -> FixedPrecisionTensor:
     return kinds.bits(ring.from_public(1, node.child), node)
 
 
-@rule(FixedPrecisionTensor, *_overloads("lt"))
+@comparison("lt")
 def less(self: Any, other: Any) -> Any:
     difference, like = _difference(self, other)
     return kinds.bits(ring.less_than_zero(difference), like)
 
 
-@rule(FixedPrecisionTensor, *_overloads("gt"))
+@comparison("gt")
 def greater(self: Any, other: Any) -> Any:
     difference, like = _difference(self, other)
     return kinds.bits(ring.less_than_zero(ring.negated(difference)), like)
 
 
-@rule(FixedPrecisionTensor, *_overloads("ge"))
+@comparison("ge")
 def greater_or_equal(self: Any, other: Any) -> Any:
     return _flipped(less(self, other))
 
 
-@rule(FixedPrecisionTensor, *_overloads("le"))
+@comparison("le")
 def less_or_equal(self: Any, other: Any) -> Any:
     return _flipped(greater(self, other))
 
 
-@rule(FixedPrecisionTensor, *_overloads("eq"))
+@comparison("eq")
 def equal(self: Any, other: Any) -> Any:
     difference, like = _difference(self, other)
     return kinds.bits(ring.equals_zero(difference), like)
 
 
-@rule(FixedPrecisionTensor, *_overloads("ne"))
+@comparison("ne")
 def not_equal(self: Any, other: Any) -> Any:
     return _flipped(equal(self, other))
 
@@ -72,7 +87,8 @@ def not_equal(self: Any, other: Any) -> Any:
 def as_bit(value: Any) -> Any:
     """0/1 integers that say where an operand is not zero."""
     if kinds.is_node(value):
-        return value.child if value.presented_dtype == torch.bool else not_equal(value, 0).child
+        known = fixed_bits.known(value)
+        return known if known is not None else not_equal(value, 0).child
     if isinstance(value, torch.Tensor):
         return (value != 0).to(torch.int64)
     return int(value != 0)
@@ -88,27 +104,34 @@ def logical(func: Any, self: Any, other: Any) -> Any:
     like = kinds.template_of(self, other)
     a, b = as_bit(self), as_bit(other)
     both = ring.multiply_bit(a, b)
-    if func in _AND:
-        return kinds.bits(both, like)
-    return kinds.bits(ring.minus(ring.plus(a, b), both if func in _OR else ring.times(both, 2)), like)
+    if func not in _AND:
+        both = ring.minus(ring.plus(a, b), both if func in _OR else ring.times(both, 2))
+    return _like_operands(kinds.bits(both, like), self, other)
 
 
 @rule(FixedPrecisionTensor, aten.logical_not.default, aten.bitwise_not.default)
 def logical_not(self: Any) -> Any:
-    if self.is_real or self.presented_dtype != torch.bool:
-        return equal(self, 0)
-    return _flipped(self)
+    known = fixed_bits.known(self)
+    opposite = equal(self, 0) if known is None else kinds.bits(ring.from_public(1, known), self)
+    return _like_operands(opposite, self)
+
+
+def _like_operands(made: FixedPrecisionTensor, *operands: Any) -> FixedPrecisionTensor:
+    """Bits as a number, unless every secret operand was asked to be `bool`."""
+    is_bool = all(node.presented_dtype == torch.bool for node in kinds.nodes_in(*operands))
+    return made if is_bool else fixed_bits.as_number(made, *operands)
 
 
 @rule(FixedPrecisionTensor, aten.any.default, aten.any.dim, aten.any.dims)
 def any_of(self: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    return kinds.bits(ring.from_public(1, ring.equals_zero(_counted(as_bit(self), dim, keepdim))), self)
+    none = ring.equals_zero(_counted(as_bit(self), dim, keepdim))
+    return _like_operands(kinds.bits(ring.from_public(1, none), self), self)
 
 
 @rule(FixedPrecisionTensor, aten.all.default, aten.all.dim, aten.all.dims)
 def all_of(self: Any, dim: Any = None, keepdim: bool = False) -> Any:
     missing = ring.from_public(1, as_bit(self))
-    return kinds.bits(ring.equals_zero(_counted(missing, dim, keepdim)), self)
+    return _like_operands(kinds.bits(ring.equals_zero(_counted(missing, dim, keepdim)), self), self)
 
 
 def _counted(child: Any, dim: Any, keepdim: bool) -> Any:
@@ -202,7 +225,7 @@ def sign(self: Any) -> Any:
 
 @rule(FixedPrecisionTensor, aten.signbit.default)
 def signbit(self: Any) -> Any:
-    return kinds.bits(ring.less_than_zero(self.child), self)
+    return fixed_bits.as_number(kinds.bits(ring.less_than_zero(self.child), self), self)
 
 
 @rule(FixedPrecisionTensor, aten.maximum.default, aten.fmax.default)

@@ -130,5 +130,6 @@ def _in_place(cls: Any, func: Any, twin: Any, args: Any, kwargs: dict[str, Any])
     value = cls.interpret(twin, args, kwargs)
     fixed_structure.write(target, value)
     if fixed_structure.kinds.is_node(value):
-        target.known.update(value.known)  # the target is the value now, so what is known of it holds
+        # The target is the value now, so what is known of it holds; but of bits its views would not know the end.
+        target.known.update({name: what for name, what in value.known.items() if name != "bits"})
     return target

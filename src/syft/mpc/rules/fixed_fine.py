@@ -90,7 +90,7 @@ def interpret(cls: Any, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
 
 def write(target: FixedPrecisionTensor, source: FixedPrecisionTensor) -> FixedPrecisionTensor:
     on_children(aten.copy_.default, target.child, at(source, target.precision_fractional))
-    target.known.clear()
+    target.forget()
     return target
 
 
@@ -185,5 +185,5 @@ def addcdiv_(self: Any, tensor1: Any, tensor2: Any, *, value: float = 1) -> Any:
     child = approx.divide(at(tensor1, digits), at(tensor2, digits), like.float_scale)
     step = arithmetic.multiply(kinds.real(child, like), value)
     on_children(aten.copy_.default, self.child, ring.plus(self.child, step.child))
-    self.known.clear()
+    self.forget()
     return self

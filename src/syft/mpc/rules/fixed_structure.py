@@ -13,6 +13,7 @@ import torch
 from syft.core.chain import map_tensors
 from syft.exceptions import UnsupportedOperationError, ValueNotHereError
 from syft.mpc.precision import FixedPrecisionTensor
+from syft.mpc.rules import fixed_bits
 from syft.mpc.rules import fixed_kinds as kinds
 from syft.mpc.rules import fixed_ring as ring
 from syft.mpc.rules.registry import on_children, rule, rule_with_func
@@ -72,7 +73,12 @@ def run_structural(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     def named_again(child: Any) -> Any:
         return kinds.real(child, like, dtype) if reals else kinds.whole(child, like, dtype)
 
-    return map_tensors(named_again, response)
+    made = map_tensors(named_again, response)
+    if args and len(values) == 1:
+        fixed_bits.hand_on(
+            func, name, args[0], made, lambda bits: on_children(func, bits, *positional[1:], **named)
+        )
+    return made
 
 
 def _has_plain_reals(values: Any) -> bool:
@@ -103,6 +109,8 @@ def _operand(
     func: Any, name: str, parameter: str, value: Any, like: FixedPrecisionTensor, reals: bool
 ) -> Any:
     """One argument of a structural operation, as the operation on integers takes it."""
+    if parameter in WHERE:
+        value = map_tensors(_seen, value)
     if parameter in WHERE and kinds.nodes_in([value]):
         raise UnsupportedOperationError(
             str(func),
@@ -124,6 +132,16 @@ def _operand(
     if isinstance(value, (torch.Tensor, FixedPrecisionTensor)):
         return lower(value)
     return map_tensors(lower, value) if isinstance(value, (list, tuple)) else value
+
+
+def _seen(index: Any) -> Any:
+    """An index or a mask; one whose integers are here is no secret, and a plain tensor for the operation."""
+    if not kinds.is_node(index) or not isinstance(index.child, torch.Tensor):
+        return index
+    mask = fixed_bits.known(index)
+    if mask is not None:
+        return mask.to(torch.bool)
+    return index if index.is_real else index.child
 
 
 # -- making tensors like a secret one -----------------------------------------------------------------------
@@ -239,9 +257,17 @@ def to_copy(self: Any, *, dtype: torch.dtype | None = None, **_storage: Any) -> 
     if dtype.is_complex:
         kinds.is_real(torch.empty(0, dtype=dtype))  # says what is wrong
     if dtype.is_floating_point:
+        bits = fixed_bits.known(self)
+        if bits is not None:
+            made = fixed_bits.as_number(kinds.bits(bits, self))
+            made.presented_dtype = dtype
+            return made
         return kinds.real(on_children(aten.clone.default, kinds.units(self, self)), self, dtype)
     if dtype == torch.bool:
-        return fixed_compare.not_equal(self, 0)
+        return kinds.bits(on_children(aten.clone.default, fixed_compare.as_bit(self)), self)
+    bits = fixed_bits.known(self)
+    if bits is not None:
+        return kinds.whole(on_children(aten.clone.default, bits), self, dtype)
     if self.is_real:
         return kinds.whole(fixed_rounding.toward_zero(self.child, self.scale), self, dtype)
     return kinds.whole(on_children(aten.clone.default, self.child), self, dtype)
@@ -268,7 +294,7 @@ def write(target: Any, source: Any) -> Any:
     else:
         child = kinds.integers(source)
     on_children(aten.copy_.default, target.child, child)
-    target.known.clear()
+    target.forget()
     return target
 
 

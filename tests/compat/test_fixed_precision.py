@@ -1,0 +1,158 @@
+"""Fixed precision as the programs of 2020 use it."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import syft as sy
+from syft.mpc.precision import FixedPrecisionTensor
+from syft.mpc.rules import fixed_bits
+
+COMPARISONS = [operator.gt, operator.ge, operator.lt, operator.le, operator.eq, operator.ne]
+COMBINATIONS = {
+    "sum": operator.add,
+    "difference": operator.sub,
+    "product": operator.mul,
+    "choice": lambda a, b: a + b - a * b,
+    "weighted": lambda a, b: 2.5 * a - b * 3 + 1,
+    "opposite": lambda a, b: (1 - a) * b,
+    "mean": lambda a, b: (a + b) / 2,
+    "count": lambda a, b: (a + b).sum(),
+    "turned": lambda a, b: a.view(-1).flip(0) * b.view(-1).flip(0),
+}
+quarters = st.integers(-12, 12).map(lambda units: units / 4)
+
+
+def _chain(values: torch.Tensor, holders: int) -> Any:
+    fixed = values.fix_precision()
+    if not holders:
+        return fixed
+    workers = [sy.VirtualWorker(sy.hook, id=f"unit{i}") for i in range(holders)]
+    return fixed.share(*workers, crypto_provider=sy.VirtualWorker(sy.hook, id="deal"))
+
+
+def _values(chain: Any) -> torch.Tensor:
+    here = chain if isinstance(chain.child.child, torch.Tensor) else chain.get()
+    return here.float_precision()
+
+
+# -- comparisons are numbers (34) -----------------------------------------------------------------------
+
+
+@settings(max_examples=80)
+@given(
+    st.lists(st.tuples(quarters, quarters), min_size=1, max_size=4),
+    st.sampled_from(COMPARISONS),
+    st.sampled_from(COMPARISONS),
+    st.sampled_from(sorted(COMBINATIONS)),
+    st.sampled_from([0, 2, 3]),
+)
+def test_comparisons_are_numbers_and_arithmetic_on_them_is_right(
+    pairs: list[tuple[float, float]], one: Any, other: Any, combination: str, holders: int
+) -> None:
+    left, right = (torch.tensor(side) for side in zip(*pairs, strict=True))
+    x, y = _chain(left, holders), _chain(right, holders)
+    combine = COMBINATIONS[combination]
+    expected = combine(one(left, right).float(), other(left, 0.5).float())
+    found = combine(one(x, y), other(x, 0.5))
+    assert found.dtype == torch.float32
+    assert torch.allclose(_values(found), expected, atol=2e-3)
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(st.tuples(quarters, quarters), min_size=1, max_size=4),
+    st.sampled_from(COMPARISONS),
+    st.sampled_from([0, 2, 3]),
+    st.sampled_from(["as it is", "a view", "written", "written through a view", "travelled"]),
+)
+def test_a_comparison_serves_as_a_mask_whatever_was_done_to_it(
+    pairs: list[tuple[float, float]], compare: Any, holders: int, history: str
+) -> None:
+    left, right = (torch.tensor(side) for side in zip(*pairs, strict=True))
+    x, y = _chain(left, holders), _chain(right, holders)
+    mask, expected = compare(x, y), compare(left, right).float()
+    if history == "a view":
+        mask, expected = mask.view(1, -1).t(), expected.view(1, -1).t()
+    elif history == "written":
+        mask.sub_(1)
+        expected.sub_(1)
+    elif history == "written through a view":
+        seen = mask.view(1, -1)
+        seen += 1
+        expected.view(1, -1).add_(1)
+    elif history == "travelled":
+        sent = mask  # its shares live as long as this pointer
+        mask = sy.serde.deserialize(sy.serde.serialize(sent))
+    assert torch.equal(_values(torch.where(mask, x, y)), torch.where(expected != 0, left, right))
+    assert torch.equal(_values(x.masked_fill(mask, 7.0)), left.masked_fill(expected != 0, 7.0))
+    assert torch.equal(_values(~mask), (expected == 0).float())
+    assert torch.equal(_values(mask.bool() & (x > 0).bool()), (expected != 0) & (left > 0))
+    assert torch.equal(_values(mask * x), expected * left)
+
+
+@pytest.mark.parametrize("holders", [0, 2, 3])
+def test_the_sign_is_a_difference_of_comparisons(holders: int) -> None:
+    x = _chain(torch.tensor([1.5, 0.0, -2.0]), holders)
+    assert _values((x > 0) - (x < 0)).tolist() == [1.0, 0.0, -1.0]
+    assert _values((x > 0) + (x > 0) + (x > 0)).tolist() == [3.0, 0.0, 0.0]
+    assert _values((x > 0).sum()).item() == 1.0
+    assert _values((x > 0) & (x < 1)).tolist() == [0.0, 0.0, 0.0]
+    assert _values((x > 0) | (x < 0)).tolist() == [1.0, 0.0, 1.0]
+    assert _values((x > 0).any() + (x > -9).all()).item() == 2.0
+    assert _values((x > 0).long()).tolist() == [1, 0, 0]
+
+
+def test_integers_in_fixed_precision_compare_to_numbers_too() -> None:
+    scores = _chain(torch.tensor([[1.0, 3.0], [4.0, 0.5]]), 2)
+    right = scores.argmax(dim=1).eq(torch.tensor([1, 1]))
+    assert _values(right + right).tolist() == [2.0, 0.0]
+    assert _values(right.sum()).long().item() == 1
+
+
+def test_a_mask_costs_no_second_comparison_and_its_product_no_truncation(monkeypatch: Any) -> None:
+    x = _chain(torch.tensor([[1.5, -2.0]]), 2)
+    mask = x > 0
+    refuse = pytest.fail
+
+    def refused(*_args: Any) -> Any:
+        refuse("the bits were known")
+
+    secret = type(x.child.child)
+    for name in ("less_than_zero", "equals_zero", "truncate"):
+        monkeypatch.setattr(secret, name, refused)
+    product, chosen = mask * x, torch.where(mask.t(), x.t(), 0.0)
+    monkeypatch.undo()
+    assert _values(product).tolist() == [[1.5, 0.0]] and _values(chosen).tolist() == [[1.5], [0.0]]
+
+
+def test_what_was_known_of_bits_ends_with_a_write() -> None:
+    mask = torch.tensor([1.0, -1.0]).fix_prec() > 0
+    view, copied = mask.view(2, 1), mask.clone()
+    assert fixed_bits.known(view.child) is not None
+    view.add_(1)
+    assert fixed_bits.known(mask.child) is None and fixed_bits.known(view.child) is None
+    assert torch.where(copied, 5.0, 1.0).float_prec().tolist() == [5.0, 1.0]
+
+
+def test_a_local_mask_selects_and_a_secret_one_is_refused() -> None:
+    x = torch.tensor([1.5, -2.0, 3.0]).fix_prec()
+    assert x[x > 0].float_prec().tolist() == [1.5, 3.0]
+    assert x.masked_select(x < 0).float_prec().tolist() == [-2.0]
+    x[x < 0] = 0.5
+    assert x.float_prec().tolist() == [1.5, 0.5, 3.0]
+    shared = _chain(torch.tensor([1.5, -2.0]), 2)
+    with pytest.raises(NotImplementedError, match="index or mask is a secret"):
+        shared[shared > 0]
+
+
+def test_truth_of_one_local_comparison_is_a_python_bool() -> None:
+    x = torch.tensor([2.0]).fix_prec()
+    assert (x > 1) and not (x > 3)
+    assert bool((x == 2).all()) and isinstance(x.child, FixedPrecisionTensor)
