@@ -27,7 +27,6 @@ UNITS = "gradients of values in the hundreds: one unit of a truncation, multipli
 #: What fixed precision can over integers that are here and not over shares.
 NOT_OVER_SHARES: dict[str, str] = {
     "equal": READS,
-    "cov": READS,
     "nn.functional.gaussian_nll_loss": READS,
     "nn.functional.multi_head_attention_forward": UNITS,
 }
