@@ -281,7 +281,7 @@ def _marked_results(
     found = []
     for position, result in enumerate(results):
         if type(result) is Wrapper and result.location is not None:
-            value = bob._stored.get(result.child.id_at_location)
+            value = bob._objects.get(result.child.id_at_location)
             if provenance.rows_of(value) is not None and provenance.rows_of(value).declared is None:
                 found.append((position, value.clone()))
     return found or None

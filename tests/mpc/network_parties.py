@@ -61,10 +61,10 @@ class Parties:
         """The shares of a secret, read where they are."""
         for pointer in node.pointers:
             pointer.location.sync()
-        return [self.servers[p.location.id]._stored[p.id_at_location] for p in node.pointers]
+        return [self.servers[p.location.id]._objects[p.id_at_location] for p in node.pointers]
 
     def membership(self, name: str) -> Membership:
-        (found,) = [m for m in self.servers[name]._stored.values() if type(m) is Membership]
+        (found,) = [m for m in self.servers[name]._objects.values() if type(m) is Membership]
         return found
 
 

@@ -231,7 +231,7 @@ def test_the_client_goes_on_while_a_holder_is_busy(parties: Parties, client: Any
     with busy:
         y = x * x * x  # returns, although bob does nothing
         assert y.shape == (2,)
-        assert node_of(y).pointers[0].id_at_location not in parties.servers["alice"]._stored
+        assert node_of(y).pointers[0].id_at_location not in parties.servers["alice"]._objects
     assert y.get().tolist() == [27, -64]
 
 

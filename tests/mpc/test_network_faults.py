@@ -110,7 +110,7 @@ def test_frames_need_a_ticket(parties: Parties, client: Any) -> None:
 def test_a_group_serves_the_user_who_made_it(parties: Parties, client: Any) -> None:
     x = client.share(torch.tensor([3]))
     (x * x).get()
-    group = next(i for i, m in parties.servers["alice"]._stored.items() if type(m) is Membership)
+    group = next(i for i, m in parties.servers["alice"]._objects.items() if type(m) is Membership)
     stranger = parties.connect("alice")
     share = node_of(x).pointers[0].id_at_location
     stranger._recv_msg(messages.RunProgram(group, 99, "beaver.square", (Ref(share),), {}, (12345,)))
@@ -351,4 +351,4 @@ def test_what_a_client_leaves_is_freed(parties: Parties) -> None:
     assert y.get().tolist() == [9, 16]
     for member in (*client.holders, client.provider):
         member.close()
-    assert all(not server._stored for server in parties.servers.values())
+    assert all(not server._objects for server in parties.servers.values())

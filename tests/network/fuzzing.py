@@ -227,7 +227,7 @@ def main(seed: int, count: int) -> None:
     began = time.monotonic()
     for _ in range(count):
         fuzzer.step()
-        if len(fuzzer.worker._stored) > 1_000:
+        if len(fuzzer.worker._objects) > 1_000:
             fuzzer.renew()
     is_watching = False
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before

@@ -337,6 +337,6 @@ def test_what_those_without_a_name_leave_is_no_more_than_one_of_them_may_hold(ho
                 assert session.id[:8] not in session.user  # who knows the name cannot continue the session
             wait_until(lambda: not server._server._sessions)
         assert len(names) == 4
-        wait_until(lambda: len(server._stored) == 2)
+        wait_until(lambda: len(server._objects) == 2)
         assert server._holdings.quotas.usage("anonymous:").bytes > 800_000
         assert list(server._holdings.quotas.users()) == ["anonymous:"]

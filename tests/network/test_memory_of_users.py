@@ -171,7 +171,7 @@ def test_a_training_plan_lets_go_of_a_state_that_was_deleted(eve: Any, hospital:
     for _ in range(2):
         eve._link.ask(PlanCallMessage(20, (Ref(1),), (), None, (12,)))
     assert hospital.get_obj(10)[0] == pytest.approx(0.8)
-    keeper = hospital._stored[20]._trainer
+    keeper = hospital._objects[20]._trainer
     assert keeper._keeper is not None
     eve._link.ask(ForceObjectDeleteMessage((10, 11, 12)))
     gc.collect()

@@ -105,7 +105,7 @@ def test_no_message_lifts_a_restriction_when_its_result_is_refused(eve: Any, hos
         ObjectMessage(String("hello"), 21),
         ObjectMessage(ObjectWrapper([1, 2, 3]), 22),
     )
-    before = hospital._stored[5], hospital._allowed[5]
+    before = hospital._objects[5], hospital.allowed_users(5)
     fill(eve)
     for message in (
         ObjectMessage(torch.ones(3), 5),
@@ -119,7 +119,7 @@ def test_no_message_lifts_a_restriction_when_its_result_is_refused(eve: Any, hos
         said, got = attempt(eve, message, get(5))
         assert isinstance(said, Exception), message
         assert isinstance(got, GetNotPermittedError), message
-        assert (hospital._stored[5], hospital._allowed[5]) == before
+        assert (hospital._objects[5], hospital.allowed_users(5)) == before
 
 
 def test_an_attribute_that_does_not_fit_is_not_written(eve: Any, hospital: Any) -> None:
@@ -147,7 +147,7 @@ def test_what_the_directory_does_not_keep_leaves_what_was_there(
         user(server, authority, "eve") as client,
     ):
         attempt(client, op("aten.clone.default", [Ref(id_of(client, "#patients"))], 5))
-        before = server._stored[5], server._allowed[5], held(client)
+        before = server._objects[5], server.allowed_users(5), held(client)
 
         def full(*_: Any) -> None:
             raise OSError("no space left")
@@ -156,10 +156,10 @@ def test_what_the_directory_does_not_keep_leaves_what_was_there(
         said, got = attempt(client, ObjectMessage(torch.zeros(300).tag("#mine"), 5), get(5))  # type: ignore[attr-defined]
         assert isinstance(said, Exception)
         assert isinstance(got, GetNotPermittedError)
-        assert (server._stored[5], server._allowed[5], held(client)) == before
+        assert (server._objects[5], server.allowed_users(5), held(client)) == before
         assert server.is_held_by("eve", 5)
         (said,) = attempt(client, ObjectMessage(torch.zeros(300).tag("#mine"), 6))  # type: ignore[attr-defined]
-        assert isinstance(said, Exception) and 6 not in server._stored and 6 not in server._allowed
+        assert isinstance(said, Exception) and 6 not in server._objects
 
 
 # -- graphs ------------------------------------------------------------------------------------------
@@ -186,7 +186,7 @@ def test_a_graph_does_not_tell_what_was_written_into_what_it_kept(eve: Any, hosp
     )
     assert said[:-1] == [None] * 6
     assert isinstance(said[-1], GetNotPermittedError)
-    assert type(hospital._stored[50]) is Failure  # the version of what the graph kept was counted
+    assert type(hospital._objects[50]) is Failure  # the version of what the graph kept was counted
 
 
 def test_whether_a_differentiable_plan_failed_does_not_show_in_numbers(eve: Any) -> None:
@@ -268,7 +268,7 @@ def test_methods_of_texts_take_no_tensors(eve: Any, hospital: Any) -> None:
     ):
         (said,) = attempt(eve, CallMethodMessage(1, method, args, {}, 2))
         assert isinstance(said, TypeError) and "called with a Tensor" in str(said), method
-    assert held(eve) == before and 2 not in hospital._stored
+    assert held(eve) == before and 2 not in hospital._objects
 
 
 def test_methods_of_texts_take_plain_values(eve: Any) -> None:
@@ -310,7 +310,7 @@ def test_a_failed_write_costs_and_shows_nothing(eve: Any, hospital: Any) -> None
         fill(eve, but=4)
         (said,) = attempt(eve, op("aten.index_add_.default", [Ref(14), 0, index, Ref(15)]))
         assert said is None
-        assert (type(hospital._stored[14]) is Failure) == (tag == "#evil")
+        assert (type(hospital._objects[14]) is Failure) == (tag == "#evil")
         assert hospital.is_held_by("eve", 14)
         numbers = [held(eve), len(eve.search("#mine"))]
         attempt(eve, op("aten.view.default", [Ref(14), [-1, 1]], 16))
@@ -353,7 +353,7 @@ def test_a_failure_costs_what_the_result_costs(eve: Any, hospital: Any, name: st
         given = [Ref(id_of(eve, tags[a])) if isinstance(a, str) else a for a in args]
         said = attempt(eve, op(name, given, 70))
         assert said == [None]
-        kinds.append(type(hospital._stored[70]) is Failure)
+        kinds.append(type(hospital._objects[70]) is Failure)
         numbers = [held(eve)]
         # A view of it costs nothing, a copy costs something, and the memory is there until the last has gone.
         attempt(eve, op("torch.reshape", [Ref(70), [-1]], 71), op("aten.clone.default", [Ref(70)], 72))
@@ -398,4 +398,4 @@ def test_running_statistics_are_written_into_whatever_the_schema_says(
             op("aten.batch_norm_update_stats.default", [Ref(50), Ref(51), Ref(52), 1.0], 53, 54),
         )
         assert isinstance(said, Exception)
-        assert torch.equal(server._stored[private], PATIENTS)
+        assert torch.equal(server._objects[private], PATIENTS)

@@ -78,7 +78,7 @@ def test_who_is_connected_with_a_token_that_is_revoked_is_sent_away(
             eve.sync()
     (reason,) = dismissals(tmp_path)
     assert "was taken back by the owner" in reason
-    wait_until(lambda: len(attentive._stored) == 1)  # what she brought is gone
+    wait_until(lambda: len(attentive._objects) == 1)  # what she brought is gone
     second.sync()
     assert held.get().tolist() == [1, 1, 1]
 
@@ -230,7 +230,7 @@ def test_a_session_is_ended_by_whoever_holds_its_lock(
         rounds(attentive)
         assert session_id in attentive._server._sessions, "it has not ended while its command is under way"
     wait_until(lambda: attentive.status()["sessions"] == 0)
-    assert not attentive._stored and not session.lock.locked()
+    assert not attentive._objects and not session.lock.locked()
     with pytest.raises(RevokedTokenError):
         eve.sync()
     del held

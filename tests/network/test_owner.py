@@ -117,7 +117,7 @@ def test_an_operation_that_runs_too_long_ends_its_session_and_no_other(
         user(server, authority, "eve") as eve,
         user(server, authority, "eve") as other,
     ):
-        before = set(server._stored)
+        before = set(server._objects)
         held = torch.ones(2).send(ann)
         theirs = torch.ones(2).send(other)
         x = torch.eye(3).send(eve)
@@ -135,8 +135,10 @@ def test_an_operation_that_runs_too_long_ends_its_session_and_no_other(
         assert (record.user, record.granted) == ("eve", False) and record.peer.startswith("tcp://")
         assert f"ran for more than {SECONDS:g} s" in record.reason
         # What she held and what the operation made is gone, but for what she tagged; nothing after it was begun.
-        (kept_id,) = [i for i, obj in server._stored.items() if "#kept" in (getattr(obj, "tags", None) or ())]
-        until(lambda: set(server._stored) == before | {held.id_at_location, theirs.id_at_location, kept_id})
+        (kept_id,) = [
+            i for i, obj in server._objects.items() if "#kept" in (getattr(obj, "tags", None) or ())
+        ]
+        until(lambda: set(server._objects) == before | {held.id_at_location, theirs.id_at_location, kept_id})
         assert kernel.ran == 1
         assert held.get().tolist() == [1, 1] and theirs.get().tolist() == [1, 1]
         # A new session of the same user's is like any other.

@@ -57,9 +57,9 @@ def test_a_single_command_is_sent_without_another_that_pushes_it(connect: Any, s
     server = serve()
     client = connect(server)
     client._link.post(Operation("aten.zeros.default", None, ([2],), {}, (11,)))
-    wait_until(lambda: 11 in server._stored, 2.0)
+    wait_until(lambda: 11 in server._objects, 2.0)
     client._link.post(Operation("aten.zeros.default", None, ([2],), {}, (12,)))
-    wait_until(lambda: 12 in server._stored, 2.0)
+    wait_until(lambda: 12 in server._objects, 2.0)
 
 
 def test_pointers_that_go_are_deleted_without_another_call(connect: Any, serve: Any) -> None:
@@ -67,7 +67,7 @@ def test_pointers_that_go_are_deleted_without_another_call(connect: Any, serve: 
     client = connect(server, heartbeat=0.4)
     held = [torch.ones(1).send(client) for _ in range(20)]
     client.sync()
-    assert len(server._stored) == 20
+    assert len(server._objects) == 20
     del held
     gc.collect()
     wait_until(lambda: not server._objects, 5.0)
@@ -198,7 +198,7 @@ def test_results_are_as_they_were_when_they_were_asked_for(connect: Any, serve: 
     view = torch.zeros(100_000).send(client)
     other = view.view(100, 1000)
     client.sync()
-    held = server._stored[view.id_at_location]
+    held = server._objects[view.id_at_location]
     reply = session._reply(1, ObjectRequestMessage((view.id_at_location, None, "")), held)
     held.add_(1)
     assert b"\x00\x00\x80?" not in bytes(reply.payload[0])

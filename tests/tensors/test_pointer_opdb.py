@@ -91,12 +91,12 @@ class Inspector:
         self.interpret = PointerTensor.interpret
 
     def __call__(self, cls: Any, func: Any, args: Any, kwargs: Any) -> Any:
-        read = [] if _writes(func) else [self._stored(p) for p in _pointers((args, kwargs))]
+        read = [] if _writes(func) else [self._objects(p) for p in _pointers((args, kwargs))]
         before = [t.clone() for t in read]
         result = self.interpret(func, args, kwargs)
         self.operations += 1
         for pointer in _pointers(result):
-            stored = self._stored(pointer)
+            stored = self._objects(pointer)
             if not _same_layout(pointer.spec, stored):
                 self.faults.append(f"{func}: told {pointer.spec}, stored {stored.shape} {stored.stride()}")
         for was, tensor in zip(before, read, strict=True):
@@ -105,7 +105,7 @@ class Inspector:
         return result
 
     def _stored(self, pointer: Any) -> torch.Tensor:
-        return self.worker._stored[pointer.id_at_location]
+        return self.worker._objects[pointer.id_at_location]
 
 
 def _writes(func: Any) -> bool:

@@ -31,14 +31,10 @@ def guarded(make_worker: Any) -> Any:
 
 
 def standing(worker: Any, obj_id: Any) -> tuple[Any, ...]:
-    return (
-        worker._stored.get(obj_id),
-        worker.allowed_users(obj_id),
-        obj_id in worker._private_ids,
-        obj_id in worker._trusted_ids,
-        worker._holdings.holder_of(obj_id),
-        worker._holdings.quotas.users(),
-    )
+    """The entry with its facts as they are now, and what everybody holds."""
+    entry = worker._entries.get(obj_id)
+    facts = () if entry is None else tuple(getattr(entry, name) for name in entry.__struct_fields__)
+    return entry, facts, worker._holdings.quotas.users()
 
 
 # -- stored with its restriction ---------------------------------------------------------------------
@@ -56,7 +52,7 @@ def test_a_refused_object_changes_nothing(guarded: Any) -> None:
             assert standing(guarded, 5) == before
         with pytest.raises(QuotaExceededError):
             guarded.set_obj(6, torch.zeros(100), frozenset({"eve"}), is_private=True)
-        assert standing(guarded, 6) == (None, None, False, False, None, before[-1])
+        assert standing(guarded, 6) == (None, (), before[-1])
     with speaking_for("bob"), pytest.raises(SendNotPermittedError):
         guarded.set_obj(5, torch.ones(1), frozenset({"bob"}))
     assert standing(guarded, 5) == before
@@ -65,19 +61,19 @@ def test_a_refused_object_changes_nothing(guarded: Any) -> None:
 def test_what_takes_the_place_of_a_trusted_object_is_not_trusted(make_worker: Any) -> None:
     worker = make_worker("open")
     worker.register_obj(torch.ones(1), "callable")
-    assert "callable" in worker._trusted_ids
+    assert worker.entry_of("callable").is_trusted
     worker.set_obj("callable", torch.zeros(1), None)
-    assert "callable" not in worker._trusted_ids
+    assert not worker.entry_of("callable").is_trusted
 
 
 def test_an_owner_who_is_refused_leaves_no_trace(guarded: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any) -> None:
         raise OSError("no space left")
 
-    monkeypatch.setattr(guarded, "set_obj", refuse)
+    monkeypatch.setattr(guarded, "_persist", refuse)
     with pytest.raises(OSError, match="no space"):
         guarded.register_obj(torch.ones(1), 5)
-    assert 5 not in guarded._owners_data and 5 not in guarded._trusted_ids
+    assert 5 not in guarded._entries and not guarded._holdings.quotas.users()
 
 
 # -- results in the memory that was foretold ---------------------------------------------------------

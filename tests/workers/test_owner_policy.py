@@ -527,7 +527,6 @@ def test_nobody_keeps_more_than_they_may(small: Any) -> None:
         rows = small.search("#big")[0][:5000]  # a view of the owner's data is no memory of bob's
         assert len(small._objects) == before + 2
         assert small._holdings.quotas.usage("bob") == Usage(2, 2000)
-        assert set(small._allowed) <= set(small._stored) and small._private_ids <= set(small._stored)
         del rows
         kept.get()
     assert small._holdings.quotas.users().keys() == {""}  # the owner's
@@ -552,7 +551,7 @@ def test_a_refused_replacement_leaves_the_old_object(small: Any) -> None:
         with pytest.raises(QuotaExceededError):
             small.recv_msg(ObjectMessage(torch.zeros(10_000), obj_id))
         assert kept.get().tolist() == [1.0] * 3
-    assert obj_id not in small._stored and obj_id not in small._extra_references
+    assert obj_id not in small._objects
 
 
 def test_counts_are_true_after_a_long_session(small: Any) -> None:
@@ -562,8 +561,7 @@ def test_counts_are_true_after_a_long_session(small: Any) -> None:
             y = (x.view(2, 5) * 3).sum() + small.search("#big")[0].sum()
             y.backward()
             (x * 2).get()
-        assert small._holdings.quotas.usage("ana").objects == len(small._stored) - 1
-        assert len(small._holdings) == len(small._stored)
+        assert small._holdings.quotas.usage("ana").objects == len(small._objects) - 1
         del x, y
         gc.collect()
         small.run_deletes()
@@ -576,7 +574,8 @@ def test_counts_are_true_after_a_long_session(small: Any) -> None:
 def test_a_plain_worker_notes_nobody(bob: Any) -> None:
     x = torch.ones(2).send(bob)
     (x + 1).get()
-    assert bob._holdings is None and not bob._owners_data
+    assert bob._holdings is None
+    assert not any(entry.is_owners or entry.holder for entry in bob._entries.values())
 
 
 def test_any_policy_that_denies_by_default_guards_deletes_and_searches(make_worker: Any) -> None:
@@ -596,4 +595,4 @@ def test_two_names_of_one_worker_share_what_was_noted(hook: Any, dan: Any) -> No
     twin = sy.VirtualWorker(hook, id="dan")
     with speaking_for("bob"):
         pointer = torch.ones(2).send(twin)
-    assert dan.is_held_by("bob", pointer.id_at_location) and twin._owners_data is dan._owners_data
+    assert dan.is_held_by("bob", pointer.id_at_location) and twin._entries is dan._entries

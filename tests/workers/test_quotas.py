@@ -10,7 +10,9 @@ import pytest
 import torch
 
 from syft.exceptions import PermissionDeniedError, QuotaExceededError
+from syft.workers.entry import Entry
 from syft.workers.quotas import OWNER, Holdings, Quota, Quotas, Usage
+from syft.workers.store import ObjectStorage
 
 
 def limited(objects: int | None = None, nbytes: int | None = None) -> Quotas:
@@ -63,36 +65,48 @@ def test_threads_lose_nothing() -> None:
     assert quotas.users() == {"ana": Usage(6, 15), "ben": Usage(2, 5)}
 
 
+class Shelf(ObjectStorage):
+    """A store with quotas and without a policy: anybody may replace anything."""
+
+    def __init__(self, quotas: Quotas) -> None:
+        super().__init__()
+        self.quotas = quotas
+        self._holdings: Any = Holdings(quotas)
+
+    def hold(self, obj_id: Any, obj: Any, user: str) -> None:
+        self._exchange(self._holdings, Entry(obj_id, obj, holder=user), self._entries.get(obj_id))
+
+
 # -- objects and memory ------------------------------------------------------------------------------
 
 
 def test_memory_is_paid_for_once_and_by_whoever_holds_it() -> None:
-    holdings = Holdings(limited())
+    holdings = Shelf(limited())
     base = torch.zeros(1000)
     holdings.hold("base", base, "ana")
     holdings.hold("view", base[:1], "ana")
     holdings.hold("eves", base.view(10, 100), "eve")
     assert holdings.quotas.users() == {"ana": Usage(2, 4000), "eve": Usage(1, 0)}
-    holdings.drop("base")
+    holdings.rm_obj("base")
     assert holdings.quotas.usage("ana") == Usage(1, 4000)  # the small view keeps all of it alive
-    holdings.drop("view")
+    holdings.rm_obj("view")
     assert holdings.quotas.users() == {"eve": Usage(1, 4000)}
-    holdings.drop("eves")
+    holdings.rm_obj("eves")
     assert holdings.quotas.users() == {}
 
 
 def test_views_of_the_owners_data_cost_nothing() -> None:
-    holdings = Holdings(limited(nbytes=100))
+    holdings = Shelf(limited(nbytes=100))
     data = torch.zeros(1000)
     holdings.hold("data", data, OWNER)
     holdings.hold("rows", data[:500], "ana")
     with pytest.raises(QuotaExceededError):
         holdings.hold("copy", data[:500].clone(), "ana")
-    assert holdings.holder_of("rows") == "ana" and not holdings.is_held("copy")
+    assert holdings.entry_of("rows").holder == "ana" and "copy" not in holdings._entries
 
 
 def test_replacing_an_object() -> None:
-    holdings = Holdings(limited(1, 100))
+    holdings = Shelf(limited(1, 100))
     holdings.hold("x", torch.zeros(10), "ana")
     with pytest.raises(QuotaExceededError):
         holdings.hold("x", torch.zeros(26), "ana")
@@ -115,17 +129,17 @@ def test_replacing_an_object() -> None:
     ],
 )
 def test_other_objects_cost_what_they_hold(obj: Any, least: int) -> None:
-    holdings = Holdings(limited())
+    holdings = Shelf(limited())
     holdings.hold("x", obj, "ana")
     assert least <= holdings.quotas.usage("ana").bytes <= least + 2000
-    holdings.drop("x")
+    holdings.rm_obj("x")
     assert holdings.quotas.users() == {}
 
 
 def test_an_object_that_holds_itself() -> None:
     knot: list[Any] = [torch.zeros(10)]
     knot.append(knot)
-    Holdings(limited()).hold("x", knot, "ana")
+    Shelf(limited()).hold("x", knot, "ana")
 
 
 class Recount:
@@ -150,11 +164,11 @@ class Recount:
 @pytest.mark.parametrize("seed", range(8))
 def test_random_histories_never_drift(seed: int) -> None:
     rng = random.Random(seed)
-    holdings, truth = Holdings(limited(40, 20_000)), Recount()
+    holdings, truth = Shelf(limited(40, 20_000)), Recount()
     for _ in range(1500):
         obj_id = rng.randrange(60)
         if rng.random() < 0.35:
-            holdings.drop(obj_id)
+            holdings.rm_obj(obj_id)
             truth.held.pop(obj_id, None)
             continue
         user = rng.choice(["ana", "ben", "eve", OWNER])
@@ -173,23 +187,27 @@ def test_random_histories_never_drift(seed: int) -> None:
     # All memory that is held is paid for, once, by somebody who holds it.
     assert sum(usage.bytes for usage in used.values()) == sum(nbytes for nbytes, _ in truth.memory.values())
     for key, (nbytes, users) in truth.memory.items():
-        block = holdings._blocks[key]
+        block = holdings._holdings._blocks[key]
         assert block.nbytes == nbytes and block.payer in users and set(block.holders) == users
-        assert block.ids == {i for i, (_, t) in truth.held.items() if t.untyped_storage()._cdata == key}
-    assert len(holdings._blocks) == len(truth.memory)
-    holdings.clear()
-    assert holdings.quotas.users() == {} and holdings._blocks == {} and len(holdings) == 0
+        assert {e.id for e in block.entries} == {
+            i for i, (_, t) in truth.held.items() if t.untyped_storage()._cdata == key
+        }
+    assert len(holdings._holdings._blocks) == len(truth.memory)
+    holdings.clear_objects()
+    assert (
+        holdings.quotas.users() == {} and holdings._holdings._blocks == {} and not holdings._holdings._opaque
+    )
 
 
 def test_many_threads_hold_and_drop() -> None:
-    holdings = Holdings(limited())
+    holdings = Shelf(limited())
     shared = torch.zeros(100)
 
     def work(user: str, seed: int) -> None:
         rng = random.Random(seed)
         for i in range(800):
             holdings.hold(f"{user} {rng.randrange(20)}", shared[i % 100 :] if i % 2 else torch.zeros(3), user)
-            holdings.drop(f"{user} {rng.randrange(20)}")
+            holdings.rm_obj(f"{user} {rng.randrange(20)}")
 
     threads = [threading.Thread(target=work, args=(f"u{i}", i)) for i in range(4)]
     for thread in threads:
@@ -197,23 +215,25 @@ def test_many_threads_hold_and_drop() -> None:
     for thread in threads:
         thread.join()
     for user in [f"u{i}" for i in range(4)]:
-        assert holdings.quotas.usage(user).objects == len(holdings.held_by(user))
-    holdings.clear()
+        assert holdings.quotas.usage(user).objects == len(
+            [e for e in holdings._entries.values() if e.holder == user]
+        )
+    holdings.clear_objects()
     assert holdings.quotas.users() == {}
 
 
 def test_a_drop_in_the_middle_of_a_hold_happens_right_after() -> None:
     """As the finalizer of a pointer would do it, in the same thread."""
-    holdings: Holdings
+    holdings: Shelf
 
     def quota_of(user: Any) -> Quota:
-        holdings.drop("old")
-        assert holdings.is_held("old")
+        holdings.rm_obj("old")
+        assert quotas.usage("ana") == Usage(1, 40)
         return Quota()
 
     quotas = Quotas(lambda user: Quota())
-    holdings = Holdings(quotas)
+    holdings = Shelf(quotas)
     holdings.hold("old", torch.zeros(10), "ana")
     quotas._quota_of = quota_of
     holdings.hold("new", torch.zeros(1), "ana")
-    assert not holdings.is_held("old") and quotas.usage("ana") == Usage(1, 4)
+    assert "old" not in holdings._entries and quotas.usage("ana") == Usage(1, 4)

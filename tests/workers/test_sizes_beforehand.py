@@ -157,11 +157,11 @@ def test_what_is_small_is_run(given: Any) -> None:
     op(given, "aten.split.Tensor", [Ref("x"), 1], "row1", "row0")
     op(given, "aten.arange.start_out", [0, 6, 1], out=Ref("out2"))
     op(given, "aten.sum.default", [Ref("long")], "total")
-    assert given._stored["flat"].tolist() == [0, 1, 2, 3, 4, 5]
-    assert given._stored["picked"].tolist() == [[0, 1, 2]]
-    assert given._stored["row1"].tolist() == [[3, 4, 5]]
-    assert given._stored["out2"].tolist() == [0, 1, 2, 3, 4, 5]
-    assert given._stored["total"] == N
+    assert given._objects["flat"].tolist() == [0, 1, 2, 3, 4, 5]
+    assert given._objects["picked"].tolist() == [[0, 1, 2]]
+    assert given._objects["row1"].tolist() == [[3, 4, 5]]
+    assert given._objects["out2"].tolist() == [0, 1, 2, 3, 4, 5]
+    assert given._objects["total"] == N
 
 
 def test_a_view_of_what_fills_the_quota_is_free(small: Any) -> None:
@@ -171,7 +171,7 @@ def test_a_view_of_what_fills_the_quota_is_free(small: Any) -> None:
     op(small, "aten.add_.Scalar", [Ref("flat"), 1])
     op(small, "aten.add.out", [Ref("most"), Ref("most")], out=Ref("most"))
     assert held(small) == 9_600_000
-    assert small._stored["most"][0] == 2
+    assert small._objects["most"][0] == 2
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ def test_an_out_that_grew_above_the_quota_is_dropped(small: Any, monkeypatch: py
     with pytest.raises(QuotaExceededError, match="dropped"):
         op(small, "aten.arange.start_out", [0, 5_000_000, 1], out=Ref("out"))
     assert held(small) == 0
-    assert "out" not in small._stored and "view" not in small._stored
+    assert "out" not in small._objects and "view" not in small._objects
 
 
 def test_bounds_hold() -> None:
@@ -273,7 +273,7 @@ def test_ids_are_short(small: Any, obj_id: Any) -> None:
     small.recv_msg(ObjectMessage(torch.ones(1), 1))
     with pytest.raises(QuotaExceededError, match="Choose a shorter one"):
         op(small, "aten.neg.default", [Ref(1)], obj_id)
-    assert obj_id not in small._stored and obj_id not in small._allowed and obj_id not in small._private_ids
+    assert obj_id not in small._objects
     small.recv_msg(ObjectMessage(torch.ones(1), "x" * 128))
     small.recv_msg(ObjectMessage(torch.ones(1), 2**64 - 1))
 
@@ -301,7 +301,7 @@ def test_lists_of_users_are_short_and_charged(small: Any) -> None:
         small.recv_msg(ObjectMessage(torch.ones(1), 1, many))
     with pytest.raises(QuotaExceededError, match="1 users"):
         small.recv_msg(ObjectMessage(torch.ones(1), 1, frozenset({"u" * 10**6})))
-    assert 1 not in small._stored and held(small) == 0
+    assert 1 not in small._objects and held(small) == 0
     small.recv_msg(ObjectMessage(torch.ones(1), 1, frozenset(f"user{i}" for i in range(1000))))
     assert held(small) > 50_000
 
@@ -361,7 +361,7 @@ def test_texts_are_measured_beforehand(small: Any, method: str, args: tuple[Any,
         small.recv_msg(CallMethodMessage("text", method, args, {}, "result"))
     assert peak() < at_most
     small.recv_msg(CallMethodMessage("text", "upper", (), {}, "result"))
-    assert small._stored["result"].child == "\tAAAAAAAAAA"
+    assert small._objects["result"].child == "\tAAAAAAAAAA"
 
 
 def test_pieces_of_a_text_are_measured_beforehand(small: Any) -> None:

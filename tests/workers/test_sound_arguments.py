@@ -343,9 +343,9 @@ def test_a_check_that_fails_on_data_of_others_does_not_show(make_worker: Any, me
         (4,),
     )
     assert executor.execute(worker, command) is None
-    assert type(worker._stored[4]) is Failure
-    assert worker._stored[4].shape == (1, 1, 2, 2)
-    assert worker._allowed[4] == {"ana"}
+    assert type(worker._objects[4]) is Failure
+    assert worker._objects[4].shape == (1, 1, 2, 2)
+    assert worker.allowed_users(4) == {"ana"}
 
 
 @pytest.mark.parametrize(

@@ -414,3 +414,17 @@ def test_a_worker_made_again_is_the_same_place(make_worker: Any) -> None:
     after = torch.ones(2).send(make_worker("dora"))
     assert (before + after).get().tolist() == [2.0, 2.0]
     assert before.move("dora").copy().get().tolist() == [1.0, 1.0]
+
+
+def test_the_documented_table_of_objects_is_a_mapping(bob: Any) -> None:
+    objects = bob._objects
+    objects["x"] = torch.ones(2)
+    assert list(objects) == ["x"] and len(objects) == 1 and "x" in objects and objects["x"].tolist() == [1, 1]
+    with pytest.raises(KeyError):
+        del objects["y"]
+    del bob._objects["x"]
+    assert bob._objects == {} and not bob._objects
+    bob._objects = {"a": torch.zeros(1), "b": torch.ones(1)}
+    assert sorted(bob._objects) == ["a", "b"] and isinstance(bob._objects.copy(), dict)
+    bob._objects = {}
+    assert len(bob) == 0

@@ -104,7 +104,7 @@ class Provenance:
             return
         if written:
             storages = {t.untyped_storage()._cdata for t in written if type(t) is torch.Tensor}
-            for obj in (*written, *worker._stored.copy().values()):
+            for obj in (*written, *worker._objects.copy().values()):
                 if type(obj) is torch.Tensor and obj.untyped_storage()._cdata in storages:
                     self._marks.pop(obj, None)
 
@@ -142,7 +142,7 @@ class Provenance:
         joined: Rows | None = None
         readers: Allowed = None
         for obj_id in executor.referenced_ids((message.cmd_owner, message.cmd_args)):
-            rows = self.rows_of(worker._stored.get(obj_id))
+            rows = self.rows_of(worker.entry_of(obj_id).value)
             if rows is None:
                 allowed = worker.allowed_users(obj_id)
                 if allowed is not None and not worker.policy.may_get(user_of(message), allowed):

@@ -113,7 +113,7 @@ def book_to_hand_over(worker: Any) -> Path | None:
             "start(process=True) cannot hand over budgets that are in memory only: keep them in a book, with "
             "keep_budgets(path), before they are set."
         )
-    for obj in worker._stored.copy().values():
+    for obj in worker._objects.copy().values():
         rows, tags = desk.provenance.rows_of(obj), tags_of(obj)
         untold = (
             sorted(name for name in names_of(rows.sources) if name not in tags) if rows is not None else []
@@ -152,7 +152,7 @@ def _follow_book(worker: Any, desk: Desk) -> None:
 def _declare(worker: Any, desk: Desk, name: str, ids: list[Any], tensors: list[torch.Tensor]) -> None:
     for obj_id, tensor in zip(ids, tensors, strict=True):
         desk.provenance.declare(tensor, name)
-        worker._private_ids.add(obj_id)  # nobody else may write into it or delete it
+        worker.entry_of(obj_id).is_private = True  # nobody else may write into it or delete it
 
 
 def set_budget(
@@ -200,7 +200,7 @@ def _ids_of(worker: Any, dataset: Any) -> list[Any]:
     tagged = [
         obj_id
         for obj_id, obj in worker._objects.copy().items()
-        if obj_id in worker._allowed and dataset in (getattr(obj, "tags", None) or ())
+        if worker.allowed_users(obj_id) is not None and dataset in (getattr(obj, "tags", None) or ())
     ]
     own = [obj_id for obj_id in tagged if _is_owners(worker, obj_id)]
     if tagged and not own:
@@ -215,7 +215,8 @@ def _ids_of(worker: Any, dataset: Any) -> list[Any]:
 
 def _is_owners(worker: Any, obj_id: Any) -> bool:
     """See NOTE [Whose data set]."""
-    return obj_id in (worker._private_ids if worker._holdings is None else worker._owners_data)
+    entry = worker._entries.get(obj_id)
+    return entry is not None and (entry.is_private if worker._holdings is None else entry.is_owners)
 
 
 def _check_is_data_set(worker: Any, desk: Desk, obj_id: Any, tensor: torch.Tensor, computed: bool) -> None:
@@ -263,7 +264,7 @@ def _private_tensor(worker: Any, obj_id: Any) -> torch.Tensor:
 
 
 def _sources(worker: Any, desk: Desk) -> list[Source]:
-    found = (desk.provenance.rows_of(obj) for obj in worker._stored.copy().values())
+    found = (desk.provenance.rows_of(obj) for obj in worker._objects.copy().values())
     return [source for rows in found if rows is not None for source in rows.sources]
 
 

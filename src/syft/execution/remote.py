@@ -21,6 +21,7 @@ from syft.messaging.message import PlanCallMessage, PlanCommandMessage
 from syft.tensors.transfer import private_copy
 from syft.workers import executor, handlers
 from syft.workers.caller import user_of
+from syft.workers.entry import Entry
 from syft.workers.foresight import Within, check_fits, refuse_what_does_not_fit
 from syft.workers.permissions import Allowed
 from syft.workers.restricted import (
@@ -54,10 +55,8 @@ class _Run:
         self.tensors = [self._tensor(obj_id) for obj_id in self.ids]
         self.inputs = len(message.args)
         self._check()
-        self.allowed: Allowed = None
-        if worker._allowed or worker._holdings is not None:
-            refuse_overwriting(worker, (*message.return_ids, message.handle), self.user)
-            self.allowed = executor.allowed_on_all(worker, [message.plan, *self.ids])
+        refuse_overwriting(worker, (*message.return_ids, message.handle), self.user)
+        self.allowed: Allowed = executor.allowed_on_all(worker, [message.plan, *self.ids])
         self.leaves: list[torch.Tensor] = []
         #: What the graph of a call may keep, where that is known beforehand.
         self.graph_bytes = 0
@@ -65,7 +64,7 @@ class _Run:
     def _tensor(self, obj_id: Any) -> Any:
         # NB: not `worker.get_obj`, which gives what it returns an identity: that is for users to see, and takes time.
         try:
-            found = self.worker._stored[obj_id]
+            found = self.worker._entries[obj_id].value
         except (KeyError, TypeError):
             raise ObjectNotFoundError(obj_id, self.worker) from None
         if type(found) is not torch.Tensor and type(found) is not Failure:
@@ -154,8 +153,8 @@ class _Run:
         if self.held._training is not None:
             written += [self.tensors[self.inputs + p] for p in sorted(self.held._training.written())]
         protected = self._protected()
-        for obj_id in worker.private_among(written, protected):
-            worker.policy.check_send(self.user, obj_id, worker.changeable_by(obj_id), action="write into")
+        for entry in worker.private_among(written, protected.__contains__):
+            worker.policy.check_send(self.user, entry.id, worker.changeable_by(entry.id), action="write into")
         if may_see:
             failed = next((t for t in self.tensors if type(t) is Failure), None)
             if failed is not None:
@@ -176,13 +175,13 @@ class _Run:
             self.leaves = [_spec(self.tensors[i]).meta() for i in self.message.differentiable]
         return fresh
 
-    def _protected(self) -> list[Any]:
-        """The ids of private data among what the plan is given that the user may not change."""
+    def _protected(self) -> list[Entry]:
+        """The entries of private data among what the plan is given that the user may not change."""
         worker = self.worker
         return [
-            obj_id
-            for obj_id in worker.private_among(self.tensors)
-            if not worker.policy.may_change(self.user, worker.changeable_by(obj_id))
+            entry
+            for entry in worker.private_among(self.tensors)
+            if not worker.policy.may_change(self.user, worker.changeable_by(entry.id))
         ]
 
 

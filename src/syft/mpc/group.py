@@ -77,7 +77,7 @@ class Group:
                 f"The shares are at {', '.join(str(h.id) for h in self.holders)}, on a network, and are not read here. "
                 "Call `.get()` to open the secret."
             )
-        return Shares(p.location._stored[p.id_at_location] for p in pointers)
+        return Shares(p.location._entries[p.id_at_location].value for p in pointers)
 
     def store(self, shares: Sequence[Any]) -> list[PointerTensor]:
         """Put one result per holder into the holders' stores. (Workers on a network have done so.)"""
@@ -86,7 +86,7 @@ class Group:
         pointers = []
         for holder, share in zip(self.holders, shares, strict=True):
             new_id = ID_PROVIDER.pop()
-            holder._stored[new_id] = share
+            holder.set_obj(new_id, share, None)
             pointers.append(new_pointer(holder, new_id, spec_of(share)))
         return pointers
 

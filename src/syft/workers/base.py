@@ -29,12 +29,13 @@ from syft.tensors.pointer import PointerTensor, pointer_from_found, results_from
 from syft.workers import handlers
 from syft.workers.abstract import AbstractWorker
 from syft.workers.caller import is_proved, speaking_for, user_of
+from syft.workers.entry import Entry
 from syft.workers.permissions import Policy, intersect
 from syft.workers.quotas import Holdings, Quotas
 from syft.workers.releases import ReleasingWorker
 from syft.workers.remote import RemoteNamespace
 from syft.workers.results import refuse_other_layouts
-from syft.workers.store import ObjectStorage, tags_of
+from syft.workers.store import ObjectStorage, named, tags_of
 from syft.workers.training import TrainsHere
 
 
@@ -101,14 +102,10 @@ class BaseWorker(ObjectStorage, ReleasingWorker, TrainsHere, AbstractWorker):
     def _share_state_of(self, other: BaseWorker) -> None:
         """Two workers of one id and type are one worker under two names."""
         for name in (
-            "_stored",
-            "_allowed",
-            "_extra_references",
-            "_private_ids",
-            "_trusted_ids",
+            "_entries",
+            "_view",
             "_attached",
             "_holdings",
-            "_owners_data",
             "_waiting_deletes",
             "_deleting",
             "_known_workers",
@@ -163,22 +160,14 @@ class BaseWorker(ObjectStorage, ReleasingWorker, TrainsHere, AbstractWorker):
         if isinstance(obj, torch.Tensor) and obj.requires_grad and type(obj) is not Wrapper:
             obj = obj.detach()
         chosen = intersect(privacy, None if allowed is None else frozenset(allowed))
+        entry = Entry(named(obj, obj_id), obj, is_trusted=not is_proved())
+        entry.is_private = chosen is not None or self._holdings is not None
         if self._holdings is None or is_proved():
-            super().register_obj(obj, obj_id, self.policy.on_arrival(chosen, user_of(None)))
+            entry.allowed = self.policy.on_arrival(chosen, user_of(None))
         else:
-            was_owners = obj_id in self._owners_data
-            before, self._owners_data[obj_id] = self._owners_data.get(obj_id), chosen
-            try:
-                super().register_obj(obj, obj_id, self.policy.on_registration(chosen, tags_of(obj)))
-            except BaseException:
-                self._owners_data.pop(obj_id)
-                if was_owners:
-                    self._owners_data[obj_id] = before
-                raise
-        if not is_proved():
-            self._trusted_ids.add(obj_id)
-        if chosen is not None or self._holdings is not None:
-            self._private_ids.add(obj_id)
+            entry.allowed = self.policy.on_registration(chosen, tags_of(obj))
+            entry.is_owners, entry.chosen = True, chosen
+        self.store_entry(entry)
 
     @contextlib.contextmanager
     def registration_enabled(self) -> Iterator[BaseWorker]:

@@ -37,6 +37,7 @@ from syft.identity.files import make_private_directory, sync_directory, write_fi
 from syft.serde.errors import SerdeError, UnserializableError
 from syft.workers.caller import speaking_for
 from syft.workers.data_folder import load_folder as load_folder
+from syft.workers.entry import Entry
 from syft.workers.permissions import Allowed
 from syft.workers.quotas import OWNER
 from syft.workers.store import tags_of
@@ -117,16 +118,11 @@ class DataDirectory:
 
     # -- keeping -------------------------------------------------------------------------------------
 
-    def keep(self, worker: Any, obj_id: Any) -> None:
-        """Keep an object that a worker holds, with what the worker knows about it."""
-        is_owners = worker._holdings is None or obj_id in worker._owners_data
-        allowed = (
-            worker._owners_data.get(obj_id)
-            if is_owners and worker._holdings
-            else worker.allowed_users(obj_id)
-        )
-        holder = OWNER if is_owners else worker._holdings.holder_of(obj_id)
-        self.put(obj_id, worker._stored[obj_id], allowed, obj_id in worker._private_ids, holder)
+    def keep(self, entry: Entry, is_guarded: bool) -> None:
+        """Keep an object, with what its worker knows about it."""
+        allowed = entry.chosen if entry.is_owners else entry.allowed
+        holder = entry.holder if is_guarded and not entry.is_owners else OWNER
+        self.put(entry.id, entry.value, allowed, entry.is_private, holder)
 
     def put(
         self,
@@ -371,10 +367,11 @@ def _register(worker: Any, row: Kept, obj: Any) -> None:
     else:
         with speaking_for(row.holder):
             worker.register_obj(obj, row.id, row.allowed)
+    entry = worker.entry_of(row.id)
     if row.private:
-        worker._private_ids.add(row.id)
+        entry.is_private = True
     if not isinstance(obj, torch.Tensor):
-        worker._trusted_ids.discard(row.id)  # who brought it is not known for certain
+        entry.is_trusted = False  # who brought it is not known for certain
 
 
 def _key(obj_id: Any) -> str:

@@ -20,6 +20,7 @@ from syft.exceptions import GetNotPermittedError, ObjectNotFoundError, RemoteErr
 from syft.messaging.message import Operation, Ref
 from syft.tensors.transfer import private_copy
 from syft.workers.caller import user_of
+from syft.workers.entry import Entry
 from syft.workers.foresight import refuse_what_does_not_fit
 from syft.workers.permissions import Allowed, about_own, intersect
 from syft.workers.restricted import execute_restricted, refuse_overwriting
@@ -31,31 +32,29 @@ from syft.workers.writes import remeasure
 with contextlib.suppress(ImportError):
     importlib.import_module("torch.nn.modules.linear_cross_entropy")
 
-_MISSING = object()
-
 #: What may stand in a command beside references. A generator is a thing of this process.
 _TRAVELS = frozenset(base_types) - {torch.Generator}
 
 
-def resolve(worker: Any, values: Any, ids: list[Any] | None = None) -> list[Any]:
-    """Message arguments with the objects they refer to, whose ids are added to `ids`."""
-    objects = worker._stored
+def resolve(worker: Any, values: Any, found: list[Entry] | None = None) -> list[Any]:
+    """Message arguments with the objects they refer to, whose entries are added to `found`."""
+    entries = worker._entries
     resolved = []
     for value in values:
         cls = type(value)
         if cls is Ref:
-            found = objects.get(value.id, _MISSING)
-            if found is _MISSING:
+            entry = entries.get(value.id)
+            if entry is None:
                 raise ObjectNotFoundError(value.id, worker)
-            resolved.append(found)
-            if ids is not None:
-                ids.append(value.id)
+            resolved.append(entry.value)
+            if found is not None:
+                found.append(entry)
         elif cls is list:
-            resolved.append(resolve(worker, value, ids))
+            resolved.append(resolve(worker, value, found))
         elif cls is tuple:
-            resolved.append(tuple(resolve(worker, value, ids)))
+            resolved.append(tuple(resolve(worker, value, found)))
         elif cls is dict:
-            resolved.append(dict(zip(value, resolve(worker, value.values(), ids), strict=True)))
+            resolved.append(dict(zip(value, resolve(worker, value.values(), found), strict=True)))
         elif cls in _TRAVELS:
             resolved.append(value)
         else:
@@ -93,9 +92,8 @@ def referenced_ids(values: Any) -> list[Any]:
 def allowed_on_all(worker: Any, ids: list[Any]) -> Allowed:
     """The users allowed on every one of these objects. !! ComputeNotPermittedError if they may not be used"""
     allowed: Allowed = None
-    restrictions = worker._allowed
     for obj_id in ids:
-        allowed = intersect(allowed, restrictions.get(obj_id))
+        allowed = intersect(allowed, worker.allowed_users(obj_id))
     if worker._holdings is None:
         return allowed
     check_compute(worker, ids)
@@ -107,9 +105,9 @@ def check_compute(worker: Any, ids: Collection[Any]) -> None:
     if worker._holdings is None:
         return
     user = user_of(None)
-    others = worker._holdings.not_held_by(user, ids)
+    others = [i for i in ids if not worker.is_held_by(user, i)]
     for obj_id in others:
-        if obj_id in worker._stored:
+        if obj_id in worker._entries:
             worker.policy.check_compute(user, obj_id, worker.about(obj_id))
     if len(others) < len(ids) or not ids:  # one question for all that is theirs
         worker.policy.check_compute(user, None, about_own(user))
@@ -118,18 +116,26 @@ def check_compute(worker: Any, ids: Collection[Any]) -> None:
 def execute(worker: Any, message: Operation) -> Any:
     """Run one operation and store its results. Replies (ids, metadata) if asked to, else nothing."""
     command = command_named(message.cmd_name)
-    is_guarded = worker._allowed or worker._holdings is not None
-    ids: list[Any] | None = [] if is_guarded else None
-    args = resolve(worker, message.cmd_args, ids)
+    entries: list[Entry] = []
+    args = resolve(worker, message.cmd_args, entries)
     if message.cmd_owner is not None:
-        args.insert(0, resolve(worker, (message.cmd_owner,), ids)[0])
+        args.insert(0, resolve(worker, (message.cmd_owner,), entries)[0])
     kwargs = message.cmd_kwargs
     if kwargs:
-        kwargs = dict(zip(kwargs, resolve(worker, kwargs.values(), ids), strict=True))
+        kwargs = dict(zip(kwargs, resolve(worker, kwargs.values(), entries), strict=True))
     if command.kinds:
         refuse_numbers_for_kinds(command, args, kwargs)
     return_ids = message.return_ids
-    if ids is not None:
+    is_guarded = worker._holdings is not None
+    if not is_guarded:
+        for entry in entries:
+            if entry.allowed is not None:
+                is_guarded = True
+        for obj_id in return_ids:
+            if obj_id in worker._entries:
+                is_guarded = True
+    if is_guarded:
+        ids = [entry.id for entry in entries]
         refuse_overwriting(worker, return_ids, user_of(message))
         allowed = allowed_on_all(worker, ids)
         if command.name in LOOKED_AT_FIRST:
@@ -142,13 +148,13 @@ def execute(worker: Any, message: Operation) -> Any:
     try:
         result = _run(command, args, kwargs)
     finally:
-        if ids is not None:
+        if is_guarded:
             remeasure(worker, command, args, kwargs)
     if type(result) is torch.Tensor and len(return_ids) == 1 and result.layout is torch.strided:
-        if worker._holdings is None:
-            worker._stored[return_ids[0]] = result
-        else:
+        if is_guarded:
             worker.set_obj(return_ids[0], result)
+        else:
+            worker._entries[return_ids[0]] = Entry(return_ids[0], result)
         return None
     if args and result is args[0] and not return_ids and not message.wants_specs:
         return None

@@ -45,6 +45,7 @@ from syft.tensors.remote_call import REMOTE_CALLS
 from syft.tensors.transfer import private_copy
 from syft.workers import executor
 from syft.workers.caller import is_proved, user_of
+from syft.workers.entry import Entry
 from syft.workers.foresight import bytes_of_graph, check_fits, refuse_what_does_not_fit
 from syft.workers.permissions import Allowed, AuditRecord, intersect
 from syft.workers.restricted import Failure, foretell, own_randomness, refuse_overwriting, run_concealed
@@ -87,7 +88,7 @@ def keep_object(worker: Any, message: ObjectMessage) -> None:
     obj, privacy = without_privacy(message.object)
     allowed = intersect(message.allowed, privacy)
     obj_id = obj.id if message.id is None else message.id
-    is_here = obj_id in worker._stored
+    is_here = obj_id in worker._entries
     if is_here:
         worker.policy.check_send(user_of(message), obj_id, worker.changeable_by(obj_id))
     if isinstance(obj, torch.Tensor) and obj.requires_grad:
@@ -109,7 +110,7 @@ def give_object(worker: Any, message: ObjectRequestMessage) -> Any:
     worker.policy.check_get(user_of(message), obj_id, allowed, reason, has_budgets=has_budgets)
     if type(obj) is Failure:
         obj.tell()
-    if message.keep or obj_id in worker._owners_data:
+    if message.keep or worker.entry_of(obj_id).is_owners:
         obj = private_copy(obj)
     else:
         worker.rm_obj(obj_id)
@@ -183,14 +184,16 @@ def delete_objects(worker: Any, message: ForceObjectDeleteMessage) -> None:
 
 def _is_protected(worker: Any, obj_id: Any, user: str | None) -> bool:
     """Whether an object is removed only for those who may change it."""
-    if worker._holdings is None:
-        return obj_id in worker._private_ids
-    return obj_id in worker._stored and not worker.is_held_by(user, obj_id)
+    entry = worker._entries.get(obj_id)
+    if entry is None:
+        return False
+    return bool(entry.is_private if worker._holdings is None else entry.holder != user)
 
 
 def is_none(worker: Any, message: IsNoneMessage) -> bool:
     executor.check_compute(worker, (message.id,))
-    return worker._stored.get(message.id) is None
+    entry = worker._entries.get(message.id)
+    return entry is None or entry.value is None
 
 
 def shape_of(worker: Any, message: GetShapeMessage) -> tuple[int, ...]:
@@ -288,7 +291,8 @@ def call_object(worker: Any, message: CallObjectMessage) -> Any:
     """
     obj = worker.get_obj(message.id)
     target = getattr(obj, "obj", obj)
-    if worker._holdings is not None and message.id not in worker._trusted_ids:
+    is_trusted = worker.entry_of(message.id).is_trusted
+    if worker._holdings is not None and not is_trusted:
         # NB: nor could it be told how much memory it will take. And whose it is, may not be told what it is.
         user = user_of(message)
         worker.policy.record(AuditRecord("compute", message.id, user, False, reason="call"))
@@ -302,7 +306,7 @@ def call_object(worker: Any, message: CallObjectMessage) -> Any:
     ids = executor.referenced_ids((message.args, message.kwargs))
     for obj_id in ids:
         allowed = worker.allowed_users(obj_id)
-        if allowed is not None and message.id not in worker._trusted_ids:
+        if allowed is not None and not is_trusted:
             worker.policy.check_get(
                 user_of(message), obj_id, allowed, action="call a function of their own on"
             )
@@ -424,7 +428,8 @@ class _StoreWithLeaves:
 
     def __init__(self, worker: Any, leaves: dict[Any, torch.Tensor]) -> None:
         self.id = worker.id
-        self._stored = {**worker._stored, **leaves} if leaves else worker._stored
+        new = {i: Entry(i, leaf) for i, leaf in leaves.items()}
+        self._entries = {**worker._entries, **new} if new else worker._entries
 
 
 def run_call_backward(worker: Any, message: CallBackwardMessage) -> None:
@@ -493,7 +498,7 @@ def find(worker: Any, terms: tuple[Any, ...]) -> list[Found]:
 
 def found_of(worker: Any, obj_id: Any) -> Found:
     """What may be told about an object."""
-    obj = worker._stored[obj_id]
+    obj = worker._entries[obj_id].value
     is_tensor = isinstance(obj, torch.Tensor) or type(obj) is Failure
     spec = (obj.spec if type(obj) is Failure else spec_of(obj)) if is_tensor else None
     return Found(

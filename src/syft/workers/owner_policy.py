@@ -278,9 +278,9 @@ class OwnerPolicy(Policy):
 
     def apply_to(self, worker: Any) -> None:
         """Restrict the owner's data on a worker as the rules say now."""
-        for obj_id, chosen in list(worker._owners_data.items()):
-            if obj_id in worker._stored:
-                worker.restrict(obj_id, self.on_registration(chosen, worker.about(obj_id).tags))
+        for entry in list(worker._entries.values()):
+            if entry.is_owners:
+                entry.allowed = self.on_registration(entry.chosen, worker.about(entry.id).tags)
 
     def user(self, name: str | None) -> UserRules:
         """What a user may do."""

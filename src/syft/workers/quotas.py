@@ -1,7 +1,7 @@
 """How much each user holds on a worker, and the refusal to hold more.
 
     Quotas     objects and bytes per user, as plain counts: charge, release
-    Holdings   which user holds which object, and what memory is behind it; keeps the counts true
+    Holdings   what memory is behind which entries; keeps the counts true
 
 NOTE [Who pays for memory]
 Several objects may share memory: a view, an alias. Memory is paid for once, by the user who held it first,
@@ -27,6 +27,7 @@ from syft.core.identity import known_identity
 from syft.exceptions import QuotaExceededError
 from syft.tensors.object_pointer import ObjectPointer
 from syft.workers.abstract import AbstractWorker
+from syft.workers.entry import Entry
 
 User = str | None  #: None: somebody who proved no name
 #: Holds what the owner of the worker put there. No user has this name, see syft.identity.names.
@@ -131,94 +132,73 @@ class Quotas:
 
 @dataclass(slots=True)
 class _Block:
-    """A piece of memory, who pays for it, how many objects of each user it is behind, and which these are."""
+    """A piece of memory, who pays for it, how many objects of each user it is behind, and which entries these are."""
 
     nbytes: int
     payer: User
     storage: torch.UntypedStorage  # held, so that its address is not given to another
     holders: dict[User, int]
-    ids: set[Any]
-
-
-class _Held(NamedTuple):
-    user: User
-    own_bytes: int  # what is no shared memory: text, numbers
-    blocks: tuple[Any, ...]
+    entries: set[Entry]
 
 
 class Holdings:
-    """Which user holds which object. The counts in `quotas`, which are its own, follow.
+    """What memory is behind which entries, and who pays for it. The counts in `quotas`, which are its own, follow.
 
-    An object may be dropped at any moment, also by the finalizer of a pointer that runs while this very
-    thread is noting something: then it is dropped right after.
+    An entry may be released at any moment, also by the finalizer of a pointer that runs while this very
+    thread is noting something: then it is released right after.
     """
 
     def __init__(self, quotas: Quotas) -> None:
         self.quotas = quotas
-        self._held: dict[Any, _Held] = {}
         self._blocks: dict[Any, _Block] = {}
-        #: Objects that are no plain tensors: what they hold may change while they are held.
-        self._opaque: set[Any] = set()
-        self._waiting_drops: deque[Any] = deque()
+        #: Entries of objects that are no plain tensors: what they hold may change while they are held.
+        self._opaque: set[Entry] = set()
+        self._waiting: deque[tuple[Entry, int]] = deque()
         self._lock = threading.Lock()
         self._noting = _Noting(self)
 
-    def hold(self, obj_id: Any, obj: Any, user: User, more_bytes: int = 0) -> None:
-        """Note that `user` holds an object under this id, in place of what was there. !! QuotaExceededError
+    def charge(self, entry: Entry, count: int = 1) -> None:
+        """Charge the holder of an entry for what it keeps. !! QuotaExceededError; nothing is charged then
 
-        `more_bytes` is what is kept beside the object for it. When it is refused, everything is as it was.
+        `count` is 0 if it takes the place of an entry of the same holder. What is in `entry.own_bytes` is charged, too.
         """
+        obj_id, user = entry.id, entry.holder
         if type(obj_id) is not int or not -_LARGEST_ID <= obj_id < _LARGEST_ID:
             if user != OWNER:
                 _check_id(obj_id)
+        obj = entry.value
         own_bytes, blocks = _memory_of(obj)
-        own_bytes += more_bytes
+        own_bytes += entry.own_bytes
         with self._noting:
-            before = self._held.get(obj_id)
-            is_new = before is None or before.user != user
-            # The new is charged before the old is let go, so that a refusal changes nothing.
-            self._take(obj_id, user, own_bytes, blocks, int(is_new))
-            if before is not None:
-                self._let_go(obj_id, before, int(is_new))
+            known, needed = self._blocks, own_bytes
+            for key, storage in blocks.items():
+                if key not in known:
+                    needed += storage.nbytes()
+            self.quotas.charge(user, needed, count)
+            for key, storage in blocks.items():
+                block = known.get(key)
+                if block is None:
+                    known[key] = _Block(storage.nbytes(), user, storage, {user: 1}, {entry})
+                else:
+                    block.holders[user] = block.holders.get(user, 0) + 1
+                    block.entries.add(entry)
+            entry.own_bytes, entry.blocks = own_bytes, tuple(blocks)
             if type(obj) is not torch.Tensor:
-                self._opaque.add(obj_id)
-            elif self._opaque:
-                self._opaque.discard(obj_id)
+                self._opaque.add(entry)
 
-    def hand_over(self, obj_id: Any, obj: Any, user: User) -> bool:
-        """Let another user hold an object, if all of it fits into what they may still hold; whether it does."""
-        own_bytes, blocks = _memory_of(obj)
-        left = self.quotas.bytes_left(user)
-        if left is not None and own_bytes + sum(storage.nbytes() for storage in blocks.values()) > left:
-            return False
-        try:
-            self.hold(obj_id, obj, user)
-        except QuotaExceededError:  # too many objects
-            return False
-        return True
+    def fits_whole(self, entry: Entry) -> bool:
+        """Whether all memory behind an entry, shared or not, fits into what its holder may still hold."""
+        own_bytes, blocks = _memory_of(entry.value)
+        left = self.quotas.bytes_left(entry.holder)
+        return left is None or own_bytes + sum(storage.nbytes() for storage in blocks.values()) <= left
 
-    def _take(self, obj_id: Any, user: User, own_bytes: int, blocks: _Storages, count: int) -> None:
-        known, needed = self._blocks, own_bytes
-        for key, storage in blocks.items():
-            if key not in known:
-                needed += storage.nbytes()
-        self.quotas.charge(user, needed, count)
-        for key, storage in blocks.items():
-            block = known.get(key)
-            if block is None:
-                known[key] = _Block(storage.nbytes(), user, storage, {user: 1}, {obj_id})
-            else:
-                block.holders[user] = block.holders.get(user, 0) + 1
-                block.ids.add(obj_id)
-        self._held[obj_id] = _Held(user, own_bytes, tuple(blocks))
-
-    def remeasure(self, tensors: Iterable[torch.Tensor]) -> set[Any]:
+    def remeasure(self, tensors: Iterable[torch.Tensor]) -> set[Entry]:
         """Note what memory behind these has become larger, or smaller, since it was noted.
 
-        Memory that has grown above the quota of the one who pays for it must not be kept: returns the ids of all
-        objects that keep it, for the worker to drop.
+        Memory that has grown above the quota of the one who pays for it must not be kept: returns the entries that
+        keep it, for the worker to drop.
         """
-        too_much: set[Any] = set()
+        too_much: set[Entry] = set()
         for tensor in tensors:
             if type(tensor) is not torch.Tensor or tensor.layout is not torch.strided:
                 continue
@@ -226,7 +206,7 @@ class Holdings:
             if block is not None and block.nbytes != block.storage.nbytes():
                 with self._noting:
                     if not self._pay_for_growth(block):
-                        too_much |= block.ids
+                        too_much |= block.entries
         return too_much
 
     def _pay_for_growth(self, block: _Block) -> bool:
@@ -244,43 +224,36 @@ class Holdings:
             return False
         return True
 
-    def drop(self, obj_id: Any) -> None:
-        """Note that an object is gone."""
-        self._waiting_drops.append(obj_id)
-        self._run_drops()
+    def release(self, entry: Entry, count: int = 1) -> None:
+        """Note that an entry that was charged is gone; `count` as it was charged."""
+        self._waiting.append((entry, count))
+        self._run_releases()
 
-    def _run_drops(self) -> None:
-        """Whoever holds the lock does this after giving it back, so that no drop is left waiting."""
-        while self._waiting_drops and self._lock.acquire(blocking=False):
+    def _run_releases(self) -> None:
+        """Whoever holds the lock does this after giving it back, so that no release is left waiting."""
+        while self._waiting and self._lock.acquire(blocking=False):
             try:
-                self._carry_out_drops()
+                self._carry_out_releases()
             finally:
                 self._lock.release()
 
-    def _carry_out_drops(self) -> None:
-        while self._waiting_drops:
-            obj_id = self._waiting_drops.popleft()
-            held = self._held.pop(obj_id, None)
-            if held is not None:
-                self._opaque.discard(obj_id)
-                self._let_go(obj_id, held, 1)
-
-    def _let_go(self, obj_id: Any, held: _Held, count: int) -> None:
-        freed = held.own_bytes
-        now = self._held.get(obj_id)
-        for key in held.blocks:
-            block = self._blocks[key]
-            if now is None or key not in now.blocks:
-                block.ids.discard(obj_id)
-            left = block.holders[held.user] - 1
-            if left:
-                block.holders[held.user] = left
-                continue
-            del block.holders[held.user]
-            if block.payer == held.user:
-                freed += block.nbytes
-                self._pass_on(key, block)
-        self.quotas.release(held.user, freed, count)
+    def _carry_out_releases(self) -> None:
+        while self._waiting:
+            entry, count = self._waiting.popleft()
+            self._opaque.discard(entry)
+            freed, user = entry.own_bytes, entry.holder
+            for key in entry.blocks:
+                block = self._blocks[key]
+                block.entries.discard(entry)
+                left = block.holders[user] - 1
+                if left:
+                    block.holders[user] = left
+                    continue
+                del block.holders[user]
+                if block.payer == user:
+                    freed += block.nbytes
+                    self._pass_on(key, block)
+            self.quotas.release(user, freed, count)
 
     def _pass_on(self, key: Any, block: _Block) -> None:
         """The payer has let go: the next holder pays, or the memory is nobody's."""
@@ -291,51 +264,20 @@ class Holdings:
         # NB: above their quota, if need be: it is theirs already, and they can only let go of it.
         self.quotas.charge(block.payer, block.nbytes, 0, enforced=False)
 
-    def clear(self) -> None:
-        """Note that everything is gone."""
-        self._waiting_drops.extend(list(self._held))
-        self._run_drops()
-
-    def is_held(self, obj_id: Any) -> bool:
-        return obj_id in self._held
-
-    def is_held_by(self, user: User, obj_id: Any) -> bool:
-        """Whether it was this user who brought or computed an object."""
-        held = self._held.get(obj_id)
-        return held is not None and held.user == user
-
-    def not_held_by(self, user: User, ids: Iterable[Any]) -> list[Any]:
-        """Those of these objects that it was not this user who brought or computed."""
-        known = self._held
-        return [i for i in ids if (held := known.get(i)) is None or held.user != user]
-
-    def holder_of(self, obj_id: Any) -> User:
-        """The user who brought or computed an object; None also for objects that nobody was noted for."""
-        held = self._held.get(obj_id)
-        return None if held is None else held.user
-
-    def __len__(self) -> int:
-        return len(self._held)
-
     def __bool__(self) -> bool:
         return True
 
-    def sharing(self, addresses: Iterable[Any]) -> tuple[set[Any], set[Any]]:
-        """The ids of tensors that share this memory, and of objects of which it is not known.
+    def behind(self, addresses: Iterable[Any]) -> set[Entry]:
+        """The entries of tensors in this memory, and of objects that may hold some of it.
 
         Memory is named as `torch.UntypedStorage._cdata` does.
         """
-        found: set[Any] = set()
+        found = self._opaque.copy()
         for address in addresses:
             block = self._blocks.get(address)
             if block is not None:
-                found |= block.ids
-        return found - self._opaque, self._opaque.copy()
-
-    def held_by(self, user: User) -> list[Any]:
-        """The ids of what a user holds, e.g. to free it when they are gone."""
-        with self._noting:
-            return [obj_id for obj_id, held in self._held.items() if held.user == user]
+                found |= block.entries
+        return found
 
 
 class _Noting:
@@ -349,14 +291,14 @@ class _Noting:
     def __enter__(self) -> None:
         holdings = self._holdings
         holdings._lock.acquire()
-        if holdings._waiting_drops:
-            holdings._carry_out_drops()
+        if holdings._waiting:
+            holdings._carry_out_releases()
 
     def __exit__(self, *_exception: object) -> None:
         holdings = self._holdings
         holdings._lock.release()
-        if holdings._waiting_drops:
-            holdings._run_drops()
+        if holdings._waiting:
+            holdings._run_releases()
 
 
 _Storages = dict[Any, torch.UntypedStorage]
@@ -390,6 +332,20 @@ def _memory_of(obj: Any) -> tuple[int, _Storages]:
             if hasattr(type(part), "costs_bytes"):
                 own_bytes += part.costs_bytes
     return own_bytes, blocks
+
+
+def storages_of(obj: Any) -> set[Any]:
+    """Identities of the memory behind a stored object, whatever holds it; and of what pointers in it point to."""
+    if type(obj) is torch.Tensor and obj.layout is torch.strided:
+        return {obj.untyped_storage()._cdata}
+    found: set[Any] = set()
+    for part in held_in(obj):
+        if isinstance(part, torch.Tensor):
+            if part.layout is torch.strided:
+                found.add(part.untyped_storage()._cdata)
+        elif isinstance(part, ObjectPointer):
+            found.add((part.location.id, part.id_at_location))
+    return found
 
 
 def _bytes_of_text(text: Any) -> int:

@@ -37,6 +37,7 @@ from syft.core.spec import TensorSpec, extent_in_bytes, spec_of
 from syft.exceptions import PermissionDeniedError, RemoteError, UnsupportedOperationError
 from syft.messaging.message import Operation
 from syft.workers.caller import user_of
+from syft.workers.entry import Entry
 from syft.workers.permissions import Policy
 from syft.workers.results import facts_of_command, fresh_results, keep_results
 from syft.workers.sound_arguments import sound
@@ -82,7 +83,8 @@ def _bytes_behind(spec: TensorSpec) -> int:
 def refuse_overwriting(worker: Any, ids: Iterable[Any], user: str | None) -> None:
     """!! SendNotPermittedError if a result would take the place of a restricted object."""
     for obj_id in ids:
-        if obj_id in worker._allowed or (worker._holdings is not None and obj_id in worker._stored):
+        entry = worker._entries.get(obj_id)
+        if entry is not None and (entry.allowed is not None or worker._holdings is not None):
             worker.policy.check_send(user, obj_id, worker.changeable_by(obj_id))
 
 
@@ -102,11 +104,11 @@ def execute_restricted(
     provenance = worker._attached.get("provenance")
     if worker.policy.may_get(user, allowed):
         for obj_id in ids:
-            used = worker._stored.get(obj_id)
+            used = worker.entry_of(obj_id).value
             if type(used) is Failure:
                 used.tell()
         if may_write(command):
-            refuse_writing_private(worker, command, args, kwargs, user, worker._owners_data)
+            refuse_writing_private(worker, command, args, kwargs, user, is_owners)
             if provenance is not None:
                 provenance.before(worker, command, args, kwargs)
             spared = write_protected(worker, command, (args, kwargs), user)
@@ -127,7 +129,7 @@ def execute_restricted(
         answer = foretell(worker, command, args, kwargs, user)
         if command.outs or kwargs.get("out") is not None:
             _refuse_resizing(command, args, kwargs)
-        refuse_writing_private(worker, command, args, kwargs, user, worker._private_ids)
+        refuse_writing_private(worker, command, args, kwargs, user, is_private)
         spared = write_protected(worker, command, (args, kwargs), user)
         if provenance is not None:
             provenance.before(worker, command, args, kwargs)
@@ -151,19 +153,25 @@ def refuse_writing_private(
     args: list[Any],
     kwargs: dict[str, Any],
     user: str | None,
-    private: Collection[Any],
+    is_kept: Callable[[Entry], bool],
 ) -> None:
     """Data that was brought here as private is not changed by those who may not."""
-    if not private:
-        return
     facts = facts_of_command(command)
     if facts is not None:
         written = written_into(command, args, kwargs)
     else:
         names_it = command.name.endswith("_") or "out" in kwargs
         written = [*args[:1], kwargs.get("out")] if names_it else []
-    for obj_id in worker.private_among(written, private) if written else ():
-        worker.policy.check_send(user, obj_id, worker.changeable_by(obj_id), action="write into")
+    for entry in worker.private_among(written, is_kept) if written else ():
+        worker.policy.check_send(user, entry.id, worker.changeable_by(entry.id), action="write into")
+
+
+def is_owners(entry: Entry) -> bool:
+    return entry.is_owners
+
+
+def is_private(entry: Entry) -> bool:
+    return entry.is_private
 
 
 # NOTE [Functions that may write]
@@ -174,36 +182,36 @@ def refuse_writing_private(
 # watched instead, and one that writes into such data is not run.
 
 
-def write_protected(worker: Any, command: KnownCommand, inputs: Any, user: str | None) -> list[Any]:
-    """The ids of what a public function is given and `user` may not change."""
+def write_protected(worker: Any, command: KnownCommand, inputs: Any, user: str | None) -> list[Entry]:
+    """The entries of what a public function is given and `user` may not change."""
     if isinstance(command.function, OpOverload):
         return []
-    found: list[Any] = worker.private_among(_tensors_in(inputs))
-    return [i for i in found if not worker.policy.may_change(user, worker.changeable_by(i))]
+    found: list[Entry] = worker.private_among(_tensors_in(inputs))
+    return [entry for entry in found if not worker.policy.may_change(user, worker.changeable_by(entry.id))]
 
 
 @contextlib.contextmanager
-def no_writing_into(worker: Any, ids: Collection[Any], user: str | None) -> Iterator[None]:
+def no_writing_into(worker: Any, protected: Collection[Entry], user: str | None) -> Iterator[None]:
     """Inside, an aten operation that would write into one of these objects is refused."""
-    if not ids:
+    if not protected:
         yield
         return
-    with _Watch(worker, ids, user):
+    with _Watch(worker, protected, user):
         yield
 
 
 class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    def __init__(self, worker: Any, ids: Collection[Any], user: str | None) -> None:
+    def __init__(self, worker: Any, protected: Collection[Entry], user: str | None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.worker, self.ids, self.user = worker, ids, user
+        self.worker, self.protected, self.user = worker, protected, user
 
     def __torch_dispatch__(
         self, func: OpOverload, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        for obj_id in self.worker.private_among(written_by(func, args, kwargs), self.ids):
+        for entry in self.worker.private_among(written_by(func, args, kwargs), self.protected.__contains__):
             self.worker.policy.check_send(
-                self.user, obj_id, self.worker.changeable_by(obj_id), action="write into"
+                self.user, entry.id, self.worker.changeable_by(entry.id), action="write into"
             )
         return func(*args, **kwargs)
 
@@ -339,9 +347,9 @@ def spoil(worker: Any, written: list[Any], reason: str) -> None:
         known = known_identity(target)
         if known is not None:
             failure.tags, failure.description = set(known.tags), known.description
-        for obj_id, obj in worker._stored.copy().items():
-            if obj is target:
-                worker.put_in_place(obj_id, failure)
+        for entry in worker._entries.copy().values():
+            if entry.value is target:
+                entry.value = failure  # with its holder, its restriction and what it costs
 
 
 # -- what may be told ------------------------------------------------------------------------------

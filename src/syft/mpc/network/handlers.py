@@ -47,7 +47,7 @@ def join(worker: Any, message: messages.JoinGroup) -> None:
         raise ProtocolError(
             f"A patience is above 0 and up to {_LONGEST_PATIENCE:g} s, not {message.patience}."
         )
-    if message.return_id in worker._stored:
+    if message.return_id in worker._entries:
         raise ProtocolError("The id of a new group is that of an object which is here.")
     executor.check_compute(worker, ())
     peers = {number: _peer(worker, name) for number, name in enumerate(members) if number != rank}
@@ -112,7 +112,7 @@ def take_seeds(worker: Any, message: messages.Seeds) -> None:
 
 
 def _membership(worker: Any, group: Any) -> Membership:
-    found = worker._stored.get(group)
+    found = worker.entry_of(group).value
     if type(found) is not Membership:
         raise ObjectNotFoundError(group, worker)
     return found

@@ -252,8 +252,15 @@ class NetworkClientWorker(BaseWorker):
         return dict(self._link.ask(StatusMessage()))
 
     @property
-    def _objects(self) -> dict[Any, Any]:
+    def _objects(self) -> Any:
+        """Nothing is held here."""
         return {}
+
+    @_objects.setter
+    def _objects(self, objects: dict[Any, Any]) -> None:
+        raise ValueError(
+            f"_objects of worker {self.id!r} was assigned to, on a connection. Use clear_objects() and send(...)."
+        )
 
     def clear_objects(self, return_self: bool = True) -> Any:
         self.clear_objects_remote()

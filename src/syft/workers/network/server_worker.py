@@ -21,6 +21,7 @@ from syft.exceptions import AuthenticationError, ConnectNotPermittedError
 from syft.identity.certificates import server_context
 from syft.identity.tokens import TokenVerifier
 from syft.workers.data_directory import DataDirectory, is_durable
+from syft.workers.entry import Entry
 from syft.workers.network import handlers as _handlers  # noqa: F401  (adds the handlers)
 from syft.workers.network.doorkeeper import Doorkeeper
 from syft.workers.network.handshake import ANONYMOUS
@@ -29,7 +30,6 @@ from syft.workers.network.process import ServerProcess
 from syft.workers.network.server import Server, ServerSettings
 from syft.workers.owner_policy import OwnerPolicy, PolicyFileError
 from syft.workers.permissions import AuditRecord, Policy
-from syft.workers.store import AS_IT_IS
 from syft.workers.virtual import VirtualWorker
 
 logger = logging.getLogger("syft.worker")
@@ -172,8 +172,8 @@ class NetworkServerWorker(VirtualWorker):
         """Numbers, for whoever asks; nothing about the data."""
         return {
             "id": self.id,
-            "objects": len(self._stored),
-            "bytes": sum(t.nbytes for t in self._stored.copy().values() if type(t) is torch.Tensor),
+            "objects": len(self._entries),
+            "bytes": sum(t.nbytes for t in self._objects.copy().values() if type(t) is torch.Tensor),
             **self._server.status(),
         }
 
@@ -257,26 +257,18 @@ class NetworkServerWorker(VirtualWorker):
         as far as it fits into the quota of one."""
         if not getattr(obj, "tags", None):
             return False
-        holdings = self._holdings
-        if holdings is None or not (holdings.holder_of(obj_id) or "").startswith(ANONYMOUS):
+        holder = self.entry_of(obj_id).holder
+        if self._holdings is None or not (holder or "").startswith(ANONYMOUS):
             return True
-        return holdings.hand_over(obj_id, obj, ANONYMOUS)
+        return self.hand_over(obj_id, ANONYMOUS)
 
-    def set_obj(self, obj_id: Any, obj: Any, allowed: Any = AS_IT_IS, is_private: bool = False) -> None:
-        if self.directory is None or not self._keeps_what_comes or not is_durable(obj):
-            super().set_obj(obj_id, obj, allowed, is_private)
-            return
-        put_back = self._to_put_back(obj_id)
-        super().set_obj(obj_id, obj, allowed, is_private)
-        try:
-            self.directory.keep(self, obj_id)
-        except BaseException:
-            put_back()  # what could not be kept was not taken
-            raise
+    def _persist(self, entry: Entry) -> None:
+        if self.directory is not None and self._keeps_what_comes and is_durable(entry.value):
+            self.directory.keep(entry, is_guarded=self._holdings is not None)
 
     def rm_obj(self, obj_id: Any) -> None:
         super().rm_obj(obj_id)
-        if self.directory is not None and obj_id not in self._stored:
+        if self.directory is not None and obj_id not in self._entries:
             self.directory.remove(obj_id)
 
 

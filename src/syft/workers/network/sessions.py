@@ -238,7 +238,8 @@ class ServerSession:
         NB: a view of four bytes may stand for gigabytes.
         """
         worker = self.worker
-        obj = worker._stored.get(obj_id) if type(obj_id) in (int, str) else None
+        entry = worker._entries.get(obj_id) if type(obj_id) in (int, str) else None
+        obj = None if entry is None else entry.value
         if not isinstance(obj, torch.Tensor) or type(obj) is Wrapper:
             return
         nbytes, most = obj.numel() * obj.dtype.itemsize, self.limits.max_bytes
@@ -325,11 +326,11 @@ class ServerSession:
         if type(message) is Operation and answer is None:  # by far the most are this
             owned.update(message.return_ids)
         elif type(message) is PointersGoneMessage:
-            owned.difference_update([i for i in message.ids if i not in self.worker._stored])
+            owned.difference_update([i for i in message.ids if i not in self.worker._entries])
         else:
             self._note_results(message, answer)
-        if len(owned) > 2 * len(self.worker._stored) + _OWNED_SLACK:
-            owned.intersection_update(self.worker._stored)
+        if len(owned) > 2 * len(self.worker._entries) + _OWNED_SLACK:
+            owned.intersection_update(self.worker._entries)
 
     def _note_results(self, message: Any, answer: Any) -> None:
         owned = self._owned
@@ -355,8 +356,13 @@ class ServerSession:
         """What came by this session, and what another worker brought here for this user by name."""
         if self._is_ours(obj_id):
             return True
-        allowed = self.worker.allowed_users(obj_id)
-        return allowed is not None and self.user in allowed and obj_id not in self.worker._owners_data
+        entry = self.worker._entries.get(obj_id)
+        return (
+            entry is not None
+            and entry.allowed is not None
+            and self.user in entry.allowed
+            and not entry.is_owners
+        )
 
     def end(self, keeps: Callable[[Any, Any], bool]) -> int:
         """Free what the client held, except what `keeps(id, object)` says to keep; returns how many went.
@@ -366,9 +372,9 @@ class ServerSession:
         self.ended = True
         freed = 0
         with turn.taken(self._turn), speaking_for(self.user, getattr(self.connection, "peer", "")):
-            stored = self.worker._stored
+            entries = self.worker._entries
             for obj_id in list(self._owned):
-                if obj_id in stored and self._is_ours(obj_id) and not keeps(obj_id, stored[obj_id]):
+                if obj_id in entries and self._is_ours(obj_id) and not keeps(obj_id, entries[obj_id].value):
                     self.worker.force_rm_obj(obj_id)
                     freed += 1
         self._owned.clear()

@@ -1,0 +1,78 @@
+"""`Entry`: everything that a worker knows about one object it holds; `Objects`: the documented view of the table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableMapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+if TYPE_CHECKING:
+    from syft.workers.store import ObjectStorage
+
+Allowed = frozenset[str] | None  #: the users who may fetch an object; None: no restriction
+
+
+class Entry(msgspec.Struct, eq=False):
+    """One stored object and all facts about it. Entries are compared by identity.
+
+    allowed      who may fetch the value
+    holder       the user who brought or computed it, where the worker notes that; `quotas.OWNER` for the owner
+    is_private   it was brought here as private, as against computed from private data
+    is_trusted   the owner of the worker put it here and answers for what it does when it is called
+    is_owners    it is data of the owner of a guarded worker; `chosen` is the restriction they chose for it
+    references   pointers that will ask for its deletion, beyond the first
+    own_bytes    what its holder is charged for beside the shared memory `blocks`, which are storages by address
+    """
+
+    id: Any
+    value: Any
+    allowed: Any = None
+    holder: Any = None
+    is_private: bool = False
+    is_trusted: bool = False
+    is_owners: bool = False
+    chosen: Any = None
+    references: int = 0
+    own_bytes: int = 0
+    blocks: Any = ()
+
+
+class Objects(MutableMapping[Any, Any]):
+    """The objects of a worker by id, as `worker._objects` shows them: a view, in which writing stores and deletes."""
+
+    __slots__ = ("_entries", "_store")
+
+    def __init__(self, store: ObjectStorage) -> None:
+        self._store, self._entries = store, store._entries
+
+    def __getitem__(self, obj_id: Any) -> Any:
+        return self._entries[obj_id].value
+
+    def __setitem__(self, obj_id: Any, obj: Any) -> None:
+        self._store.set_obj(obj_id, obj)
+
+    def __delitem__(self, obj_id: Any) -> None:
+        if obj_id not in self._entries:
+            raise KeyError(obj_id)
+        self._store.force_rm_obj(obj_id)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, obj_id: object) -> bool:
+        return obj_id in self._entries
+
+    def clear(self) -> None:
+        self._store.clear_objects()
+
+    def copy(self) -> dict[Any, Any]:
+        """A dict of the objects as they are now."""
+        # NB: the table is copied first: a finalizer may remove objects at any moment.
+        return {obj_id: entry.value for obj_id, entry in self._entries.copy().items()}
+
+    def __repr__(self) -> str:
+        return repr(self.copy())
