@@ -1,11 +1,13 @@
 """From a function and what it is to be called with to a program.
 
 The unknown sizes of several inputs are taken to be independent of each other. If the function fails with that, those
-of the first dimensions are taken to be one (a batch and its labels), then all those in the same place.
+of the first dimensions are taken to be one (a batch and its labels), then all those in the same place. For what else the
+program is right is found out by `syft.execution.fit`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,6 +15,8 @@ import torch
 
 from syft.core.chain import Wrapper
 from syft.execution.errors import PlanError, TraceError
+from syft.execution.fit import Fitting, MakeExample
+from syft.execution.inputs import Input
 from syft.execution.merge import (
     example_shapes,
     has_escaped_sizes,
@@ -21,7 +25,7 @@ from syft.execution.merge import (
     trace_function,
 )
 from syft.execution.operation import PLAIN_TYPES, Slot, leaves, map_structure
-from syft.execution.program import Input, Program
+from syft.execution.program import Program
 
 Function = Callable[..., Any]
 Built = tuple[Program, list[torch.Tensor]]
@@ -65,7 +69,15 @@ def program_of_shapes(function: Function, inputs: tuple[Input, ...], state: Sequ
         return [example(shape, i.dtype, run) for shape, i in zip(shapes, inputs, strict=True)]
 
     unknown = sum(n == -1 for i in inputs for n in i.shape)
-    return _first_that_works(function, signature, inputs, state, examples, unknown)
+    return _first_that_works(
+        function,
+        signature,
+        inputs,
+        state,
+        examples,
+        unknown,
+        lambda _i, shape, dtype, run: example(shape, dtype, run),
+    )
 
 
 def program_of_examples(function: Function, args: tuple[Any, ...], state: Sequence[torch.Tensor]) -> Built:
@@ -95,13 +107,22 @@ def program_of_examples(function: Function, args: tuple[Any, ...], state: Sequen
         shapes = example_shapes([i.shape for i in free], run, ties)
         return [_values(_with_rows(t, s), run) for t, s in zip(given, shapes, strict=True)]
 
+    def like_given(index: int, shape: tuple[int, ...], dtype: torch.dtype, run: int) -> torch.Tensor:
+        return _like(given[index], shape, dtype, run)
+
     if any(t.ndim and t.shape[0] for t in given):
         try:
-            return _first_that_works(function, signature, free, state, stretched, len(given))
+            return _first_that_works(function, signature, free, state, stretched, len(given), like_given)
         except Exception:  # noqa: BLE001  (whatever it is: it is asked again with the sizes that were given)
             pass
     return _first_that_works(
-        function, signature, fixed, state, lambda run, _ties: [_values(t.clone(), run) for t in given], 0
+        function,
+        signature,
+        fixed,
+        state,
+        lambda run, _ties: [_values(t.clone(), run) for t in given],
+        0,
+        like_given,
     )
 
 
@@ -113,6 +134,22 @@ def _values(tensor: torch.Tensor, run: int) -> torch.Tensor:
     if run and (tensor.dtype.is_floating_point or tensor.dtype.is_complex):
         return tensor * 0.75**run + 0.01
     return tensor
+
+
+def _like(tensor: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype, run: int) -> torch.Tensor:
+    """Values like those of a tensor, in another shape or dtype."""
+    if tensor.is_complex() != dtype.is_complex:
+        return example(shape, dtype, run)
+    values = _values(tensor, run).to(dtype)
+    rank = tensor.ndim
+    if len(shape) >= rank and shape[len(shape) - rank :] == tuple(tensor.shape):
+        return values.expand(shape).clone()
+    if rank and len(shape) == rank and shape[1:] == tuple(tensor.shape[1:]):
+        return _with_rows(values, shape)
+    if not values.numel():
+        return values.new_zeros(shape)
+    count = math.prod(shape)
+    return values.flatten()[torch.arange(count) % values.numel()].reshape(shape)
 
 
 def _with_rows(tensor: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
@@ -129,6 +166,7 @@ def _first_that_works(
     state: Sequence[torch.Tensor],
     examples: Callable[[int, str], list[torch.Tensor]],
     unknown: int,
+    make_example: MakeExample,
 ) -> Built:
     attempts = ("none", "rows", "all") if unknown > 1 else ("none",)
     for ties in attempts:
@@ -141,12 +179,12 @@ def _first_that_works(
             if ties == attempts[-1]:
                 raise
         else:
-            built = merge(first, second, signature, inputs, state)
+            built, tensors = merge(first, second, signature, inputs, state)
             if has_escaped_sizes(first[0], second[0]):
                 third = trace_function(function, signature, examples(2, ties))
                 again, _ = merge(first, third, signature, inputs, state)
-                refuse_another_program(built[0], again, first[0])
-            return built
+                refuse_another_program(built, again, first[0])
+            return Fitting(function, built, tensors, state, first, second, make_example).run(), tensors
     raise PlanError("The function could not be traced.")  # not reached: the last attempt raises
 
 

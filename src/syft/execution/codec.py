@@ -7,28 +7,44 @@ from typing import Any
 import torch
 
 from syft.execution.held import HeldPlan
+from syft.execution.inputs import Fit, Input
 from syft.execution.operation import Operation, Size, Slot
 from syft.execution.placeholder import PlaceHolder
 from syft.execution.plan import Plan
 from syft.execution.pointer_plan import PointerPlan
 from syft.execution.pointer_protocol import PointerProtocol
-from syft.execution.program import Input, Program
+from syft.execution.program import Program
 from syft.execution.protocol import Protocol, Step
 from syft.execution.state import State
 from syft.execution.training import TrainedGroup, TrainingStep
-from syft.serde import register, register_record, resolve_worker
+from syft.serde import SerdeError, register, register_record, resolve_worker
+from syft.serde.registry import checked
 
 _Id = int | str
 
 register_record(Slot, "PlanSlot")
 register_record(Size, "PlanSize")
 register_record(Operation, "PlanOperation")
-register_record(Input, "PlanInput")
+register_record(Fit, "PlanFit")
 register_record(Program, "PlanProgram")
 register_record(TrainedGroup)
 register_record(TrainingStep)
 register_record(Step, "ProtocolStep")
 
+
+def _encode_input(_worker: Any, given: Input) -> tuple[Any, ...]:
+    parts = (given.shape, given.dtype)
+    return parts if given.others is None else (*parts, given.others)
+
+
+def _decode_input(_worker: Any, parts: tuple[Any, ...]) -> Input:
+    kinds = (tuple[int, ...], torch.dtype, Fit)
+    if not 2 <= len(parts) <= 3:
+        raise SerdeError(f"A PlanInput with {len(parts)} fields was found; it has 2 or 3.")
+    return Input(*checked(parts, tuple[kinds[: len(parts)]], "PlanInput"))  # type: ignore[misc]
+
+
+register(Input, "PlanInput", _encode_input, _decode_input)
 register(
     State,
     "State",

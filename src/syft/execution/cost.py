@@ -15,7 +15,7 @@ from syft.core.spec import TensorSpec
 from syft.execution.errors import PlanArgumentsError, PlanError
 from syft.execution.held import HeldPlan
 from syft.execution.program import Program
-from syft.execution.watch import dtype_of, measure, spec_of_shape
+from syft.execution.watch import dtype_of, measure, spec_of_shape, specs_of_state
 from syft.messaging.message import ObjectMessage, PlanCallMessage, Ref
 from syft.serde import serialize
 
@@ -111,6 +111,18 @@ def cost_of(plan: Any, shapes: Sequence[Sequence[int]], protocol: Any, holders: 
     settled = settled_shapes(program, shapes, plan.name)
     specs = [spec_of_shape(s, i.dtype) for s, i in zip(settled, program.inputs, strict=True)]
     tensors = plan.state.tensors()
+    try:
+        plan._ready().check_fit(specs, specs_of_state(tensors), f"cost() of the plan {plan.name!r}")
+    except PlanArgumentsError as error:
+        index = next(
+            i
+            for i, (g, w) in enumerate(zip(specs, program.inputs, strict=True))
+            if not w.is_like(g.shape, g.dtype)
+        )
+        raise PlanArgumentsError(
+            f"cost() was called with {settled[index]} as shape {index}; the plan {plan.name!r} was built for "
+            f"{program.inputs[index].shape}, and its operations do not go with the other."
+        ) from error
     measured = measure(program, specs, tensors)
     if measured is None:
         raise PlanError(
@@ -153,7 +165,7 @@ def settled_shapes(
                 f"cost() was called with {given!r} as shape {index}. A shape is a tuple of sizes, e.g. (64, 784); the "
                 "cost depends on all of them, so none is -1."
             )
-        if len(given) != len(shape) or any(n not in (-1, m) for n, m in zip(shape, given, strict=True)):
+        if not program.inputs[index].takes_shape(given):
             raise PlanArgumentsError(
                 f"cost() was called with {tuple(given)} as shape {index}; the plan {name!r} was built for {shape}."
             )

@@ -8,9 +8,10 @@ from typing import Any
 import torch
 
 from syft.execution.errors import PlanError
+from syft.execution.inputs import Input
 from syft.execution.operation import Operation, Size, Slot, map_structure, slots_in
 from syft.execution.placeholder import PlaceHolder
-from syft.execution.program import Input, Program, checked_program
+from syft.execution.program import Program, checked_program
 from syft.execution.state import State
 
 
@@ -21,9 +22,11 @@ def placeholders_of(program: Program, state: State, owner: Any) -> dict[Any, Pla
         made = table[index] = PlaceHolder(owner, index, [f"#{index + 1}"])
         if index < len(program.inputs):
             made.tags.add(f"#input-{index}")
-            made.expected_shape, made.expected_dtype = (
-                program.inputs[index].shape,
-                program.inputs[index].dtype,
+            given = program.inputs[index]
+            made.expected_shape, made.expected_dtype, made.expected_others = (
+                given.shape,
+                given.dtype,
+                given.others,
             )
         elif index < first_constant:
             made.tags.add("#state")
@@ -51,7 +54,7 @@ def program_of_records(
         return sorted(found, key=lambda pair: pair[0])
 
     inputs = tuple(
-        Input(tuple(p.expected_shape or ()), p.expected_dtype or torch.get_default_dtype())
+        Input(tuple(p.expected_shape or ()), p.expected_dtype or torch.get_default_dtype(), p.expected_others)
         for _, p in tagged("input")
     )
     outputs = tuple(Slot(p.id) for _, p in tagged("output"))

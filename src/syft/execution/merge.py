@@ -20,8 +20,9 @@ from typing import Any
 import torch
 
 from syft.execution.errors import TraceError
+from syft.execution.inputs import Input
 from syft.execution.operation import Operation, Size, Slot, leaves, map_structure
-from syft.execution.program import Input, Program, checked_program
+from syft.execution.program import Program, checked_program
 from syft.execution.sizes import _Symbolic
 from syft.execution.trace import Call, Handle, Trace
 
@@ -264,8 +265,8 @@ class _Merge:
 
     def _fixed_size(self, slot: int, dim: int) -> int | None:
         if slot < len(self.inputs):
-            size = self.inputs[slot].shape[dim]
-            return size if size > 0 else None
+            shape = self.inputs[slot].shape
+            return shape[dim] if dim < len(shape) and shape[dim] > 0 else None
         index = slot - len(self.inputs)
         held = [*self.state, *self.constants]
         return held[index].shape[dim] or None if index < len(held) else None

@@ -9,6 +9,7 @@ import torch
 
 from syft.core.abstract import AbstractTensor
 from syft.core.hook_args import default_register_tensor
+from syft.execution.inputs import Fit
 
 
 class PlaceHolder(AbstractTensor):
@@ -30,6 +31,8 @@ class PlaceHolder(AbstractTensor):
         super().__init__(id=id, owner=owner, tags=tags, description=description)
         self.expected_shape = shape
         self.expected_dtype = dtype
+        #: what else the tensor may be, for an input of a plan
+        self.expected_others: Fit | None = None
 
     def instantiate(self, tensor: Any) -> PlaceHolder:
         """Put a tensor in; returns self."""
@@ -41,6 +44,7 @@ class PlaceHolder(AbstractTensor):
         made = PlaceHolder(
             self._owner, self._id, self.tags, self.description, self.expected_shape, self.expected_dtype
         )
+        made.expected_others = self.expected_others
         return made.instantiate(self.child)
 
     def __str__(self) -> str:

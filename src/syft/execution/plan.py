@@ -277,7 +277,10 @@ class Plan(HasPlaceholders, HasViews, AbstractObject, ObjectStorage):
             return self._run_remotely(location, args)
         if self.forward_func is not None:
             return self._run_function(args)
-        inputs = self.program.flatten(args, f"The plan {self.name!r}")
+        called = f"The plan {self.name!r}"
+        inputs = self.program.flatten(args, called)
+        if not any(type(tensor) is Wrapper for tensor in (*inputs, *self.state.tensors())):
+            self._ready().check_fit(inputs, self.state.tensors(), called)
         if self._trainer is not None:
             return self._trainer.run(inputs, self.state.tensors())
         return self._ready().run(inputs, self.state.tensors())

@@ -68,6 +68,8 @@ class PointerPlan(ObjectPointer):
             node = tensor.child if type(tensor) is Wrapper else None
             if not isinstance(node, PointerTensor) or node.location.id != self._location.id:
                 raise TensorsNotCollocatedException(self, node if node is not None else tensor, shown)
+        if self._replay is not None:
+            self._replay.check_fit(tensors, self.state, shown)
         every = [*tensors, *self._differentiable_state()]
         nodes: list[PointerTensor] = [t.child for t in every]
         call = _PlanCall(self, nodes, len(tensors), user)

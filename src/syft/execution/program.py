@@ -12,6 +12,8 @@ from typing import Any
 import torch
 
 from syft.execution.errors import InvalidProgramError, PlanArgumentsError
+from syft.execution.inputs import Fit
+from syft.execution.inputs import Input as Input
 from syft.execution.operation import PLAIN_TYPES, SIZE_OPERATORS, Operation, Size, Slot, slots_in
 from syft.execution.vocabulary import plan_command
 
@@ -19,17 +21,6 @@ MAX_OPERATIONS = 100_000
 MAX_DEPTH = 20
 MAX_VALUES = 1_000_000
 _MAX_RANK = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Input:
-    """What is known of one tensor that a plan takes; -1 in the shape is any size."""
-
-    shape: tuple[int, ...]
-    dtype: torch.dtype
-
-    def __str__(self) -> str:
-        return f"{self.dtype} of shape {self.shape}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,18 +95,17 @@ class Program:
             raise PlanArgumentsError(
                 f"{name} was called with a {type(given).__name__} as {place}; it takes a tensor, {wanted}."
             )
-        shape = wanted.shape
-        if len(given.shape) != len(shape) or any(
-            n not in (-1, m) for n, m in zip(shape, given.shape, strict=True)
-        ):
+        if not wanted.takes_shape(given.shape):
             raise PlanArgumentsError(
                 f"{name} was called with a tensor of shape {tuple(given.shape)} as {place}; it was built for "
-                f"{wanted}. -1 in args_shape stands for any size."
+                f"{wanted}, and does something else for other sizes. -1 in args_shape stands for any size: build it "
+                "with that, or with the shape that it is called with."
             )
-        if given.dtype != wanted.dtype:
+        if not wanted.takes_dtype(given.dtype):
             raise PlanArgumentsError(
-                f"{name} was called with a tensor of {given.dtype} as {place}; it was built for {wanted}. Convert "
-                f"the tensor with `.to({wanted.dtype})`, or build the plan with that dtype."
+                f"{name} was called with a tensor of {given.dtype} as {place}; it was built for {wanted}, and does "
+                f"something else for other dtypes. Convert the tensor with `.to({wanted.dtype})`, or build the plan with "
+                "that dtype."
             )
 
 
@@ -158,6 +148,8 @@ class _Check:
                 raise InvalidProgramError(
                     f"A plan takes a tensor of shape {given.shape}, which there is not."
                 )
+            if given.others is not None:
+                self._check_fit(given.others, len(given.shape))
         named = [slot.index for slot in slots_in(program.signature)]
         if named != list(range(len(program.inputs))):
             raise InvalidProgramError("The arguments of a plan and the tensors it takes are not the same.")
@@ -178,6 +170,17 @@ class _Check:
                     )
                 self.known += 1
         self._check_value(program.outputs, "the outputs")
+
+    @staticmethod
+    def _check_fit(others: Fit, rank: int) -> None:
+        if len(others.sizes) != rank or any(n < -1 for n in others.sizes):
+            raise InvalidProgramError(
+                f"A plan takes a tensor of {rank} dimensions, and other ones of sizes {others.sizes}."
+            )
+        if any(not 0 <= n <= _MAX_RANK for n in others.ranks or ()):
+            raise InvalidProgramError(
+                f"A plan takes tensors of {others.ranks} dimensions, which there are not."
+            )
 
     def _result_slots(self, results: Any, place: str, depth: int = 0) -> Iterator[Slot]:
         if type(results) is Slot:

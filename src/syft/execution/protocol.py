@@ -187,7 +187,9 @@ class Protocol(AbstractObject):
         pointers = self._at_workers()
         first = pointers[0]
         if first._replay is not None:  # nothing is sent for a call that cannot be made
-            first._replay.program.flatten(args, f"{self._called()}, whose first plan is {first.name!r},")
+            called = f"{self._called()}, whose first plan is {first.name!r},"
+            given = first._replay.program.flatten(args, called)
+            first._replay.check_fit(given, first.state, called)
         result: Any = tuple(map_structure(lambda leaf: _at_first(leaf, first.location), arg) for arg in args)
         for index, pointer in enumerate(pointers):
             if index:

@@ -81,15 +81,15 @@ class _Run:
             )
         for index, (input_, given) in enumerate(zip(wanted, self.tensors, strict=False)):
             dtype = given.spec.dtype if type(given) is Failure else given.dtype
-            shape = input_.shape
-            fits = len(given.shape) == len(shape) and all(
-                n in (-1, m) for n, m in zip(shape, given.shape, strict=True)
-            )
-            if not fits or dtype != input_.dtype:
+            if not input_.takes_shape(given.shape) or not input_.takes_dtype(dtype):
                 raise PlanArgumentsError(
                     f"The plan {self.held._name!r} was called with a tensor of {dtype} and shape {tuple(given.shape)} "
                     f"as input {index}; it was built for {input_}."
                 )
+        specs = [_spec(tensor) for tensor in self.tensors]
+        self.held._replay.check_fit(
+            specs[: self.inputs], specs[self.inputs :], f"The plan {self.held._name!r}"
+        )
         if any(not 0 <= i < len(self.ids) for i in self.message.differentiable):
             raise PlanArgumentsError("A call asks for gradients of tensors that the plan does not have.")
         if self.message.rates and (

@@ -17,7 +17,7 @@ from torch.utils._device import _device_constructors
 
 from syft.core.commands import KnownCommand
 from syft.core.spec import TensorSpec, spec_of
-from syft.execution.errors import InvalidProgramError
+from syft.execution.errors import InvalidProgramError, PlanArgumentsError
 from syft.execution.meter import Meter
 from syft.execution.operation import Operation, Size, Slot, leaves, map_structure, sizes_in, slots_in
 from syft.execution.program import Program, checked_program
@@ -206,6 +206,27 @@ class Replay:
 
     # -- what it would return ------------------------------------------------------------------------
 
+    def check_fit(self, inputs: Sequence[Any], state: Sequence[Any], name: str) -> None:
+        """!! PlanArgumentsError if tensors unlike those it was built with do not go through its operations.
+
+        Only metadata is looked at. `inputs` and `state` have a shape and a dtype each: tensors, pointers or specs.
+        """
+        for index, (wanted, given) in enumerate(zip(self.program.inputs, inputs, strict=True)):
+            if not wanted.is_like(given.shape, given.dtype):
+                break
+        else:
+            return
+        try:
+            self.describe([_spec(given) for given in inputs], [_spec(tensor) for tensor in state])
+        except (RuntimeError, ValueError, TypeError, IndexError) as error:
+            reason = str(error).strip().splitlines()[:1]
+            raise PlanArgumentsError(
+                f"{name} was called with a tensor of {given.dtype} and of shape {tuple(given.shape)} as argument {index}; it "
+                f"was built for {wanted}, and its operations do not go with that one ({''.join(reason)[:200]}). Pass "
+                f"one of that shape, with `.to({wanted.dtype})` if need be, or build the plan with the one it is "
+                "called with."
+            ) from None
+
     def describe(self, inputs: Sequence[TensorSpec], state: Sequence[TensorSpec]) -> Description | None:
         """The metadata of the results, and what is written; None if only the data can tell.
 
@@ -307,6 +328,13 @@ class Description:
     ) -> None:
         self.results, self.written = results, written
         self.peak, self.total = peak, total
+
+
+def _spec(tensor: Any) -> TensorSpec:
+    """The spec of anything that has a shape and a dtype."""
+    if isinstance(tensor, TensorSpec):
+        return tensor
+    return spec_of(torch.empty(tuple(tensor.shape), dtype=tensor.dtype, device="meta"))
 
 
 def rebuilt(outputs: Any, results: Sequence[Any]) -> Any:

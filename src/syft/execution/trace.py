@@ -22,7 +22,7 @@ from syft.core.public_names import is_property_access
 from syft.execution.errors import TraceError
 from syft.execution.operation import PLAIN_TYPES, Size, leaves, map_structure
 from syft.execution.sizes import SizeLog, _Symbolic, symbolic_size, user_line
-from syft.execution.vocabulary import METADATA, name_of, plan_operations
+from syft.execution.vocabulary import ALL_READS, METADATA, READS, name_of, plan_operations
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +87,8 @@ class Trace(TorchFunctionMode):
         self.log = SizeLog()
         self.tensors: list[Any] = []
         self.made: set[int] = set()  #: the tensors that recorded calls returned
+        #: what the function asked of its inputs and results: "sizes", "rank", "dtype"
+        self.reads: set[str] = set()
         self._numbers: dict[int, int] = {}
         self._copies: dict[int, torch.Tensor] = {}
         self._alive: list[Any] = []
@@ -209,6 +211,8 @@ class Trace(TorchFunctionMode):
             self.made.add(made)
             return Handle(made)
 
+        if isinstance(result, (tuple, list)):
+            self.reads.add("sizes")  # how many results there are may depend on them, as with `split`
         results = map_structure(number, result)
         results = tuple(results) if isinstance(results, list) else results
         self.calls.append(Call(name, args, kwargs, results, tracks, user_line()))
@@ -224,6 +228,8 @@ class Trace(TorchFunctionMode):
 
     def _literal(self, name: str, func: Any, args: Any, given: Any, kwargs: Any) -> Any:
         """`torch.as_tensor(data)` and `x.new_tensor(data)`: as `torch.tensor(data)`."""
+        if name == "new_tensor":
+            self._note_read(name, args[0])
         data = args[1] if name == "new_tensor" else args[0]
         if isinstance(data, torch.Tensor):
             return data if not kwargs else self.__torch_function__(torch.Tensor.to, (), (data,), kwargs)
@@ -238,6 +244,8 @@ class Trace(TorchFunctionMode):
         bare = name.removeprefix("torch.")
         if not args or not isinstance(args[0], torch.Tensor):
             return result
+        for tensor in args:
+            self._note_read(bare, tensor)
         if bare == "size":
             return self._sizes(args[0], given[0], result, *given[1:], **kwargs)
         if bare in ("numel", "nelement"):
@@ -246,6 +254,13 @@ class Trace(TorchFunctionMode):
             # Python's len() makes a plain int of whatever is returned here.
             self.log.escapes.append((result, Size("dim", self.number_of(args[0]), 0)))
         return result
+
+    def _note_read(self, name: str, tensor: Any) -> None:
+        """Remember what user code learns of a tensor that may be another one in the next call."""
+        if isinstance(tensor, torch.Tensor):
+            number = self.number_of(tensor)
+            if number < self.input_count or number in self.made:
+                self.reads.update(READS.get(name, ALL_READS))
 
     def _sizes(self, tensor: Any, stand_in: Any, result: Any, dim: Any = None) -> Any:
         number = self.number_of(tensor)
@@ -263,6 +278,7 @@ class Trace(TorchFunctionMode):
                 f"{user_line()} sets `.{name}` of a tensor, which a plan does not carry. Use operations, e.g. "
                 "`tensor.copy_(value)`."
             )
+        self._note_read(name, tensor)
         result = func(stand_in, *args[1:])
         if name == "shape":
             return self._sizes(tensor, stand_in, result)

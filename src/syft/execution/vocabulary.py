@@ -23,6 +23,26 @@ METADATA = frozenset(
     torch.can_cast torch.promote_types torch.get_device dim_order""".split()
 )
 
+#: What user code learns by reading these methods and properties of a tensor. Any other tells everything.
+READS: dict[str, frozenset[str]] = {
+    name: frozenset(told.split())
+    for names, told in (
+        ("numel nelement stride storage_offset is_contiguous __len__", "sizes"),
+        ("size shape is_same_size dim_order", "sizes rank"),
+        ("nbytes", "sizes dtype"),
+        ("dim ndimension ndim T", "rank"),
+        ("dtype element_size itemsize is_floating_point is_complex is_signed is_conj is_neg", "dtype"),
+        ("result_type can_cast promote_types new_tensor", "dtype rank"),
+        (
+            "is_inference is_pinned is_shared has_names get_device __hash__ is_tensor is_storage device layout",
+            "",
+        ),
+        ("is_cpu is_cuda is_meta is_sparse is_leaf requires_grad grad grad_fn data real imag mT H mH", ""),
+    )
+    for name in names.split()
+}
+ALL_READS = frozenset({"sizes", "rank", "dtype"})
+
 
 @cache
 def plan_operations() -> frozenset[str]:

@@ -119,12 +119,36 @@ class ValuePB(_message.Message):
     def __init__(self, none: _Optional[_Union[NothingPB, _Mapping]] = ..., truth: _Optional[bool] = ..., integer: _Optional[int] = ..., real: _Optional[float] = ..., complex: _Optional[_Union[ComplexPB, _Mapping]] = ..., text: _Optional[str] = ..., ellipsis: _Optional[_Union[NothingPB, _Mapping]] = ..., dtype: _Optional[str] = ..., device: _Optional[str] = ..., layout: _Optional[str] = ..., memory_format: _Optional[str] = ..., slot: _Optional[int] = ..., size: _Optional[_Union[SizePB, _Mapping]] = ..., tuple: _Optional[_Union[SequencePB, _Mapping]] = ..., list: _Optional[_Union[SequencePB, _Mapping]] = ..., mapping: _Optional[_Union[MappingPB, _Mapping]] = ..., slice: _Optional[_Union[SlicePB, _Mapping]] = ...) -> None: ...
 
 class InputPB(_message.Message):
-    __slots__ = ("shape", "dtype")
+    __slots__ = ("shape", "dtype", "others")
     SHAPE_FIELD_NUMBER: _ClassVar[int]
     DTYPE_FIELD_NUMBER: _ClassVar[int]
+    OTHERS_FIELD_NUMBER: _ClassVar[int]
     shape: _containers.RepeatedScalarFieldContainer[int]
     dtype: str
-    def __init__(self, shape: _Optional[_Iterable[int]] = ..., dtype: _Optional[str] = ...) -> None: ...
+    others: FitPB
+    def __init__(self, shape: _Optional[_Iterable[int]] = ..., dtype: _Optional[str] = ..., others: _Optional[_Union[FitPB, _Mapping]] = ...) -> None: ...
+
+class FitPB(_message.Message):
+    __slots__ = ("sizes", "ranks", "dtypes")
+    SIZES_FIELD_NUMBER: _ClassVar[int]
+    RANKS_FIELD_NUMBER: _ClassVar[int]
+    DTYPES_FIELD_NUMBER: _ClassVar[int]
+    sizes: _containers.RepeatedScalarFieldContainer[int]
+    ranks: RanksPB
+    dtypes: DtypesPB
+    def __init__(self, sizes: _Optional[_Iterable[int]] = ..., ranks: _Optional[_Union[RanksPB, _Mapping]] = ..., dtypes: _Optional[_Union[DtypesPB, _Mapping]] = ...) -> None: ...
+
+class RanksPB(_message.Message):
+    __slots__ = ("ranks",)
+    RANKS_FIELD_NUMBER: _ClassVar[int]
+    ranks: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, ranks: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class DtypesPB(_message.Message):
+    __slots__ = ("dtypes",)
+    DTYPES_FIELD_NUMBER: _ClassVar[int]
+    dtypes: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, dtypes: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class KeywordPB(_message.Message):
     __slots__ = ("name", "value")

@@ -10,11 +10,14 @@ from collections.abc import Callable
 from typing import Any
 
 from syft.execution.errors import InvalidProgramError
+from syft.execution.inputs import Fit, Input
 from syft.execution.operation import Operation
 from syft.execution.placeholder import PlaceHolder
 from syft.execution.plan import Plan
-from syft.execution.program import MAX_OPERATIONS, Input, Program
+from syft.execution.program import MAX_OPERATIONS, Program
 from syft.execution.protobuf.plan_pb2 import (
+    DtypesPB,
+    FitPB,
     InputPB,
     KeywordPB,
     MemoryEntryPB,
@@ -24,6 +27,7 @@ from syft.execution.protobuf.plan_pb2 import (
     PlanPB,
     ProgramPB,
     ProtocolPB,
+    RanksPB,
     StatePB,
     StepPB,
     TrainedGroupPB,
@@ -99,11 +103,29 @@ def _read_single_operation(_worker: Any, message: OperationPB) -> Operation:
 
 
 def _write_input(given: Input) -> InputPB:
-    return InputPB(shape=list(given.shape), dtype=dtype_name(given.dtype))
+    others = None if given.others is None else _write_fit(given.others)
+    return InputPB(shape=list(given.shape), dtype=dtype_name(given.dtype), others=others)
+
+
+def _write_fit(fit: Fit) -> FitPB:
+    return FitPB(
+        sizes=list(fit.sizes),
+        ranks=None if fit.ranks is None else RanksPB(ranks=list(fit.ranks)),
+        dtypes=None if fit.dtypes is None else DtypesPB(dtypes=[dtype_name(d) for d in fit.dtypes]),
+    )
 
 
 def _read_input(message: InputPB) -> Input:
-    return Input(tuple(message.shape), read_dtype(message.dtype))
+    others = _read_fit(message.others) if message.HasField("others") else None
+    return Input(tuple(message.shape), read_dtype(message.dtype), others)
+
+
+def _read_fit(message: FitPB) -> Fit:
+    return Fit(
+        tuple(message.sizes),
+        tuple(message.ranks.ranks) if message.HasField("ranks") else None,
+        tuple([read_dtype(d) for d in message.dtypes.dtypes]) if message.HasField("dtypes") else None,
+    )
 
 
 def _write_program(program: Program) -> ProgramPB:
