@@ -211,18 +211,20 @@ class Replay:
 
         Only metadata is looked at. `inputs` and `state` have a shape and a dtype each: tensors, pointers or specs.
         """
-        for index, (wanted, given) in enumerate(zip(self.program.inputs, inputs, strict=True)):
-            if not wanted.is_like(given.shape, given.dtype):
-                break
-        else:
+        pairs = enumerate(zip(self.program.inputs, inputs, strict=True))
+        unlike = next(
+            (pair for pair in pairs if not pair[1][0].is_like(pair[1][1].shape, pair[1][1].dtype)), None
+        )
+        if unlike is None:
             return
+        index, (wanted, given) = unlike
         try:
-            self.describe([_spec(given) for given in inputs], [_spec(tensor) for tensor in state])
+            self.describe([_spec(tensor) for tensor in inputs], [_spec(tensor) for tensor in state])
         except (RuntimeError, ValueError, TypeError, IndexError) as error:
             reason = str(error).strip().splitlines()[:1]
             raise PlanArgumentsError(
-                f"{name} was called with a tensor of {given.dtype} and of shape {tuple(given.shape)} as argument {index}; it "
-                f"was built for {wanted}, and its operations do not go with that one ({''.join(reason)[:200]}). Pass "
+                f"{name} was called with a tensor of {given.dtype} and of shape {tuple(given.shape)} as argument {index}; "
+                f"it was built for {wanted}, and its operations do not go with that one ({''.join(reason)[:200]}). Pass "
                 f"one of that shape, with `.to({wanted.dtype})` if need be, or build the plan with the one it is "
                 "called with."
             ) from None
