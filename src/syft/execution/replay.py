@@ -223,7 +223,7 @@ class Replay:
         except (RuntimeError, ValueError, TypeError, IndexError) as error:
             reason = str(error).strip().splitlines()[:1]
             raise PlanArgumentsError(
-                f"{name} was called with a tensor of {given.dtype} and of shape {tuple(given.shape)} as argument {index}; "
+                f"{name} was called with a tensor of {given.dtype} and shape {tuple(given.shape)} as argument {index}; "
                 f"it was built for {wanted}, and its operations do not go with that one ({''.join(reason)[:200]}). Pass "
                 f"one of that shape, with `.to({wanted.dtype})` if need be, or build the plan with the one it is "
                 "called with."

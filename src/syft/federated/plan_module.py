@@ -74,6 +74,7 @@ class PlanModule(nn.Module):
         given = replay.program.flatten(inputs, "The model")
         # NB: looked up at every call. `torch.func` and `.to(...)` put other tensors in the same places.
         state = [home[leaf] for home, leaf in (self._homes[slot] for slot in self._slots[mode])]
+        replay.check_fit(given, state, "The model")
         return replay.run(given, state)
 
     def _tensors(self) -> list[Tensor]:
