@@ -92,7 +92,7 @@ def test_a_failure_is_told_by_the_next_call_that_waits_with_both_tracebacks(conn
     with pytest.raises(RuntimeError, match="size of tensor") as caught:
         held.get()
     notes = "\n".join(caught.value.__notes__)
-    assert "executor.py" in notes  # where it happened
+    assert "pipeline.py" in notes  # where it happened
     line = failing.__code__.co_firstlineno + 4
     assert f'test_pipelining.py", line {line}, in failing' in notes  # where it was issued
     assert "was not run" in notes

@@ -14,8 +14,8 @@ from syft.exceptions import QuotaExceededError, SendNotPermittedError
 from syft.messaging.message import Operation, Ref
 from syft.workers import restricted
 from syft.workers.caller import speaking_for
-from syft.workers.executor import execute
 from syft.workers.owner_policy import OwnerPolicy, read_rules
+from syft.workers.pipeline import execute
 from syft.workers.quotas import Holdings, Quotas
 from syft.workers.restricted import Failure, run_concealed
 from syft.workers.writes import count_writes, written_into
@@ -26,7 +26,7 @@ def guarded(make_worker: Any) -> Any:
     """A worker that denies by default, with 100 bytes for everybody."""
     worker = make_worker("guarded")
     worker.policy = OwnerPolicy(read_rules('[limits]\nmax_bytes = "100 B"\n'))
-    worker._holdings = Holdings(Quotas(worker.policy.quota_of))
+    worker.guard_with(Holdings(Quotas(worker.policy.quota_of)))
     return worker
 
 

@@ -11,6 +11,7 @@ import torch
 
 from syft.exceptions import PermissionDeniedError, QuotaExceededError
 from syft.workers.entry import Entry
+from syft.workers.guards import Quota as QuotaGuard
 from syft.workers.quotas import OWNER, Holdings, Quota, Quotas, Usage
 from syft.workers.store import ObjectStorage
 
@@ -72,9 +73,10 @@ class Shelf(ObjectStorage):
         super().__init__()
         self.quotas = quotas
         self._holdings: Any = Holdings(quotas)
+        self.guards = [QuotaGuard(self._holdings)]
 
     def hold(self, obj_id: Any, obj: Any, user: str) -> None:
-        self._exchange(self._holdings, Entry(obj_id, obj, holder=user), self._entries.get(obj_id))
+        self.store_entry(Entry(obj_id, obj, holder=user))
 
 
 # -- objects and memory ------------------------------------------------------------------------------

@@ -212,7 +212,7 @@ def test_combinations_of_many_are_refused_at_once(small: Any, r: int) -> None:
 
 def test_an_out_that_grew_above_the_quota_is_dropped(small: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever foresight overlooks, nobody keeps it."""
-    monkeypatch.setattr("syft.workers.executor.refuse_what_does_not_fit", lambda *_args: None)
+    monkeypatch.setattr("syft.workers.pipeline.refuse_what_does_not_fit", lambda *_args: None)
     send(small, out=torch.zeros(10))
     op(small, "aten.slice.Tensor", [Ref("out"), 0, 0, 5], "view")
     with pytest.raises(QuotaExceededError, match="dropped"):

@@ -12,7 +12,7 @@ import torch
 from syft.core.commands import command_named
 from syft.exceptions import UnknownCommandError
 from syft.messaging.message import ObjectMessage, Operation, Ref
-from syft.workers import executor
+from syft.workers import pipeline
 from syft.workers.caller import speaking_for
 from syft.workers.owner_policy import OwnerPolicy, read_rules
 from syft.workers.restricted import Failure
@@ -263,7 +263,7 @@ def test_what_would_reach_beyond_its_tensors_is_not_run(name: str) -> None:
         "torch would be asked to run it, and this process end"
     )
     with pytest.raises((ValueError, IndexError), match="was not run"):
-        executor._run(command_named(operation(name)), list(args), kwargs)
+        pipeline._run(command_named(operation(name)), list(args), kwargs)
 
 
 def test_torch_itself_does_end_the_process() -> None:
@@ -326,7 +326,7 @@ def test_functions_made_of_several_operations_are_checked_on_the_way(
     command = command_named(name)
     assert sound(command) is not None
     with pytest.raises((ValueError, IndexError), match="was not run"):
-        executor._run(command, list(args), kwargs)
+        pipeline._run(command, list(args), kwargs)
 
 
 def test_a_check_that_fails_on_data_of_others_does_not_show(make_worker: Any, me: Any) -> None:
@@ -342,7 +342,7 @@ def test_a_check_that_fails_on_data_of_others_does_not_show(make_worker: Any, me
         {},
         (4,),
     )
-    assert executor.execute(worker, command) is None
+    assert pipeline.execute(worker, command) is None
     assert type(worker._objects[4]) is Failure
     assert worker._objects[4].shape == (1, 1, 2, 2)
     assert worker.allowed_users(4) == {"ana"}
@@ -379,7 +379,7 @@ def test_what_ctc_loss_leaves_unwritten_is_cleared() -> None:
     for value in range(20):
         remains = [torch.full((2, steps, 5), 7e6 + value) for _ in range(4)]
         del remains
-        loss, alpha = executor._run(
+        loss, alpha = pipeline._run(
             command_named("aten._ctc_loss.default"), [log_probs, targets, [1, 3], [2, 1]], {}
         )
         assert not alpha[0, 1:].any()
@@ -391,21 +391,21 @@ def test_what_ctc_loss_leaves_unwritten_is_cleared() -> None:
 
 def test_what_fold_makes_has_no_memory_beside_it() -> None:
     args = [torch.ones(1, 9, 16), [6, 6], [3, 3], [1, 1], [0, 0], [1, 1]]
-    result = executor._run(command_named("aten.col2im.default"), args, {})
+    result = pipeline._run(command_named("aten.col2im.default"), args, {})
     assert torch.equal(result, torch.ops.aten.col2im.default(*args))
     assert result.untyped_storage().nbytes() == result.numel() * 4
 
 
 @pytest.mark.parametrize("name", ["aten.mse_loss.default", "torch.nn.functional.smooth_l1_loss"])
 def test_a_loss_has_no_memory_beside_it(name: str) -> None:
-    result = executor._run(command_named(name), [torch.ones(1000), torch.zeros(1000)], {})
+    result = pipeline._run(command_named(name), [torch.ones(1000), torch.zeros(1000)], {})
     assert result.untyped_storage().nbytes() == 4
 
 
 @pytest.mark.parametrize("name", ["_embedding_bag", "_embedding_bag_forward_only"])
 def test_what_an_embedding_bag_counts_has_no_memory_beside_it(name: str) -> None:
     args = [ones(5, 5), ints(1, 3, 3, 1, 4, 2), ints(0, 3, 6), False, 0, False, None, True]
-    results = executor._run(command_named(f"aten.{name}.default"), args, {})
+    results = pipeline._run(command_named(f"aten.{name}.default"), args, {})
     for result, wanted in zip(results, getattr(torch.ops.aten, name).default(*args), strict=True):
         assert torch.equal(result, wanted)
         assert result.untyped_storage().nbytes() == result.numel() * result.itemsize
@@ -429,13 +429,13 @@ def test_what_an_embedding_bag_counts_has_no_memory_beside_it(name: str) -> None
 )
 def test_sound_arguments_give_what_torch_gives(name: str, args: Any, kwargs: dict[str, Any]) -> None:
     command = command_named(name)
-    found = executor._run(command, list(args), kwargs)
+    found = pipeline._run(command, list(args), kwargs)
     torch.testing.assert_close(found, command.function(*args, **kwargs), equal_nan=True)
 
 
 def test_ctc_targets_may_be_filled_up_with_anything() -> None:
     args = [LOG_PROBS, ints(1, 2, -1)[None], [10], [2]]
-    loss, _ = executor._run(command_named("aten._ctc_loss.default"), args, {})
+    loss, _ = pipeline._run(command_named("aten._ctc_loss.default"), args, {})
     assert torch.equal(loss, torch.ops.aten._ctc_loss.default(*args)[0])
 
 

@@ -12,7 +12,7 @@ from syft.execution.operation import Operation as PlannedOperation
 from syft.execution.operation import Slot
 from syft.execution.program import Input, Program
 from syft.execution.replay import Replay
-from syft.workers import executor
+from syft.workers import pipeline
 from syft.workers.sound_arguments import sound
 from syft.workers.sound_writes import outs_of, overlaps_itself, without_outs
 
@@ -22,7 +22,7 @@ def expanded(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
 
 
 def run(name: str, *args: Any, **kwargs: Any) -> Any:
-    return executor._run(command_named(name), list(args), kwargs)
+    return pipeline._run(command_named(name), list(args), kwargs)
 
 
 #: Each writes past the four bytes of an expanded `out` if torch is given it.

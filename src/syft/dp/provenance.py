@@ -30,10 +30,10 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from syft.core.chain import map_tensors
 from syft.core.commands import KnownCommand
 from syft.core.nested import found_in
-from syft.messaging.message import Operation
-from syft.workers import executor
-from syft.workers.caller import user_of
-from syft.workers.permissions import Allowed, intersect
+from syft.workers.entry import Allowed, Entry
+from syft.workers.guards import Guard
+from syft.workers.permissions import intersect
+from syft.workers.pipeline import Call as GuardedCall
 from syft.workers.writes import UNDECLARED_WRITERS, written_into
 
 
@@ -62,8 +62,8 @@ class Rows:
     """The source that this very tensor is."""
 
 
-class Provenance:
-    """The marks of one worker's tensors. The executor tells it of every operation on restricted data."""
+class Provenance(Guard):
+    """The marks of one worker's tensors; the guard that follows every operation on restricted data."""
 
     def __init__(self) -> None:
         self._marks: Any = WeakTensorKeyDictionary()
@@ -88,9 +88,11 @@ class Provenance:
         rows: Rows | None = self._marks.get(obj)
         return rows if rows is not None and rows.version == obj._version else None
 
-    # -- told by the executor ----------------------------------------------------------------------
+    # -- hooks of the pipeline ------------------------------------------------------------------------
 
-    def before(self, worker: Any, command: KnownCommand, args: list[Any], kwargs: dict[str, Any]) -> None:
+    def before_run(
+        self, call: GuardedCall, command: KnownCommand, args: list[Any], kwargs: dict[str, Any]
+    ) -> None:
         """Unmark what the operation writes into, and what shares memory with it: see NOTE [Marks that expire]."""
         is_exact = isinstance(command.function, OpOverload)
         if is_exact and UNDECLARED_WRITERS.isdisjoint(command.name.split(".")):
@@ -104,12 +106,13 @@ class Provenance:
             return
         if written:
             storages = {t.untyped_storage()._cdata for t in written if type(t) is torch.Tensor}
-            for obj in (*written, *worker._objects.copy().values()):
+            for obj in (*written, *call.worker._objects.copy().values()):
                 if type(obj) is torch.Tensor and obj.untyped_storage()._cdata in storages:
                     self._marks.pop(obj, None)
 
-    def may_be_written(self, obj: Any) -> None:
+    def may_be_written(self, entry: Entry) -> None:
         """Unmark what a plan or a callable may write into, unless it is a data set: that is kept from strangers."""
+        obj = entry.value
         known = self._marks.get(obj) if type(obj) is torch.Tensor else None
         if known is not None and known.declared is None:
             self._marks.pop(obj, None)
@@ -118,34 +121,34 @@ class Provenance:
         """A copy in the place of every marked tensor."""
         return map_tensors(lambda t: t if self._marks.get(t) is None else t.clone(), value)
 
-    def after(
-        self, worker: Any, message: Operation, command: KnownCommand, args: Any, kwargs: Any, fresh: list[Any]
+    def after_run(
+        self, call: GuardedCall, command: KnownCommand, args: Any, kwargs: Any, fresh: list[Any]
     ) -> None:
         """Mark the results of an operation that worked row by row."""
         rule = _RULES.get(command.name)
-        rows = self._joined(worker, message, args, kwargs) if rule is not None and fresh else None
+        rows = self._joined(call, kwargs) if rule is not None and fresh else None
         if rule is None or rows is None:
             return
-        call = Call(
+        operation = Call(
             command.function, args, kwargs, [self.rows_of(t) is not None for t in _tensors(args)], rows
         )
         for result in fresh:
             if type(result) is torch.Tensor and result.dim() and not result.is_inference():
-                marked = rule(call, result)
+                marked = rule(operation, result)
                 if marked is not None:
                     self._marks[result] = replace(marked, version=result._version)
 
-    def _joined(self, worker: Any, message: Operation, args: Any, kwargs: Any) -> Rows | None:
+    def _joined(self, call: GuardedCall, kwargs: Any) -> Rows | None:
         """The marks of all inputs as one; None if an input is private and has no mark, or rows do not match."""
         if any(True for _ in found_in(kwargs, torch.Tensor)):
             return None
         joined: Rows | None = None
         readers: Allowed = None
-        for obj_id in executor.referenced_ids((message.cmd_owner, message.cmd_args)):
-            rows = self.rows_of(worker.entry_of(obj_id).value)
+        for entry in call.entries:  # NB: all of them stand in positional arguments
+            rows = self.rows_of(entry.value)
             if rows is None:
-                allowed = worker.allowed_users(obj_id)
-                if allowed is not None and not worker.policy.may_get(user_of(message), allowed):
+                allowed = entry.allowed
+                if allowed is not None and not call.worker.policy.may_get(call.user, allowed):
                     return None
                 readers = intersect(readers, allowed)
             else:

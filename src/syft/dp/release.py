@@ -34,7 +34,7 @@ from syft.dp.release_mechanisms import Request, answer, settle
 from syft.dp.worker_budgets import BudgetBook, BudgetState, Limit, PastRelease
 from syft.exceptions import ObjectNotFoundError, ReleaseNotPermittedError
 from syft.messaging.message import BudgetMessage, ReleaseMessage
-from syft.workers import executor, handlers
+from syft.workers import handlers, pipeline
 from syft.workers.caller import user_of
 from syft.workers.permissions import AuditRecord
 from syft.workers.releases import OWNER_CALLS
@@ -61,7 +61,7 @@ def desk_of(worker: Any) -> Desk:
     if desk is None:
         desk = Desk(BudgetBook(), Provenance())
         worker._attached["releases"] = desk
-        worker._attached["provenance"] = desk.provenance
+        worker.add_guard(desk.provenance)
     return desk
 
 
@@ -276,7 +276,7 @@ def release(worker: Any, message: ReleaseMessage) -> Any:
     user = user_of(message)
     obj = worker.get_obj(message.id)
     try:
-        executor.check_compute(worker, [message.id])
+        pipeline.permit(worker, message, [message.id])
         desk, rows = released_rows(worker, obj, message.id, user)
         names = names_of(rows.sources)
         request = Request(

@@ -40,7 +40,7 @@ from syft.exceptions import ReleaseNotPermittedError
 from syft.federated.layout import read_state, write_state
 from syft.messaging.message import PrivateTrainingMessage
 from syft.tensors.pointer import PointerTensor
-from syft.workers import executor, handlers
+from syft.workers import handlers, pipeline
 from syft.workers.caller import user_of
 from syft.workers.permissions import AuditRecord
 
@@ -155,7 +155,7 @@ def _train(worker: Any, places: tuple[Any, Any], model: nn.Module, settings: Set
     stored = [worker.get_obj(place) for place in places]
     user, sources = settings.user, set[Source]()
     try:
-        executor.check_compute(worker, places)
+        pipeline.permit(worker, None, places)
         settings.check()
         copies, cuts = [], []
         for obj, place in zip(stored, places, strict=True):

@@ -19,19 +19,18 @@ from syft.execution.replay import Before
 from syft.execution.state import State
 from syft.messaging.message import PlanCallMessage, PlanCommandMessage
 from syft.tensors.transfer import private_copy
-from syft.workers import executor, handlers
+from syft.workers import handlers, pipeline
 from syft.workers.caller import user_of
 from syft.workers.entry import Entry
-from syft.workers.foresight import Within, check_fits, refuse_what_does_not_fit
+from syft.workers.foresight import Within, refuse_what_does_not_fit
 from syft.workers.permissions import Allowed
 from syft.workers.restricted import (
     Failure,
     no_writing_into,
-    refuse_overwriting,
     run_concealed,
     spoil,
 )
-from syft.workers.results import fresh_results, refuse_other_layouts
+from syft.workers.results import fresh_results
 
 
 def held_plan(worker: Any, plan_id: Any) -> HeldPlan:
@@ -55,8 +54,14 @@ class _Run:
         self.tensors = [self._tensor(obj_id) for obj_id in self.ids]
         self.inputs = len(message.args)
         self._check()
-        refuse_overwriting(worker, (*message.return_ids, message.handle), self.user)
-        self.allowed: Allowed = executor.allowed_on_all(worker, [message.plan, *self.ids])
+        self.call = pipeline.permit(
+            worker,
+            message,
+            [message.plan, *self.ids],
+            (*message.return_ids, message.handle),
+            f"The plan {self.held._name!r}",
+        )
+        self.allowed: Allowed = self.call.allowed
         self.leaves: list[torch.Tensor] = []
         #: What the graph of a call may keep, where that is known beforehand.
         self.graph_bytes = 0
@@ -135,15 +140,10 @@ class _Run:
         specs = [_spec(t) for t in self.tensors]
         worker = self.worker
         described = self.held._replay.describe(specs[: self.inputs], specs[self.inputs :])
-        may_see = worker.policy.may_get(self.user, self.allowed)
+        may_see = self.call.may_see
         if described is not None:
             self.graph_bytes = described.total
-        if described is not None and worker._holdings is not None:
-            check_fits(
-                worker._holdings.quotas.bytes_left(self.user),
-                described.total if self._keeps_all() else described.peak,
-                f"The plan {self.held._name!r}",
-            )
+            self.call.check_fits(described.total if self._keeps_all() else described.peak)
         if described is None:
             if not may_see:
                 worker.policy.refuse_shape(self.user, f"the plan {self.held._name!r}")
@@ -193,12 +193,10 @@ def run_plan(worker: Any, message: PlanCallMessage) -> Any:
     if message.wants_specs and not ids:
         ids = tuple(ID_PROVIDER.pop() for _ in outputs)
     for output, obj_id in zip(outputs, ids, strict=True):
-        refuse_other_layouts(output)
-        kept = output.detach() if isinstance(output, torch.Tensor) else output
-        worker.set_obj(obj_id, kept, call.allowed)
+        call.call.keep(obj_id, output.detach() if isinstance(output, torch.Tensor) else output)
     if message.differentiable:
         record = handlers.CallRecord(call.leaves, outputs, call.tensors, call.graph_bytes)
-        worker.set_obj(message.handle, record, call.allowed)
+        call.call.keep(message.handle, record)
     if message.wants_specs:
         return ids, tuple(_spec(output) for output in outputs), call.held._program.outputs
     return None

@@ -72,7 +72,7 @@ class _Step:
     def __init__(self, operation: Operation) -> None:
         self.command = command = plan_command(operation.name)
         self.name = operation.name
-        # Fresh memory may have held somebody else's data; see NOTE [Memory of others] in syft.workers.executor.
+        # Fresh memory may have held somebody else's data; see NOTE [Memory of others] in syft.workers.pipeline.
         # And torch trusts some arguments; see NOTE [Memory beside the tensors] in syft.workers.sound_arguments.
         writes_out = operation.kwargs.get("out") is not None
         self.function = sound_with_out(command) if writes_out else sound(command) or command.function

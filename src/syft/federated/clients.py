@@ -28,8 +28,8 @@ from syft.federated.records import (
     FitInstructions,
     FitResult,
 )
-from syft.workers.executor import run_discreetly
 from syft.workers.network.client_worker import NetworkClientWorker
+from syft.workers.pipeline import run_discreetly
 from syft.workers.virtual import VirtualWorker
 
 

@@ -25,7 +25,7 @@ from syft.federated.local_training import batches, make_optimizer
 from syft.federated.plan_module import by_name
 from syft.federated.train_config import TrainConfig
 from syft.messaging.message import EvaluateMessage, FitMessage, TrainConfigMessage
-from syft.workers import executor, handlers
+from syft.workers import handlers, pipeline
 from syft.workers.caller import user_of
 from syft.workers.permissions import Allowed, intersect
 from syft.workers.training import EXTENSIONS
@@ -293,7 +293,7 @@ def fit_here(worker: Any, message: FitMessage) -> torch.Tensor:
         settings.model_id,
         intersect(worker.allowed_users(settings.model_id), client.allowed.get(message.dataset_key)),
     )
-    loss: torch.Tensor = executor.run_discreetly(
+    loss: torch.Tensor = pipeline.run_discreetly(
         lambda: client.fit(message.dataset_key, message.device, config),
         "the training",
         worker.policy.allows_by_default,
@@ -304,7 +304,7 @@ def fit_here(worker: Any, message: FitMessage) -> torch.Tensor:
 def evaluate_here(worker: Any, message: EvaluateMessage) -> dict[str, Any]:
     client, config, _settings = _permitted(worker, message, "evaluate on")
     check_plain(client, message.dataset_key)
-    figures: dict[str, Any] = executor.run_discreetly(
+    figures: dict[str, Any] = pipeline.run_discreetly(
         lambda: client.evaluate(
             message.dataset_key,
             message.return_histograms,
@@ -355,7 +355,7 @@ def check_offer(worker: Any, user: str | None, key: str, action: str) -> Any:
     """The data set that is offered under a name, if it is to this user. !! GetNotPermittedError, ValueError"""
     client: FederatedClient = worker.extension("federated_client")
     dataset = client._dataset(key)
-    executor.check_compute(worker, ())
+    pipeline.permit(worker, None)
     worker.policy.check_get(user, key, offered_to(worker, user, key), action=action)
     return dataset
 

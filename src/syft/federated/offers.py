@@ -17,7 +17,7 @@ from syft.execution.program import Input
 from syft.federated.local_training import batches
 from syft.messaging.message import OffersMessage
 from syft.serde import register_record
-from syft.workers import executor
+from syft.workers import pipeline
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ def described(worker: Any, dataset: Any) -> Offer | None:
     def look() -> Any:
         return next(batches(dataset, 1), None) if len(dataset) else None
 
-    batch = executor.run_discreetly(look, "a look at a row", worker.policy.allows_by_default)
+    batch = pipeline.run_discreetly(look, "a look at a row", worker.policy.allows_by_default)
     if not isinstance(batch, (list, tuple)) or len(batch) < 2 or not all(map(_is_column, batch)):
         return None
     *inputs, target = (Input((-1, *t.shape[1:]), t.dtype) for t in batch)

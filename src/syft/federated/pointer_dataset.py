@@ -17,11 +17,9 @@ from syft.messaging.message import BatchMessage, GetShapeMessage
 from syft.tensors.object_pointer import ObjectPointer
 from syft.tensors.object_wrapper import POINTERS
 from syft.tensors.pointer import results_from_reply
-from syft.workers import executor, handlers
-from syft.workers.caller import user_of
-from syft.workers.foresight import check_fits
+from syft.workers import handlers, pipeline
 from syft.workers.restricted import own_randomness
-from syft.workers.results import fresh_results, refuse_other_layouts
+from syft.workers.results import fresh_results
 
 
 class PointerDataset(ObjectPointer):
@@ -93,28 +91,26 @@ def make_batch(worker: Any, message: BatchMessage) -> Any:
         raise TypeError(
             f"The object {message.id!r} is a {type(dataset).__name__}, of which there are no batches."
         )
-    allowed = executor.allowed_on_all(worker, [message.id])
+    call = pipeline.permit(worker, message, [message.id], name=f"The batch of {len(message.rows)} rows")
 
     def batch_of(rows: Any) -> Any:
-        with own_randomness(allowed is not None):
+        with own_randomness(call.allowed is not None):
             # The method of the class: attributes of an object can be set by messages.
             return _tuples(
-                executor.run_discreetly(
-                    lambda: type(dataset).batch(dataset, rows), "the batch", allowed is None
+                pipeline.run_discreetly(
+                    lambda: type(dataset).batch(dataset, rows), "the batch", call.allowed is None
                 )
             )
 
     if worker._holdings is not None and len(message.rows) > 1:  # a row may be asked for any number of times
         size = sum(t.numel() * t.dtype.itemsize for t in found_in(batch_of(message.rows[:1]), torch.Tensor))
-        left = worker._holdings.quotas.bytes_left(user_of(message))
-        check_fits(left, size * len(message.rows), f"The batch of {len(message.rows)} rows")
+        call.check_fits(size * len(message.rows))
     batch = batch_of(message.rows)
     fresh = fresh_results(batch, None)
     ids = []
     for value in fresh:
-        refuse_other_layouts(value)
         ids.append(ID_PROVIDER.pop())
-        worker.set_obj(ids[-1], value, allowed)
+        call.keep(ids[-1], value)
     return tuple(ids), shapes.describe(batch)
 
 

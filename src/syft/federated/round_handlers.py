@@ -37,7 +37,7 @@ from syft.federated.records import (
 from syft.federated.secure_aggregation.kept_updates import KEPT, Kept, KeptUpdates
 from syft.messaging.message import OffersMessage, RoundMessage
 from syft.serde import register_exception
-from syft.workers import executor, handlers
+from syft.workers import handlers, pipeline
 from syft.workers.caller import user_of
 
 register_exception(OverdueError)
@@ -171,7 +171,7 @@ def _discreetly(worker: Any, what: str, work: Callable[[], Any]) -> Any:
         except OverdueError as error:
             return error
 
-    found = executor.run_discreetly(run, what, worker.policy.allows_by_default)
+    found = pipeline.run_discreetly(run, what, worker.policy.allows_by_default)
     if isinstance(found, OverdueError):
         raise OverdueError(*found.args)
     return found

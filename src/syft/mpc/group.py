@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
+
 from syft.core.ids import ID_PROVIDER
 from syft.core.spec import spec_of
 from syft.mpc.correlations import Correlation
@@ -18,6 +20,7 @@ from syft.mpc.network.driver import NetworkDriver
 from syft.mpc.party import Program
 from syft.mpc.provider import Provider, ProviderCost
 from syft.tensors.pointer import PointerTensor, new_pointer
+from syft.workers.pipeline import Call, permit
 
 
 class Group:
@@ -63,9 +66,25 @@ class Group:
         """Run a party program; lists of pointers among the arguments are shares, the rest is public."""
         if isinstance(self.driver, NetworkDriver):
             return self.driver.run(protocol, *args, **kwargs)
-        return self.driver.run(
+        given = (*args, *kwargs.values())
+        calls = [self._permit(rank, given) for rank in range(len(self.holders))]
+        result = self.driver.run(
             protocol, *(self.read(a) for a in args), **{k: self.read(v) for k, v in kwargs.items()}
         )
+        return self._stored(result, calls)
+
+    def _permit(self, rank: int, given: Sequence[Any]) -> Call:
+        """The call of one holder, as if it had been asked by a message: results are restricted like all inputs."""
+        ids = [value.pointers[rank].id_at_location for value in given if hasattr(value, "pointers")]
+        return permit(self.holders[rank], None, ids, name="A program on shares")
+
+    def _stored(self, result: Any, calls: Sequence[Call]) -> Any:
+        """The results of a program with pointers in the place of tensors, which their holders have stored."""
+        if isinstance(result, tuple) and result and isinstance(result[0], torch.Tensor):
+            return Shares(_kept(call, share) for call, share in zip(calls, result, strict=True))
+        if isinstance(result, tuple):
+            return tuple(self._stored(part, calls) for part in result)
+        return result
 
     def read(self, value: Any) -> Any:
         """The shares that a node's pointers point to; anything else as it is."""
@@ -79,16 +98,11 @@ class Group:
             )
         return Shares(p.location._entries[p.id_at_location].value for p in pointers)
 
-    def store(self, shares: Sequence[Any]) -> list[PointerTensor]:
-        """Put one result per holder into the holders' stores. (Workers on a network have done so.)"""
-        if isinstance(self.driver, NetworkDriver):
-            return list(shares)
-        pointers = []
-        for holder, share in zip(self.holders, shares, strict=True):
-            new_id = ID_PROVIDER.pop()
-            holder.set_obj(new_id, share, None)
-            pointers.append(new_pointer(holder, new_id, spec_of(share)))
-        return pointers
+
+def _kept(call: Call, share: torch.Tensor) -> PointerTensor:
+    new_id = ID_PROVIDER.pop()
+    call.keep(new_id, share)
+    return new_pointer(call.worker, new_id, spec_of(share))
 
 
 def _check_members(holders: Sequence[Any], provider: Any) -> None:

@@ -21,9 +21,8 @@ from syft.mpc.randomness import Stream, new_seed
 from syft.mpc.rules import shared_linear, shared_nonlinear, shared_products
 from syft.mpc.sharing import AdditiveSharingTensor, share_integers
 from syft.tensors.pointer import PointerTensor, new_pointer
-from syft.workers import handlers
+from syft.workers import handlers, pipeline
 from syft.workers.caller import user_of
-from syft.workers.restricted import refuse_overwriting
 
 RULES = (shared_linear, shared_products, shared_nonlinear)  # imported for the rules they register
 
@@ -139,18 +138,19 @@ def split_and_send(worker: Any, message: ShareMessage) -> None:
     """Handle a ShareMessage: shares of a restricted value go only where the user may have it."""
     from syft.messaging.message import ObjectMessage
 
+    placed = zip(message.holders, message.ids, strict=True)
+    here = [new_id for holder, new_id in placed if holder == worker.id]
+    call = pipeline.permit(worker, message, (message.id,), here)
     values = worker.get_obj(message.id)
     allowed = worker.allowed_users(message.id)
     if allowed is not None or worker.policy.is_guarded:
         worker.policy.check_get(user_of(message), message.id, allowed, action="share")
     if values.is_floating_point():
         raise TypeError("A tensor of floats cannot be shared. Call fix_precision() first.")
-    placed = zip(message.holders, message.ids, strict=True)
-    refuse_overwriting(worker, [i for holder, i in placed if holder == worker.id], user_of(message))
     shares = ring.share(values.to(torch.int64).contiguous(), len(message.holders), Stream(new_seed()))
     for holder_id, new_id, part in zip(message.holders, message.ids, shares, strict=True):
         if holder_id == worker.id:
-            worker.set_obj(new_id, part, allowed)
+            call.keep(new_id, part)
         else:
             holder = worker.get_worker(holder_id, fail_hard=True)
             if holder.is_in_process:

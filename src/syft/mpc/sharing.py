@@ -154,8 +154,8 @@ class AdditiveSharingTensor(SharedNode):
 
     def nodes(self, result: Any) -> Any:
         """Shares of tensors as nodes, tuples of them as tuples, None as None."""
-        if isinstance(result, tuple) and result and isinstance(result[0], (torch.Tensor, PointerTensor)):
-            return self.of(self.group.store(result))
+        if isinstance(result, tuple) and result and isinstance(result[0], PointerTensor):
+            return self.of(list(result))
         if isinstance(result, tuple) and all(part is None for part in result):
             return None
         return tuple(self.nodes(part) for part in result)
@@ -240,7 +240,7 @@ class AdditiveSharingTensor(SharedNode):
 
     def reconstruct(self) -> MultiPointerTensor:
         """Let the holders open the secret among themselves: each has it then, and you have pointers to it."""
-        return MultiPointerTensor(children=self.group.store(self.group.run(beaver.reveal, self)))
+        return MultiPointerTensor(children=list(self.group.run(beaver.reveal, self)))
 
     def refresh(self) -> AdditiveSharingTensor:
         """The same secret under new shares."""

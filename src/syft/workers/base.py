@@ -67,7 +67,7 @@ class BaseWorker(ObjectStorage, ReleasingWorker, TrainsHere, AbstractWorker):
         self.auto_add = auto_add
         self.policy = policy or Policy()
         if self.policy.is_guarded:
-            self._holdings = Holdings(Quotas(self.policy.quota_of))
+            self.guard_with(Holdings(Quotas(self.policy.quota_of)))
         self.msg_history: list[Any] = []
         self._known_workers: dict[Any, Any] = {}
         if auto_add:
@@ -105,6 +105,7 @@ class BaseWorker(ObjectStorage, ReleasingWorker, TrainsHere, AbstractWorker):
             "_entries",
             "_view",
             "_attached",
+            "guards",
             "_holdings",
             "_waiting_deletes",
             "_deleting",

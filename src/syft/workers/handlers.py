@@ -43,12 +43,12 @@ from syft.tensors.pointer import PointerTensor
 from syft.tensors.private import PrivateTensor, users_allowed
 from syft.tensors.remote_call import REMOTE_CALLS
 from syft.tensors.transfer import private_copy
-from syft.workers import executor
+from syft.workers import pipeline
 from syft.workers.caller import is_proved, user_of
 from syft.workers.entry import Entry
-from syft.workers.foresight import bytes_of_graph, check_fits, refuse_what_does_not_fit
+from syft.workers.foresight import bytes_of_graph, refuse_what_does_not_fit
 from syft.workers.permissions import Allowed, AuditRecord, intersect
-from syft.workers.restricted import Failure, foretell, own_randomness, refuse_overwriting, run_concealed
+from syft.workers.restricted import Failure, foretell, own_randomness, run_concealed
 from syft.workers.results import fresh_results, refuse_other_layouts
 from syft.workers.sound_arguments import sound
 
@@ -148,7 +148,7 @@ def forward_object(worker: Any, message: ForwardMessage) -> None:
 
 def fetch_target(worker: Any, message: RemoteGetMessage) -> Any:
     """Replace a pointer that is held here by what it points to; replies the metadata of that."""
-    executor.check_compute(worker, (message.id,))
+    call = pipeline.permit(worker, message, (message.id,))
     held = worker.get_obj(message.id)
     if type(held) is not Wrapper or not isinstance(held.child, PointerTensor):
         # NB: named, not shown: it may be somebody else's data.
@@ -157,7 +157,7 @@ def fetch_target(worker: Any, message: RemoteGetMessage) -> Any:
     known = getattr(pointer.location, "allowed_users", None)
     # A worker that does not tell here who may have it gave it to this user alone.
     target_allowed = known(pointer.id_at_location) if known else frozenset({user_of(message) or ""})
-    value = pointer.get(user=user_of(message))
+    value = pointer.get(user=call.user)
     worker.set_obj(message.id, value, intersect(worker.allowed_users(message.id), target_allowed))
     return spec_of(value)
 
@@ -191,14 +191,16 @@ def _is_protected(worker: Any, obj_id: Any, user: str | None) -> bool:
 
 
 def is_none(worker: Any, message: IsNoneMessage) -> bool:
-    executor.check_compute(worker, (message.id,))
-    entry = worker._entries.get(message.id)
-    return entry is None or entry.value is None
+    if message.id not in worker._entries:
+        pipeline.permit(worker, message)
+        return True
+    (entry,) = pipeline.permit(worker, message, (message.id,)).entries
+    return entry.value is None
 
 
 def shape_of(worker: Any, message: GetShapeMessage) -> tuple[int, ...]:
-    executor.check_compute(worker, (message.id,))
-    return tuple(worker.get_obj(message.id).shape)
+    (entry,) = pipeline.permit(worker, message, (message.id,)).entries
+    return tuple(entry.value.shape)
 
 
 def read_or_write_attribute(worker: Any, message: AttributeMessage) -> Any:
@@ -210,8 +212,7 @@ def read_or_write_attribute(worker: Any, message: AttributeMessage) -> Any:
             raise CannotRequestObjectAttribute(_no_attribute(message.name, "set"))
         _write_attribute(worker, message, obj)
         return None
-    refuse_overwriting(worker, (message.return_id,), user_of(message))
-    allowed = executor.allowed_on_all(worker, [message.id])
+    call = pipeline.permit(worker, message, (message.id,), (message.return_id,))
     if is_tensor:
         read = TENSOR_ATTRIBUTES.get(message.name)
         if read is None:
@@ -224,7 +225,7 @@ def read_or_write_attribute(worker: Any, message: AttributeMessage) -> Any:
     else:
         # A copy: what an object holds inside must not be reached from outside by two ways.
         value = private_copy(_public_attributes(obj, message.name)[message.name])
-    worker.set_obj(message.return_id, value, allowed)
+    call.keep(message.return_id, value)
     return found_of(worker, message.return_id)
 
 
@@ -240,9 +241,9 @@ def _write_attribute(worker: Any, message: AttributeMessage, obj: Any) -> None:
         )
     written = worker.allowed_users(message.id)
     if isinstance(message.value, Ref):
-        executor.check_compute(worker, (message.value.id,))
-        value = private_copy(worker.get_obj(message.value.id))
-        written = intersect(written, worker.allowed_users(message.value.id))
+        (entry,) = pipeline.permit(worker, message, (message.value.id,)).entries
+        value = private_copy(entry.value)
+        written = intersect(written, entry.allowed)
     else:
         value = private_copy(message.value)
     before = values.copy()
@@ -302,26 +303,19 @@ def call_object(worker: Any, message: CallObjectMessage) -> Any:
         )
     if not callable(target):
         raise TypeError(f"The object {message.id!r} is a {type(target).__name__} and cannot be called.")
-    refuse_overwriting(worker, (message.return_id,), user_of(message))
-    ids = executor.referenced_ids((message.args, message.kwargs))
-    for obj_id in ids:
-        allowed = worker.allowed_users(obj_id)
-        if allowed is not None and not is_trusted:
-            worker.policy.check_get(
-                user_of(message), obj_id, allowed, action="call a function of their own on"
-            )
-    args = executor.resolve_objects(worker, message.args)
-    kwargs = executor.resolve_objects(worker, message.kwargs)
-    allowed = executor.allowed_on_all(worker, [message.id, *ids])
-    if allowed is not None:
-        worker.taint([*args, *kwargs.values()], allowed)
-    with own_randomness(allowed is not None):
-        result = executor.run_discreetly(
-            lambda: target(*args, **kwargs), "the remote callable", allowed is None
+    ids = pipeline.referenced_ids((message.args, message.kwargs))
+    call = pipeline.permit(worker, message, [message.id, *ids], (message.return_id,))
+    if not is_trusted:
+        call.check_get("call a function of their own on", call.entries[1:])
+    args = pipeline.resolve_objects(worker, message.args)
+    kwargs = pipeline.resolve_objects(worker, message.kwargs)
+    if call.allowed is not None:
+        worker.taint([*args, *kwargs.values()], call.allowed)
+    with own_randomness(call.allowed is not None):
+        result = pipeline.run_discreetly(
+            lambda: target(*args, **kwargs), "the remote callable", call.allowed is None
         )
-    result = private_copy(result)  # the callable may have kept what it returned
-    refuse_other_layouts(result)
-    worker.set_obj(message.return_id, result, allowed)
+    call.keep(message.return_id, private_copy(result))  # the callable may have kept what it returned
     return found_of(worker, message.return_id)
 
 
@@ -362,41 +356,35 @@ def run_call(worker: Any, message: CallMessage) -> None:
     if message.name not in CALLS:
         raise UnknownCommandError(message.name)
     command = command_named(message.name)
-    refuse_overwriting(worker, (*message.return_ids, message.handle), user_of(message))
-    ids = executor.referenced_ids((message.args, message.kwargs))
-    allowed = executor.allowed_on_all(worker, ids)
-    args = executor.resolve(worker, message.args)
-    kwargs = dict(zip(message.kwargs, executor.resolve(worker, message.kwargs.values()), strict=True))
-    refuse_what_does_not_fit(worker, command, args, kwargs, allowed)
+    ids = pipeline.referenced_ids((message.args, message.kwargs))
+    call = pipeline.permit(worker, message, ids, (*message.return_ids, message.handle), message.name)
+    args = pipeline.resolve(worker, message.args)
+    kwargs = dict(zip(message.kwargs, pipeline.resolve(worker, message.kwargs.values()), strict=True))
+    refuse_what_does_not_fit(worker, command, args, kwargs, call.allowed)
     costs_bytes = 0
     if message.differentiable and worker._holdings is not None:
         costs_bytes = bytes_of_graph(command, args, kwargs)
-        _refuse_unless_left(worker, costs_bytes, message.name)
+        call.check_fits(costs_bytes)
     function = sound(command) or command.function
-    if allowed is None:
+    if call.allowed is None:
         inputs, outputs = _call(worker, message, function, ids)
     else:
         inputs = []
-        answer = foretell(worker, command, args, kwargs, user_of(message))
+        answer = foretell(worker, command, args, kwargs, call.user)
 
-        def call() -> Any:
+        def compute() -> Any:
             nonlocal inputs
             inputs, results = _call(worker, message, function, ids)
             return tuple(results)
 
-        outputs, _reason = run_concealed(call, answer, None, (args, kwargs))
+        outputs, _reason = run_concealed(compute, answer, None, (args, kwargs))
     for output, obj_id in zip(outputs, message.return_ids, strict=True):
-        worker.set_obj(obj_id, output.detach() if isinstance(output, torch.Tensor) else output, allowed)
+        call.keep(obj_id, output.detach() if isinstance(output, torch.Tensor) else output)
     if message.differentiable:
         if not inputs:
-            inputs = [_without_values(worker.get_obj(ids[i])) for i in message.differentiable]
+            inputs = [_without_values(call.entries[i].value) for i in message.differentiable]
         given = found_in((args, kwargs), (torch.Tensor, Failure))
-        worker.set_obj(message.handle, CallRecord(inputs, outputs, given, costs_bytes), allowed)
-
-
-def _refuse_unless_left(worker: Any, needed: int, what: str) -> None:
-    if worker._holdings is not None:
-        check_fits(worker._holdings.quotas.bytes_left(user_of(None)), needed, what)
+        call.keep(message.handle, CallRecord(inputs, outputs, given, costs_bytes))
 
 
 def _call(
@@ -406,8 +394,8 @@ def _call(
     wanted = [ids[i] for i in message.differentiable]
     leaves = {obj_id: worker.get_obj(obj_id).detach().requires_grad_() for obj_id in dict.fromkeys(wanted)}
     stand_in = _StoreWithLeaves(worker, leaves)
-    args = executor.resolve(stand_in, message.args)
-    kwargs = dict(zip(message.kwargs, executor.resolve(stand_in, message.kwargs.values()), strict=True))
+    args = pipeline.resolve(stand_in, message.args)
+    kwargs = dict(zip(message.kwargs, pipeline.resolve(stand_in, message.kwargs.values()), strict=True))
     with torch.set_grad_enabled(bool(leaves)):
         result = function(*args, **kwargs)
     # A tensor that stands in two places has one gradient, which is given to the first: the caller adds them up.
@@ -436,15 +424,11 @@ def run_call_backward(worker: Any, message: CallBackwardMessage) -> None:
     record = worker.get_obj(message.handle)
     if type(record) is not CallRecord:
         raise TypeError(f"The object {message.handle!r} is no call that could be differentiated.")
-    refuse_overwriting(worker, message.return_ids, user_of(message))
-    executor.check_compute(worker, (message.handle,))
-    allowed = intersect(
-        worker.allowed_users(message.handle),
-        executor.allowed_on_all(worker, executor.referenced_ids(message.gradients)),
-    )
-    gradients = executor.resolve(worker, message.gradients)
+    ids = [message.handle, *pipeline.referenced_ids(message.gradients)]
+    call = pipeline.permit(worker, message, ids, message.return_ids, "A gradient")
+    gradients = pipeline.resolve(worker, message.gradients)
     # NB: the gradient of an expanded tensor is as large as the tensor is expanded to.
-    _refuse_unless_left(worker, sum(t.numel() * t.dtype.itemsize for t in record.inputs), "A gradient")
+    call.check_fits(sum(t.numel() * t.dtype.itemsize for t in record.inputs))
 
     def differentiate() -> list[torch.Tensor]:
         pairs = [
@@ -460,7 +444,7 @@ def run_call_backward(worker: Any, message: CallBackwardMessage) -> None:
             for value, leaf in zip(results, record.inputs, strict=True)
         ]
 
-    if allowed is None:
+    if call.allowed is None:
         fresh: list[Any] = list(differentiate())
     else:
         answer = shapes.Answer(
@@ -469,7 +453,7 @@ def run_call_backward(worker: Any, message: CallBackwardMessage) -> None:
         )
         fresh, _reason = run_concealed(differentiate, answer, None, (record.outputs, gradients))
     for value, obj_id in zip(fresh, message.return_ids, strict=True):
-        worker.set_obj(obj_id, value, allowed)
+        call.keep(obj_id, value)
 
 
 # -- search ----------------------------------------------------------------------------------------
@@ -515,7 +499,7 @@ def _kind(obj: Any) -> str:
 
 
 HANDLERS: dict[type, Callable[[Any, Any], Any]] = {
-    Operation: executor.execute,
+    Operation: pipeline.execute,
     CallMessage: run_call,
     CallBackwardMessage: run_call_backward,
     ObjectMessage: keep_object,

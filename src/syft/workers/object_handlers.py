@@ -8,10 +8,7 @@ from syft.exceptions import CannotRequestObjectAttribute
 from syft.messaging.message import CallMethodMessage
 from syft.tensors import string  # registers the pointer of strings
 from syft.tensors.object_wrapper import POINTERS, ObjectWrapper
-from syft.workers import executor, handlers
-from syft.workers.caller import user_of
-from syft.workers.foresight import check_fits
-from syft.workers.restricted import refuse_overwriting
+from syft.workers import handlers, pipeline
 from syft.workers.text_sizes import bytes_of_method
 
 #: What a method is given beside texts, and lists and slices of these. Nothing that a computation made is among them:
@@ -31,25 +28,22 @@ def call_method(worker: Any, message: CallMethodMessage) -> Any:
             f"A {type(obj).__name__} has no method {str(message.method)[:60]!r} that can be called remotely. "
             f"It has: {', '.join(sorted(allowed_methods)) or 'none'}."
         )
-    refuse_overwriting(worker, (message.return_id,), user_of(message))
-    args = executor.resolve(worker, message.args)
-    kwargs = dict(zip(message.kwargs, executor.resolve(worker, message.kwargs.values()), strict=True))
+    ids = [message.id, *pipeline.referenced_ids((message.args, message.kwargs))]
+    call = pipeline.permit(worker, message, ids, (message.return_id,), message.method)
+    args = pipeline.resolve(worker, message.args)
+    kwargs = dict(zip(message.kwargs, pipeline.resolve(worker, message.kwargs.values()), strict=True))
     for value in (*args, *kwargs.values()):
         _refuse_unless_plain(value, message.method)
-    ids = [message.id, *executor.referenced_ids((message.args, message.kwargs))]
-    allowed = executor.allowed_on_all(worker, ids)
-    for obj_id in ids:
-        used = worker.allowed_users(obj_id)
-        if used is not None:
-            worker.policy.check_get(user_of(message), obj_id, used, action="call a method on")
+    call.check_get("call a method on")
     if worker._holdings is not None and type(obj) is string.String:
-        left = worker._holdings.quotas.bytes_left(user_of(None))
-        check_fits(left, bytes_of_method(message.method, obj.child, args, kwargs), message.method)
+        call.check_fits(bytes_of_method(message.method, obj.child, args, kwargs))
     # The name is one of a fixed list of the class, checked above; an attribute of the object may hide its method.
     method = getattr(type(obj), message.method)
-    result = executor.run_discreetly(lambda: method(obj, *args, **kwargs), message.method, allowed is None)
+    result = pipeline.run_discreetly(
+        lambda: method(obj, *args, **kwargs), message.method, call.allowed is None
+    )
     kept = result if hasattr(result, "id") else ObjectWrapper(result)
-    worker.set_obj(message.return_id, kept, allowed)
+    call.keep(message.return_id, kept)
     return handlers.found_of(worker, message.return_id)
 
 

@@ -20,10 +20,10 @@ from __future__ import annotations
 import contextlib
 import secrets
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import cache
 from itertools import repeat
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._ops import OpOverload
@@ -36,12 +36,14 @@ from syft.core.nested import found_in
 from syft.core.spec import TensorSpec, extent_in_bytes, spec_of
 from syft.exceptions import PermissionDeniedError, RemoteError, UnsupportedOperationError
 from syft.messaging.message import Operation
-from syft.workers.caller import user_of
 from syft.workers.entry import Entry
 from syft.workers.permissions import Policy
 from syft.workers.results import facts_of_command, fresh_results, keep_results
 from syft.workers.sound_arguments import sound
 from syft.workers.writes import count_writes, may_write, remeasure, written_by, written_into
+
+if TYPE_CHECKING:
+    from syft.workers.pipeline import Call
 
 Run = Callable[[], Any]
 
@@ -80,37 +82,20 @@ def _bytes_behind(spec: TensorSpec) -> int:
     return reach + spec.offset * spec.dtype.itemsize if spec.offset else reach
 
 
-def refuse_overwriting(worker: Any, ids: Iterable[Any], user: str | None) -> None:
-    """!! SendNotPermittedError if a result would take the place of a restricted object."""
-    for obj_id in ids:
-        entry = worker._entries.get(obj_id)
-        if entry is not None and (entry.allowed is not None or worker._holdings is not None):
-            worker.policy.check_send(user, obj_id, worker.changeable_by(obj_id))
-
-
 def execute_restricted(
-    worker: Any,
-    message: Operation,
-    command: KnownCommand,
-    args: list[Any],
-    kwargs: dict[str, Any],
-    ids: Collection[Any],
-    allowed: frozenset[str],
-    run: Run,
+    call: Call, message: Operation, command: KnownCommand, args: list[Any], kwargs: dict[str, Any], run: Run
 ) -> Any:
-    """Run an operation with restricted inputs; see NOTE [Nothing shows]. `ids` are those of what it uses."""
+    """Run an operation with restricted inputs; see NOTE [Nothing shows]."""
     facts = facts_of_command(command)
-    user = user_of(message)
-    provenance = worker._attached.get("provenance")
-    if worker.policy.may_get(user, allowed):
-        for obj_id in ids:
-            used = worker.entry_of(obj_id).value
-            if type(used) is Failure:
-                used.tell()
+    worker, user, allowed = call.worker, call.user, call.allowed
+    if call.may_see:
+        for entry in call.entries:
+            if type(entry.value) is Failure:
+                entry.value.tell()
         if may_write(command):
             refuse_writing_private(worker, command, args, kwargs, user, is_owners)
-            if provenance is not None:
-                provenance.before(worker, command, args, kwargs)
+            for guard in call.guards:
+                guard.before_run(call, command, args, kwargs)
             spared = write_protected(worker, command, (args, kwargs), user)
             worker.taint(written_into(command, args, kwargs), allowed, spared)
             try:
@@ -120,8 +105,8 @@ def execute_restricted(
                 count_writes(command, args, kwargs)
                 remeasure(worker, command, args, kwargs)
         else:
-            if provenance is not None:
-                provenance.before(worker, command, args, kwargs)
+            for guard in call.guards:
+                guard.before_run(call, command, args, kwargs)
             result = run()
         fresh = fresh_results(result, facts)
         answer = shapes.describe(result, facts) if message.wants_specs else None
@@ -131,8 +116,8 @@ def execute_restricted(
             _refuse_resizing(command, args, kwargs)
         refuse_writing_private(worker, command, args, kwargs, user, is_private)
         spared = write_protected(worker, command, (args, kwargs), user)
-        if provenance is not None:
-            provenance.before(worker, command, args, kwargs)
+        for guard in call.guards:
+            guard.before_run(call, command, args, kwargs)
         worker.taint(written_into(command, args, kwargs), allowed, spared)
         try:
             with no_writing_into(worker, spared, user):
@@ -142,8 +127,8 @@ def execute_restricted(
             remeasure(worker, command, args, kwargs)
         if reason is not None and facts is not None:
             spoil(worker, written_into(command, args, kwargs), reason)
-    if provenance is not None:
-        provenance.after(worker, message, command, args, kwargs, fresh)
+    for guard in call.guards:
+        guard.after_run(call, command, args, kwargs, fresh)
     return keep_results(worker, message, fresh, answer, allowed)
 
 

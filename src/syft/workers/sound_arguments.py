@@ -156,7 +156,7 @@ def _is_decomposed(function: OpOverload) -> bool:
 
 
 def _cleared(function: Any) -> Callable[..., Any]:
-    """Its result has no memory of others: see NOTE [Memory of others] in syft.workers.executor."""
+    """Its result has no memory of others: see NOTE [Memory of others] in syft.workers.pipeline."""
     return lambda *args, **kwargs: cleared(function(*args, **kwargs))
 
 

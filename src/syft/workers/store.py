@@ -13,10 +13,10 @@ import torch
 from syft.core.identity import identity_of, known_identity
 from syft.core.nested import found_in
 from syft.exceptions import ObjectNotFoundError, QuotaExceededError
-from syft.workers.caller import proved_user
 from syft.workers.entry import Allowed, Entry, Objects
-from syft.workers.permissions import About, Policy, intersect
-from syft.workers.quotas import OWNER, Holdings, bytes_of_allowed, storages_of
+from syft.workers.guards import PERMISSION, Guard, Ownership, Quota
+from syft.workers.permissions import About, intersect
+from syft.workers.quotas import Holdings, storages_of
 
 # NOTE [Prepared, then committed]
 # `store_entry` first does everything that may refuse an object: who may replace what is there, the quota, the data
@@ -38,10 +38,23 @@ class ObjectStorage:
         self._view = Objects(self)
         #: What upper rooms keep with a worker, by their own name for it.
         self._attached: dict[str, Any] = {}
+        #: What every command passes, in this order; an open worker has none.
+        self.guards: list[Guard] = []
         #: Who pays for what, where the policy is guarded: see NOTE [Whose objects] in permissions.
         self._holdings: Holdings | None = None
         self._waiting_deletes: deque[Any] = deque()
         self._deleting = threading.Lock()
+
+    def guard_with(self, holdings: Holdings) -> None:
+        """Note from now on who holds what, and refuse what is too much."""
+        self._holdings = holdings
+        self.guards[:] = [PERMISSION, Ownership(), Quota(holdings)]
+
+    def add_guard(self, guard: Guard) -> None:
+        """Let every command pass one more guard, after the others."""
+        if not self.guards:
+            self.guards.append(PERMISSION)
+        self.guards.append(guard)
 
     @property
     def _objects(self) -> Any:
@@ -91,42 +104,27 @@ class ObjectStorage:
     def store_entry(self, entry: Entry) -> None:
         """Put an entry into the table: see NOTE [Prepared, then committed]."""
         before = self._entries.get(entry.id)
-        is_chosen = entry.is_private
-        if before is not None:
-            entry.references = before.references
-            if before.is_private:
-                entry.is_private = True
-            if before.is_owners and not entry.is_owners:
-                entry.is_owners, entry.chosen = True, before.chosen
         if entry.allowed is AS_IT_IS:
             entry.allowed = None if before is None else before.allowed
-        if self._holdings is None:
-            self._persist(entry)
-            self._entries[entry.id] = entry
-            return
-        entry.holder = holder = proved_user(OWNER)
-        if holder != OWNER:
-            # The last of several checks, and the one that none passes by:
-            if before is not None:
-                self.policy.check_send(holder, entry.id, self.changeable_by(entry.id))
-            entry.own_bytes = bytes_of_allowed(entry.allowed, is_chosen)
-            if entry.allowed is None:
-                policy: Policy = self.policy
-                entry.allowed = policy.on_result(None, holder)
-        self._exchange(self._holdings, entry, before)
-
-    def _exchange(self, holdings: Holdings, entry: Entry, before: Entry | None) -> None:
-        """Put a new entry in the place of another, charge its holder and release the other's."""
-        same_holder = before is not None and before.holder == entry.holder
-        holdings.charge(entry, count=0 if same_holder else 1)
+        for guard in self.guards:
+            guard.store(self, entry, before)
+        if before is not None:
+            entry.references = before.references
+            entry.is_private = entry.is_private or before.is_private
+            if before.is_owners and not entry.is_owners:
+                entry.is_owners, entry.chosen = True, before.chosen
         try:
             self._persist(entry)
         except BaseException:
-            holdings.release(entry, count=0 if same_holder else 1)
+            self._drop(entry, before)
             raise
         self._entries[entry.id] = entry
         if before is not None:
-            holdings.release(before, count=0 if same_holder else 1)
+            self._drop(before, entry)
+
+    def _drop(self, entry: Entry, heir: Entry | None = None) -> None:
+        for guard in self.guards:
+            guard.drop(entry, heir)
 
     def _persist(self, entry: Entry) -> None:
         """Write an object to disk before it is in the table, where a worker does that. !! what prevents it"""
@@ -135,15 +133,14 @@ class ObjectStorage:
         """Let another user hold an object, if it fits into what they may still hold; whether it does."""
         before = self._entries[obj_id]
         entry = msgspec.structs.replace(before, holder=user, own_bytes=0, blocks=())
-        holdings = self._holdings
-        if holdings is None or not holdings.fits_whole(entry):
+        if self._holdings is None or not self._holdings.fits_whole(entry):
             return False
         try:
-            holdings.charge(entry)
+            self._holdings.charge(entry)
         except QuotaExceededError:  # too many objects
             return False
         self._entries[obj_id] = entry
-        holdings.release(before)
+        self._drop(before)
         return True
 
     def rm_obj(self, obj_id: Any) -> None:
@@ -155,8 +152,8 @@ class ObjectStorage:
             entry.references -= 1
             return
         self._entries.pop(obj_id, None)
-        if self._holdings is not None:
-            self._holdings.release(entry)
+        if self.guards:
+            self._drop(entry)
 
     def force_rm_obj(self, obj_id: Any) -> None:
         """Remove an object however many pointers there are to it."""
@@ -170,8 +167,8 @@ class ObjectStorage:
         self.run_deletes()
         for obj_id in list(self._entries):
             entry = self._entries.pop(obj_id, None)
-            if entry is not None and self._holdings is not None:
-                self._holdings.release(entry)
+            if entry is not None:
+                self._drop(entry)
         return self if return_self else None
 
     def current_objects(self) -> dict[Any, Any]:
@@ -298,10 +295,9 @@ class ObjectStorage:
 
         `spared` are the entries of what is known not to be written into, nor are views of it.
         """
-        provenance = self._attached.get("provenance")
         for entry in self.sharing(tensors, spared):
-            if provenance is not None:
-                provenance.may_be_written(entry.value)
+            for guard in self.guards:
+                guard.may_be_written(entry)
             if entry.allowed is not allowed:
                 entry.allowed = intersect(entry.allowed, allowed)
 

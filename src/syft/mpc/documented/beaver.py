@@ -90,5 +90,5 @@ def request_triple(
     a_shape, b_shape = tuple(a_size), tuple(b_size)
     kind = Triple(bilinear(cmd, a_shape, b_shape, params), a_shape, b_shape)
     template = AdditiveSharingTensor(crypto_provider=provider)
-    a, b, c = (template.of(group.store(part)) for part in group.run(_take, kind))
+    a, b, c = (template.of(list(part)) for part in group.run(_take, kind))
     return a, b, c

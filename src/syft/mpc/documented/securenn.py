@@ -161,7 +161,7 @@ def msb(a_sh: Any) -> Any:
     head = a_sh.child if type(a_sh) is Wrapper else a_sh
     if isinstance(head, OddSharingTensor):
         template = AdditiveSharingTensor(crypto_provider=head.crypto_provider)
-        node = template.of(head.group.store(head.group.run(programs.msb, head)))
+        node = template.of(list(head.group.run(programs.msb, head)))
         return new_wrapper(node) if type(a_sh) is Wrapper else node
     a = _operand("msb", a_sh, "x < 0")
     return a.bits(a.node.run(comparison("snn").is_negative))

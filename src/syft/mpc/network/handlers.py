@@ -21,11 +21,11 @@ from syft.mpc.network import execution, messages
 from syft.mpc.network.membership import LINKS_OF_CLIENTS, Membership, channel_of, tickets_of
 from syft.mpc.network.programs import OPENING, program_named
 from syft.mpc.protocols.select import Pooling
-from syft.workers import executor, handlers
+from syft.workers import handlers, pipeline
 from syft.workers.caller import user_of
 from syft.workers.network import turn
-from syft.workers.permissions import Allowed, AuditRecord
-from syft.workers.restricted import Failure, refuse_overwriting
+from syft.workers.permissions import AuditRecord
+from syft.workers.restricted import Failure
 
 _LONGEST_PATIENCE = 600.0
 _MOST_MEMBERS = 256
@@ -49,7 +49,7 @@ def join(worker: Any, message: messages.JoinGroup) -> None:
         )
     if message.return_id in worker._entries:
         raise ProtocolError("The id of a new group is that of an object which is here.")
-    executor.check_compute(worker, ())
+    pipeline.permit(worker, message)
     peers = {number: _peer(worker, name) for number, name in enumerate(members) if number != rank}
     membership = Membership(members, rank, peers, user_of(message), message.patience)
     worker.set_obj(message.return_id, membership, worker.policy.on_arrival(None, user_of(message)))
@@ -135,21 +135,24 @@ def run(worker: Any, message: messages.RunProgram) -> None:
     membership.begin(message.run)
     permitted = True
 
-    def work() -> tuple[list[torch.Tensor], Allowed]:
+    def work() -> tuple[list[torch.Tensor], pipeline.Call]:
         nonlocal permitted
         program = program_named(message.program)
-        refuse_overwriting(worker, message.return_ids, user_of(message))
-        allowed = _allowed(worker, message)
-        permitted = worker.policy.may_get(user_of(message), allowed)
+        ids = pipeline.referenced_ids((message.args, message.kwargs))
+        call = pipeline.permit(worker, message, ids, message.return_ids, message.program)
+        if message.program in OPENING:
+            for entry in call.entries:
+                worker.policy.check_get(call.user, entry.id, entry.allowed, message.program, "open")
+        permitted = call.may_see
         args = [_argument(worker, value, permitted) for value in message.args]
         kwargs = {name: _argument(worker, value, permitted) for name, value in message.kwargs.items()}
         given = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
         with turn.given_away(), torch.no_grad():
             result = execution.run_program(membership, program, args, kwargs, message.ahead)
-            return [] if membership.is_provider else _kept(result, given), allowed
+            return [] if membership.is_provider else _kept(result, given), call
 
     try:
-        results, allowed = _told(membership, message.run, work, lambda: permitted)
+        results, call = _told(membership, message.run, work, lambda: permitted)
     finally:
         membership.end()
     if len(results) != len(message.return_ids):
@@ -157,19 +160,7 @@ def run(worker: Any, message: messages.RunProgram) -> None:
             f"{message.program} gave {len(results)} tensors, and {len(message.return_ids)} ids were sent for them."
         )
     for obj_id, value in zip(message.return_ids, results, strict=True):
-        worker.set_obj(obj_id, value, allowed)
-
-
-def _allowed(worker: Any, message: messages.RunProgram) -> Allowed:
-    """Who may have the results: those who may have all shares that go in."""
-    ids = executor.referenced_ids((message.args, message.kwargs))
-    allowed = executor.allowed_on_all(worker, ids)
-    if message.program in OPENING:
-        for obj_id in ids:
-            worker.policy.check_get(
-                user_of(message), obj_id, worker.allowed_users(obj_id), message.program, "open"
-            )
-    return allowed
+        call.keep(obj_id, value)
 
 
 def _argument(worker: Any, value: Any, permitted: bool) -> Any:
@@ -233,7 +224,7 @@ def deal(worker: Any, message: messages.DealCorrelations) -> None:
     if not membership.is_provider or message.run <= membership.last_dealt:
         raise ProtocolError("Correlations for a run are dealt once, by the provider.")
     membership.last_dealt = message.run
-    executor.check_compute(worker, ())
+    pipeline.permit(worker, message)
 
     def work() -> None:
         with turn.given_away():

@@ -1,4 +1,32 @@
-"""Running a command on what a worker holds: guard, look up, permit, run, store.
+"""The path of every message that computes: resolve, permit, admit, run, store, answer.
+
+    message -> Call(user, name, entries) -> permit -> admit -> run -> store Entries -> answer
+
+resolve   The ids in a message become `Entry`s of the store: the value of an object and everything known about it.
+          !! ObjectNotFoundError
+permit    `permit(worker, message, ids, return_ids)` makes the `Call`. The guards of the worker say whether its user may
+          use these entries and put results under those ids, and who may fetch the results: `call.allowed`.
+          !! ComputeNotPermittedError, SendNotPermittedError
+admit     What the results will be is worked out from metadata. Everything that the user hears is decided here:
+          shapes, errors about shapes, quotas (`call.check_fits`).
+run       The operation runs on the values. If the user may not fetch all of them, a failure stays inside (`restricted`).
+store     `call.keep(id, value)` stores a result with the restriction of all that went into it. The guards note who holds
+          it and what it costs. It is prepared first and then put into the table by one assignment.
+answer    Ids and metadata, for those who wait for them.
+
+A handler contains what is its own: how to find its entries in the message, and what to run. It cannot leave out a step,
+because it has no other way to look up objects for a computation than `permit`, and none to store results but `keep`.
+Guards (syft.workers.guards) are the rules, one object each. An open worker has none: a command on objects that
+nobody restricted is resolved, run and stored, and nothing else happens (`execute`).
+
+    Operation                        here: `execute`
+    CallMessage, CallBackwardMessage handlers.run_call, handlers.run_call_backward
+    CallObjectMessage, attributes    handlers.call_object, handlers.read_or_write_attribute
+    methods of texts                 object_handlers.call_method
+    plans                            syft.execution.remote
+    batches, fit, rounds             syft.federated
+    releases                         syft.dp.release, syft.dp.release_training
+    programs on shares               syft.mpc.network.handlers; in one process syft.mpc.group
 
 No I/O, and no knowledge of how the message came here.
 """
@@ -7,7 +35,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-from collections.abc import Collection
+from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
@@ -20,11 +48,11 @@ from syft.exceptions import GetNotPermittedError, ObjectNotFoundError, RemoteErr
 from syft.messaging.message import Operation, Ref
 from syft.tensors.transfer import private_copy
 from syft.workers.caller import user_of
-from syft.workers.entry import Entry
+from syft.workers.entry import Allowed, Entry
 from syft.workers.foresight import refuse_what_does_not_fit
-from syft.workers.permissions import Allowed, about_own, intersect
-from syft.workers.restricted import execute_restricted, refuse_overwriting
-from syft.workers.results import facts_of_command, fresh_results, keep_results
+from syft.workers.guards import PERMISSION, Guard
+from syft.workers.restricted import execute_restricted
+from syft.workers.results import facts_of_command, fresh_results, keep_results, refuse_other_layouts
 from syft.workers.sound_arguments import LOOKED_AT_FIRST, sound, sound_with_out
 from syft.workers.writes import remeasure
 
@@ -34,6 +62,9 @@ with contextlib.suppress(ImportError):
 
 #: What may stand in a command beside references. A generator is a thing of this process.
 _TRAVELS = frozenset(base_types) - {torch.Generator}
+
+
+# -- resolve ---------------------------------------------------------------------------------------
 
 
 def resolve(worker: Any, values: Any, found: list[Entry] | None = None) -> list[Any]:
@@ -89,28 +120,61 @@ def referenced_ids(values: Any) -> list[Any]:
     return found
 
 
-def allowed_on_all(worker: Any, ids: list[Any]) -> Allowed:
-    """The users allowed on every one of these objects. !! ComputeNotPermittedError if they may not be used"""
-    allowed: Allowed = None
-    for obj_id in ids:
-        allowed = intersect(allowed, worker.allowed_users(obj_id))
-    if worker._holdings is None:
-        return allowed
-    check_compute(worker, ids)
-    return worker.policy.on_result(allowed, user_of(None))  # type: ignore[no-any-return]
+# -- permit ----------------------------------------------------------------------------------------
 
 
-def check_compute(worker: Any, ids: Collection[Any]) -> None:
-    """!! ComputeNotPermittedError if the user who speaks may not use one of these objects, or compute at all."""
-    if worker._holdings is None:
-        return
-    user = user_of(None)
-    others = [i for i in ids if not worker.is_held_by(user, i)]
-    for obj_id in others:
-        if obj_id in worker._entries:
-            worker.policy.check_compute(user, obj_id, worker.about(obj_id))
-    if len(others) < len(ids) or not ids:  # one question for all that is theirs
-        worker.policy.check_compute(user, None, about_own(user))
+class Call:
+    """One request to compute: who asks, what for, on which entries, and who may fetch what comes of it."""
+
+    __slots__ = ("allowed", "entries", "guards", "name", "return_ids", "user", "worker")
+
+    def __init__(
+        self, worker: Any, user: str | None, name: str, entries: list[Entry], return_ids: Iterable[Any]
+    ) -> None:
+        self.worker, self.user, self.name = worker, user, name
+        self.entries, self.return_ids = entries, return_ids
+        #: The users who may fetch the results; None: everybody.
+        self.allowed: Allowed = None
+        self.guards: list[Guard] = worker.guards or [PERMISSION]
+
+    def permit(self) -> Call:
+        for guard in self.guards:
+            guard.permit(self)
+        return self
+
+    @property
+    def may_see(self) -> bool:
+        """Whether the user may fetch all that goes in, and hence what comes out."""
+        return bool(self.worker.policy.may_get(self.user, self.allowed))
+
+    def check_fits(self, nbytes: float, count: int = 0, what: str | None = None) -> None:
+        """!! QuotaExceededError if results of this size are more than the user may hold."""
+        if what is not None:
+            self.name = what
+        for guard in self.guards:
+            guard.admit(self, nbytes, count)
+
+    def check_get(self, action: str, entries: Iterable[Entry] | None = None) -> None:
+        """!! GetNotPermittedError unless the user may fetch all these entries; by default all that the call uses."""
+        for entry in self.entries if entries is None else entries:
+            if entry.allowed is not None:
+                self.worker.policy.check_get(self.user, entry.id, entry.allowed, action=action)
+
+    def keep(self, obj_id: Any, value: Any) -> None:
+        """Store a result with the restriction of all that went into it."""
+        refuse_other_layouts(value)
+        self.worker.set_obj(obj_id, value, self.allowed)
+
+
+def permit(
+    worker: Any, message: Any, ids: Iterable[Any] = (), return_ids: Iterable[Any] = (), name: str = ""
+) -> Call:
+    """The call of a message that computes with these objects. !! ObjectNotFoundError, and if its user may not"""
+    entries = [worker.entry_of(obj_id) for obj_id in ids]
+    return Call(worker, user_of(message), name, entries, return_ids).permit()
+
+
+# -- one operation ---------------------------------------------------------------------------------
 
 
 def execute(worker: Any, message: Operation) -> Any:
@@ -126,37 +190,40 @@ def execute(worker: Any, message: Operation) -> Any:
     if command.kinds:
         refuse_numbers_for_kinds(command, args, kwargs)
     return_ids = message.return_ids
-    is_guarded = worker._holdings is not None
-    if not is_guarded:
-        for entry in entries:
-            if entry.allowed is not None:
-                is_guarded = True
-        for obj_id in return_ids:
-            if obj_id in worker._entries:
-                is_guarded = True
-    if is_guarded:
-        ids = [entry.id for entry in entries]
-        refuse_overwriting(worker, return_ids, user_of(message))
-        allowed = allowed_on_all(worker, ids)
-        if command.name in LOOKED_AT_FIRST:
-            LOOKED_AT_FIRST[command.name](command.name, args, kwargs)
-        refuse_what_does_not_fit(worker, command, args, kwargs, allowed)
-        if allowed is not None:
-            return execute_restricted(
-                worker, message, command, args, kwargs, ids, allowed, lambda: _run(command, args, kwargs)
-            )
+    if worker.guards or _needs_guards(worker, entries, return_ids):
+        call = Call(worker, user_of(message), command.name, entries, return_ids).permit()
+        return _execute_guarded(call, message, command, args, kwargs)
+    result = _run(command, args, kwargs)
+    if type(result) is torch.Tensor and len(return_ids) == 1 and result.layout is torch.strided:
+        worker._entries[return_ids[0]] = Entry(return_ids[0], result)
+        return None
+    if args and result is args[0] and not return_ids and not message.wants_specs:
+        return None
+    return _store(worker, message, command, result)
+
+
+def _needs_guards(worker: Any, entries: list[Entry], return_ids: Iterable[Any]) -> bool:
+    """Whether a command on an open worker uses restricted objects, or replaces any."""
+    for entry in entries:
+        if entry.allowed is not None:
+            return True
+    return any(obj_id in worker._entries for obj_id in return_ids)
+
+
+def _execute_guarded(
+    call: Call, message: Operation, command: KnownCommand, args: list[Any], kwargs: dict[str, Any]
+) -> Any:
+    worker = call.worker
+    if command.name in LOOKED_AT_FIRST:
+        LOOKED_AT_FIRST[command.name](command.name, args, kwargs)
+    refuse_what_does_not_fit(worker, command, args, kwargs, call.allowed)
+    if call.allowed is not None:
+        return execute_restricted(call, message, command, args, kwargs, lambda: _run(command, args, kwargs))
     try:
         result = _run(command, args, kwargs)
     finally:
-        if is_guarded:
-            remeasure(worker, command, args, kwargs)
-    if type(result) is torch.Tensor and len(return_ids) == 1 and result.layout is torch.strided:
-        if is_guarded:
-            worker.set_obj(return_ids[0], result)
-        else:
-            worker._entries[return_ids[0]] = Entry(return_ids[0], result)
-        return None
-    if args and result is args[0] and not return_ids and not message.wants_specs:
+        remeasure(worker, command, args, kwargs)
+    if args and result is args[0] and not message.return_ids and not message.wants_specs:
         return None
     return _store(worker, message, command, result)
 

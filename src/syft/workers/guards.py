@@ -1,0 +1,136 @@
+"""Guards: the rules that a worker applies at each step of its pipeline, one object per rule.
+
+    Permission   who may fetch results, and whose objects may be replaced
+    Ownership    who brought or computed what, and who may use it in computations
+    Quota        how much each user may hold
+    Provenance   which rows of private data a value depends on: in `syft.dp.provenance`, for workers with budgets
+
+A worker that denies by default has the first three. An open worker has none; commands on restricted objects of an open
+worker meet `Permission` alone. See syft.workers.pipeline for the steps.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from syft.exceptions import QuotaExceededError
+from syft.workers.caller import proved_user
+from syft.workers.entry import Entry
+from syft.workers.permissions import About, about_own, intersect
+from syft.workers.quotas import OWNER, Holdings, bytes_of_allowed
+
+if TYPE_CHECKING:
+    from syft.workers.pipeline import Call
+
+
+class Guard:
+    """The hooks, each called where its step is; by default they do nothing."""
+
+    def permit(self, call: Call) -> None:
+        """!! if the user may not use these entries, or not put results where they are to go."""
+
+    def admit(self, call: Call, nbytes: float, count: int) -> None:
+        """!! if the results, of so many bytes and objects, are more than the user may have."""
+
+    def before_run(self, call: Call, command: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
+        """A command is about to run; what it may write into can be replaced in `args` and `kwargs`."""
+
+    def after_run(
+        self, call: Call, command: Any, args: list[Any], kwargs: dict[str, Any], fresh: list[Any]
+    ) -> None:
+        """A command has run; these values are new."""
+
+    def may_be_written(self, entry: Entry) -> None:
+        """Something unknown may write into the memory of an object."""
+
+    def store(self, worker: Any, entry: Entry, before: Entry | None) -> None:
+        """Prepare an entry that is to be stored in the place of another. !! if it is refused"""
+
+    def drop(self, entry: Entry, heir: Entry | None) -> None:
+        """An entry left the table, or did not come there; `heir` is in its place."""
+
+
+class Permission(Guard):
+    """The result of an operation may be fetched only by those allowed on all its inputs."""
+
+    def permit(self, call: Call) -> None:
+        worker = call.worker
+        for obj_id in call.return_ids:
+            entry = worker._entries.get(obj_id)
+            if entry is not None and (entry.allowed is not None or worker._holdings is not None):
+                worker.policy.check_send(call.user, obj_id, worker.changeable_by(obj_id))
+        for entry in call.entries:
+            call.allowed = intersect(call.allowed, entry.allowed)
+
+
+class Ownership(Guard):
+    """See NOTE [Whose objects] in syft.workers.permissions."""
+
+    def permit(self, call: Call) -> None:
+        worker, user = call.worker, call.user
+        policy = worker.policy
+        others = [entry for entry in call.entries if entry.holder != user]
+        for entry in others:
+            policy.check_compute(user, entry.id, worker.about(entry.id))
+        if len(others) < len(call.entries) or not call.entries:  # one question for all that is theirs
+            policy.check_compute(user, None, about_own(user))
+        call.allowed = policy.on_result(call.allowed, user)
+
+    def store(self, worker: Any, entry: Entry, before: Entry | None) -> None:
+        entry.holder = holder = proved_user(OWNER)
+        if holder == OWNER:
+            return
+        # The last of several checks, and the one that none passes by:
+        if before is not None:
+            worker.policy.check_send(holder, entry.id, worker.changeable_by(entry.id))
+        if entry.allowed is None:
+            entry.allowed = worker.policy.on_result(None, holder)
+
+
+#: Objects and bytes from here on are said to be more than this.
+_ENORMOUS = 1 << 62
+
+
+class Quota(Guard):
+    """See NOTE [Who pays for memory] in syft.workers.quotas."""
+
+    def __init__(self, holdings: Holdings) -> None:
+        self.holdings = holdings
+
+    def admit(self, call: Call, nbytes: float, count: int) -> None:
+        quotas = self.holdings.quotas
+        left = quotas.bytes_left(call.user)
+        if left is not None and nbytes > left:
+            raise QuotaExceededError(
+                f"{call.name} was not run: its results would take {_shown(nbytes)} bytes, and the user may hold {left} "
+                "more on this worker. Work on smaller batches, drop pointers that are not needed any more, or ask the "
+                "owner for more."
+            )
+        left = quotas.objects_left(call.user)
+        if left is not None and count > left:
+            raise QuotaExceededError(
+                f"{call.name} was not run: its results would be {_shown(count)} objects, and the user may hold {left} "
+                "more on this worker. Cut into fewer pieces, drop pointers that are not needed any more, or ask the "
+                "owner for more."
+            )
+
+    def store(self, worker: Any, entry: Entry, before: Entry | None) -> None:
+        if entry.holder != OWNER:
+            entry.own_bytes = bytes_of_allowed(entry.allowed, entry.is_private)
+        self.holdings.charge(entry, _count(entry, before))
+
+    def drop(self, entry: Entry, heir: Entry | None) -> None:
+        self.holdings.release(entry, _count(entry, heir))
+
+
+def _count(entry: Entry, other: Entry | None) -> int:
+    """An entry in the place of one of the same holder is no further object."""
+    return 0 if other is not None and other.holder == entry.holder else 1
+
+
+def _shown(number: float) -> str:
+    return str(int(number)) if number < _ENORMOUS else "more than 2**62"
+
+
+PERMISSION = Permission()
+__all__ = ["PERMISSION", "About", "Guard", "Ownership", "Permission", "Quota"]
