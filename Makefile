@@ -4,7 +4,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v p
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 JOBS ?= 2
-CODE := src tests $(wildcard bench)
+CODE := src tests bench examples
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test lint types unit slow ray bench docs proto format clean

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +13,7 @@ import pytest
 import torch
 
 import syft as sy
+from forked_runs import ROOT
 from syft.core.session import session
 from syft.tensors.logging import LoggingTensor
 
@@ -110,3 +113,15 @@ def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     lines: list[str] = []
     monkeypatch.setattr(LoggingTensor, "sink", lines.append)
     return lines
+
+
+@pytest.fixture(scope="module")
+def runner() -> Iterator[subprocess.Popen[str]]:
+    """A process that has imported torch and syft; warnings are errors in it."""
+    with subprocess.Popen(
+        [sys.executable, "-W", "error", str(ROOT / "tests/page_runner.py")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        yield process

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from forked_runs import ROOT, run
+
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
 NEEDS = {"ray": "ray"}  # page -> a package that is not among those for development
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
@@ -20,27 +19,6 @@ BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 def blocks(page: Path) -> list[str]:
     return BLOCK.findall(page.read_text())
-
-
-@pytest.fixture(scope="module")
-def runner() -> Iterator[subprocess.Popen[str]]:
-    """Has imported everything once; see page_runner.py."""
-    with subprocess.Popen(
-        [sys.executable, "-W", "error", str(ROOT / "tests/page_runner.py")],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        yield process
-
-
-def run(runner: subprocess.Popen[str], folder: Path, code: str) -> tuple[int, str]:
-    """How it ended, and what it printed."""
-    source, output = folder / "page.py", folder / "output"
-    source.write_text(code)
-    assert runner.stdin is not None and runner.stdout is not None
-    print(json.dumps([str(source), str(output)]), file=runner.stdin, flush=True)
-    return int(json.loads(runner.stdout.readline())), output.read_text()
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if blocks(p)], ids=lambda p: p.stem)

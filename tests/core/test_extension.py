@@ -134,6 +134,31 @@ class TestOverloads:
         assert torch.equal(result.child.child, F.linear(x, weight, bias))
         assert ScaledTensor.calls == ["torch.nn.functional.linear"]
 
+    def test_an_overload_takes_only_what_its_user_wrote(self):
+        class Short(AbstractTensor):
+            @staticmethod
+            @overloaded.module
+            def torch(module):
+                @overloaded.module
+                def nn(module):
+                    @overloaded.module
+                    def functional(module):
+                        @overloaded.function
+                        def relu(x):
+                            return x * 10
+
+                        module.relu = relu
+
+                    module.functional = functional
+
+                module.nn = nn
+
+        default_register_tensor(Short)
+        x = Short().on(torch.tensor([1.0]))
+        assert F.relu(x).child.child.tolist() == [10]  # torch passes `inplace=False` on
+        with pytest.raises(TypeError, match="inplace"):
+            F.relu(x, inplace=True)
+
     def test_what_is_not_overloaded_passes_through(self):
         assert (scaled([2.0]) * 3).child.child.tolist() == [6.0]
         assert ScaledTensor.calls == []

@@ -9,6 +9,7 @@ since each is made of the other they can be differentiated any number of times.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -20,7 +21,7 @@ from syft.core.abstract import AbstractTensor
 from syft.core.chain import Wrapper, first_node, map_tensors, new_wrapper, settle_resized
 from syft.core.descent import empty_wrapper, rewrap
 from syft.core.overload import BELOW, BELOW_WITH_SELF, CHAINS, Overload
-from syft.core.public_names import IN_PLACE_OPERATORS, public_name
+from syft.core.public_names import IN_PLACE_OPERATORS, known_functions, public_name
 from syft.exceptions import MixedChainsError
 
 
@@ -165,12 +166,53 @@ def call_on_chains(cls: Any, overload: Overload, args: tuple[Any, ...], kwargs: 
     passed = kwargs
     if kwargs and overload.takes == BELOW_WITH_SELF and "out" in kwargs:
         passed = {name: value for name, value in kwargs.items() if name != "out"}
+    if passed:
+        passed = _without_defaults(overload, passed)
     try:
         response = _call(cls, overload, template, args, passed)
     except Exception as error:
         error.add_note(f"This happened while {cls.__name__} ran its overload of {overload.name}.")
         raise
     return _written_or(response, args, kwargs, writes) if writes or kwargs else response
+
+
+def _without_defaults(overload: Overload, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The keyword arguments less those that the user did not choose and the overload does not take.
+
+    torch fills in its defaults on the way: `relu(x)` arrives as `relu(x, inplace=False)`. One that differs from the
+    default stays, and the overload refuses it.
+    """
+    taken = _keywords_of(overload.function)
+    if taken is None or taken.issuperset(kwargs):
+        return kwargs
+    defaults = _defaults_of(overload.name)
+    return {
+        name: value
+        for name, value in kwargs.items()
+        if name in taken or name not in defaults or value is not defaults[name]
+    }
+
+
+@cache
+def _keywords_of(function: Any) -> frozenset[str] | None:
+    """The keyword arguments that a function takes; None: any, or not known."""
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return None
+    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        return None
+    return frozenset(parameters)
+
+
+@cache
+def _defaults_of(name: str) -> dict[str, Any]:
+    """The defaults of a public function of torch."""
+    try:
+        parameters = inspect.signature(known_functions()[name]).parameters
+    except (KeyError, TypeError, ValueError):
+        return {}
+    return {n: p.default for n, p in parameters.items() if p.default is not p.empty}
 
 
 @cache
