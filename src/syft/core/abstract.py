@@ -11,6 +11,7 @@ The default of both is to pass the call on to the child and to put itself back o
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -39,11 +40,14 @@ class AbstractTensor(AbstractObject):
     public_routes: ClassVar[dict[Any, Any]] = {}
     #: whether `on_function_call` wants to hear of every public call.
     observes_calls: ClassVar[bool] = False
+    #: whether it is enough for `on_public_call` to see the chains as the user passed them, whatever stands above.
+    observes_from_above: ClassVar[bool] = False
     _passes_everything_on: ClassVar[bool] = True
     #: aten overload -> rule(cls, func, args, kwargs), for types that change what an operation means.
     aten_rules: ClassVar[dict[Any, Callable[..., Any]]] = {}
     #: False: an aten operation without a rule is refused instead of being passed on to the child.
     passes_unknown_ops: ClassVar[bool] = True
+    _chain: Any = None
     #: (func, args, kwargs), the wrappers still on -> the response, or MISSED to go the usual way down.
     shortcut: ClassVar[Callable[..., Any] | None] = None
 
@@ -147,6 +151,33 @@ class AbstractTensor(AbstractObject):
     def is_transparent(cls) -> bool:
         """Whether aten operations pass through this type unchanged."""
         return cls._passes_everything_on and cls.passes_unknown_ops and not cls.aten_rules
+
+    def belong_to(self, chain: torch.Tensor) -> None:
+        """Remember, weakly, the wrapper above, so that the node can be asked for its gradient."""
+        self._chain = weakref.ref(chain)
+
+    def chain(self) -> Any:
+        """The wrapper above, if it is known and still has this node as its head; else None."""
+        chain = None if self._chain is None else self._chain()
+        return chain if chain is not None and chain.child is self else None
+
+    @property
+    def grad(self) -> Any:
+        """The gradient that torch keeps for the chain of this node; None if it has none."""
+        chain = self.chain()
+        return None if chain is None else chain.grad
+
+    @grad.setter
+    def grad(self, value: Any) -> None:
+        chain = self.chain()
+        if chain is None:
+            raise ChainError(
+                f"`.grad` of a bare {type(self).__name__} was set, and its chain is gone or never was. Gradients belong "
+                "to chains: set `.grad` of the tensor whose `.child` it is."
+            )
+        if isinstance(value, AbstractTensor):
+            value = value.wrap()
+        chain.grad = value
 
     # -- the dispatcher's question -----------------------------------------------------------------
 

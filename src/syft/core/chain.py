@@ -66,10 +66,12 @@ class Wrapper(torch.Tensor):
             answer = routes[func] if func in routes else route(node_type, func)
             if answer is not None:
                 if is_head and answer is not OBSERVE:
-                    return levels.call_on_chains(node_type, answer, args, kwargs)
-                if not is_head and is_clear_above:
+                    return levels.call_overload(func, node_type, answer, args, kwargs)
+                if answer is OBSERVE and node_type.observes_from_above:
+                    node_type.on_public_call(func, args, kwargs)
+                elif not is_head and is_clear_above:
                     return levels.call_below(func, args, kwargs)
-                if answer is OBSERVE:
+                elif answer is OBSERVE:
                     node_type.on_public_call(func, args, kwargs)
             node = node.child
             if isinstance(node, AbstractTensor):
@@ -106,9 +108,18 @@ class Wrapper(torch.Tensor):
             return new_wrapper(response)
         return rewrap_response(Wrapper, func, response, None)
 
-    def backward(self, *args: Any, **kwargs: Any) -> None:
+    def backward(self, gradient: Any = None, *args: Any, **kwargs: Any) -> None:  # type: ignore[override]
+        """As torch's, but that a chain of several elements starts from ones when no gradient is given."""
+        if gradient is None:
+            gradient = (
+                torch.ones_like(self.detach()) if self.child is not None and self.numel() != 1 else None
+            )
+        elif type(gradient) is Wrapper and type(gradient.child) is not type(self.child):
+            takes_in = getattr(type(self.child), "takes_in", None)
+            if takes_in is not None and type(self.child).is_transparent():
+                gradient = new_wrapper(self.child.like(gradient.child))
         # Not through __torch_function__: hooks and custom backward functions keep their public level.
-        torch.autograd.backward(self, *args, **kwargs)
+        torch.autograd.backward(self, gradient, *args, **kwargs)
 
     # -- what torch answers from memory that a wrapper does not have ----------------------------------
 

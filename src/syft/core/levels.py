@@ -20,6 +20,7 @@ from syft.core import hook_args
 from syft.core.abstract import AbstractTensor
 from syft.core.chain import Wrapper, first_node, map_tensors, new_wrapper, settle_resized
 from syft.core.descent import empty_wrapper, rewrap
+from syft.core.nested import found_in
 from syft.core.overload import BELOW, BELOW_WITH_SELF, CHAINS, Overload
 from syft.core.public_names import IN_PLACE_OPERATORS, known_functions, public_name
 from syft.exceptions import MixedChainsError
@@ -124,7 +125,10 @@ def put_on_top(node: AbstractTensor, tensor: torch.Tensor, wrap: bool) -> Any:
     if _tracks(tensor) and not tensor.is_leaf:
         return StepUp.apply(tensor, _BranchTemplate(node))  # type: ignore[no-untyped-call]
     node.child = _as_child(tensor.detach() if tensor.requires_grad else tensor)
-    return new_wrapper(node).requires_grad_(tensor.requires_grad)
+    chain = new_wrapper(node).requires_grad_(tensor.requires_grad)
+    if isinstance(tensor, torch.nn.Parameter):
+        chain._is_param = True  # type: ignore[attr-defined]  # so that a model takes it in the place of the parameter
+    return chain
 
 
 class _BranchTemplate:
@@ -141,9 +145,21 @@ class _BranchTemplate:
 # -- calling overloads ------------------------------------------------------------------------------
 
 
-def call_below(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def call_overload(
+    func: Any, cls: Any, overload: Overload, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Call the overload of a type, below the types among the arguments that take it in."""
+    for chain in found_in((args, kwargs), Wrapper):
+        above = type(chain.child)
+        if above is not cls and hasattr(above, "takes_in") and above.is_transparent() and above.takes_in(cls):
+            return call_below(func, args, kwargs, chain.child)
+    return call_on_chains(cls, overload, args, kwargs)
+
+
+def call_below(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], template: Any = None) -> Any:
     """A public call that a type further down overloads: the same call, one level down."""
-    template = first_node(args, kwargs)
+    if template is None:
+        template = first_node(args, kwargs)
     name = public_name(func)
     writes = _writes_in_place(name)
     if writes:
@@ -151,7 +167,12 @@ def call_below(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     down = _stepping_down(type(template), func)
     response = func(*map_tensors(down, args), **map_tensors(down, kwargs))
     response = map_tensors(lambda t: step_up(template, t), response)
-    return _written_or(response, args, kwargs, writes) if writes or kwargs else response
+    if not (writes or kwargs):
+        return response
+    with (
+        torch._C.DisableTorchFunctionSubclass()
+    ):  # what is written below is only noted above, not called again
+        return _written_or(response, args, kwargs, writes)
 
 
 def call_on_chains(cls: Any, overload: Overload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -272,8 +293,12 @@ def _call(
 
 
 def _stepping_down(cls: Any, operation: Any) -> Callable[[Any], Any]:
+    takes_in = getattr(cls, "takes_in", None) if cls.is_transparent() else None
+
     def down(tensor: Any) -> Any:
-        if type(tensor) is Wrapper:
+        if type(tensor) is Wrapper and type(tensor.child) is not cls:
+            if takes_in is not None and tensor.child is not None and takes_in(type(tensor.child)):
+                return tensor  # it stands on the level below already
             _same_type(cls, tensor.child, operation)
         return step_down(tensor)
 

@@ -19,11 +19,14 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from syft.core.abstract import AbstractTensor
 from syft.core.chain import Wrapper, new_wrapper
+from syft.core.levels import step_down, step_up
 from syft.core.swap import become
 from syft.exceptions import ChainError
 from syft.mpc.precision import DEFAULT_BASE, DEFAULT_PRECISION, FixedPrecisionTensor, encode_integers
 from syft.mpc.rules import fixed_fine
 from syft.mpc.rules.registry import on_children
+from syft.tensors.autograd import AutogradTensor
+from syft.tensors.private import PrivateTensor
 
 aten = torch.ops.aten
 
@@ -52,6 +55,8 @@ def _encoded(tensor: torch.Tensor, template: FixedPrecisionTensor) -> Wrapper:
 
 def _decoded(tensor: torch.Tensor) -> torch.Tensor:
     """A fixed-precision chain in floating point, where it is; anything else as it is."""
+    if _is_below(tensor):
+        return float_precision(tensor.detach())  # type: ignore[no-any-return]
     if type(tensor) is not Wrapper or not isinstance(tensor.child, FixedPrecisionTensor):
         return tensor
     node = tensor.child
@@ -92,6 +97,12 @@ class Decode(torch.autograd.Function):
 
 def _is_fixed(tensor: Any) -> bool:
     return type(tensor) is Wrapper and isinstance(tensor.child, FixedPrecisionTensor)
+
+
+def _is_below(tensor: Any) -> bool:
+    """Whether the fixed-precision node stands below one that leaves values as they are."""
+    node = tensor.child if type(tensor) is Wrapper else None
+    return isinstance(node, (AutogradTensor, PrivateTensor)) and isinstance(node.child, AbstractTensor)
 
 
 def _template(tensor: torch.Tensor, base: int, precision_fractional: int, dtype: Any) -> FixedPrecisionTensor:
@@ -137,6 +148,9 @@ def fix_precision(
 
 def float_precision(self: Any) -> Any:
     """The values in floating point; !! ChainError for a tensor that is not in fixed precision here."""
+    if _is_below(self):
+        below = float_precision(step_down(self))
+        return below if isinstance(self.child, AutogradTensor) else step_up(self.child, below)
     if not _is_fixed(self):
         raise ChainError(
             "float_precision() was called on a tensor that is not in fixed precision. Use it as it "

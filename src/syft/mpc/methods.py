@@ -21,6 +21,7 @@ from syft.mpc.randomness import Stream, new_seed
 from syft.mpc.rules import shared_linear, shared_nonlinear, shared_products
 from syft.mpc.sharing import AdditiveSharingTensor, share_integers
 from syft.tensors.pointer import PointerTensor, new_pointer
+from syft.tensors.transfer import with_autograd_node
 from syft.workers import handlers, pipeline
 from syft.workers.caller import user_of
 
@@ -80,6 +81,8 @@ def share(
             shared.requires_grad_()
             if self.is_leaf and self.grad is not None:
                 shared.grad = share(self.grad, *holders, crypto_provider=provider, protocol=protocol)
+    if requires_grad:
+        shared = with_autograd_node(shared)
     return shared.child if no_wrap else shared
 
 
@@ -179,8 +182,14 @@ def _secret(tensor: Any, method: str) -> AdditiveSharingTensor:
 
 def _over(tensor: Any, node: Any) -> Any:
     """A chain like that of `tensor` over another secret."""
+    above = []
     head = tensor.child
-    return new_wrapper(head.like(node) if isinstance(head, FixedPrecisionTensor) else node)
+    while not isinstance(head, AdditiveSharingTensor):
+        above.append(head)
+        head = head.child
+    for part in reversed(above):
+        node = part.like(node)
+    return new_wrapper(node)
 
 
 def virtual_get(self: Any, **kwargs: Any) -> Any:
@@ -188,7 +197,7 @@ def virtual_get(self: Any, **kwargs: Any) -> Any:
     if type(self) is Wrapper and secret_of(self.child) is None:
         return self.child.virtual_get(**kwargs)
     value = _secret(self, "virtual_get").virtual_get()
-    return _over(self, value) if isinstance(self.child, FixedPrecisionTensor) else value
+    return value if isinstance(self.child, AdditiveSharingTensor) else _over(self, value)
 
 
 def reconstruct(self: Any) -> Any:
@@ -236,7 +245,12 @@ TENSOR_METHODS: dict[str, Any] = {
 
 
 def share_module(self: Any, *owners: Any, **kwargs: Any) -> Any:
-    """Share parameters and buffers that are in fixed precision, in place; returns self."""
+    """Share parameters and buffers that are in fixed precision, in place; returns self.
+
+    `requires_grad=True`: all parameters collect gradients, also those that were frozen.
+    """
+    if kwargs.pop("requires_grad", False):
+        self.requires_grad_(True)
     for tensor in (*self.parameters(), *self.buffers()):
         if type(tensor) is Wrapper:
             share_(tensor, *owners, **kwargs)

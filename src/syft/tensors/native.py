@@ -143,7 +143,12 @@ class TorchTensor(NativeSpellings):
             sent = transfer.with_autograd_node(sent)
         if no_wrap:
             return sent.child
-        return become(self, sent) if inplace else sent
+        if not inplace:
+            return sent
+        become(self, sent)
+        if self.requires_grad:
+            self.child.belong_to(self)
+        return self
 
     def send_(self: Any, *location: Any, **kwargs: Any) -> Any:
         """`send` in place: whoever holds this tensor holds the pointer."""

@@ -52,6 +52,8 @@ _pop_id = ID_PROVIDER.pop
 class PointerTensor(ObjectPointer, AbstractTensor):
     """Points to a tensor at a worker and behaves like it."""
 
+    observes_from_above = True
+
     # Most pointers are intermediate results, made and dropped by the thousand: what they never set is here.
     _id: Any = None
     _owner: Any = None

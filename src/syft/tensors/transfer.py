@@ -171,6 +171,7 @@ def send(
     if not tensor.requires_grad:
         return pointer
     pointer.requires_grad_()
+    pointer.child.belong_to(pointer)
     if isinstance(tensor, torch.nn.Parameter):
         pointer._is_param = True
     if tensor.is_leaf and tensor.grad is not None:
@@ -217,7 +218,20 @@ def fetch(tensor: Any, user: str | None = None, reason: str = "") -> torch.Tenso
 
 def _peek(gradient: Any, user: str | None, reason: str) -> Any:
     """A gradient, fetched and still there."""
-    return gradient.child.get(user=user, reason=reason) if _is_remote(gradient) else gradient
+    gradient = _without_autograd_node(gradient)
+    return gradient.child.get_copy(user=user, reason=reason) if _is_remote(gradient) else gradient
+
+
+def _without_autograd_node(tensor: Any) -> Any:
+    """A chain without the AutogradTensors at its head: they say nothing about the value."""
+    from syft.tensors.autograd import AutogradTensor
+
+    node = tensor.child if type(tensor) is Wrapper else None
+    while isinstance(node, AutogradTensor):
+        node = node.child
+    if node is None or node is tensor.child:
+        return tensor
+    return node if isinstance(node, torch.Tensor) else new_wrapper(node)
 
 
 class GetChain(torch.autograd.Function):
@@ -276,7 +290,7 @@ def move_leaf(tensor: Any, location: Any, user: str | None = None, keep_id: bool
         moved = alias(move(tensor, location, user, keep_id))  # type: ignore[arg-type]
         moved.requires_grad_(tensor.requires_grad)
         if tensor.grad is not None:
-            moved.grad = move(tensor.grad, location, user)
+            moved.grad = move(_without_autograd_node(tensor.grad), location, user)
     if isinstance(tensor, torch.nn.Parameter):
         moved._is_param = True
     return moved
@@ -325,7 +339,7 @@ def send_on(tensor: Any, location: Any, user: str | None = None) -> torch.Tensor
     if tensor.requires_grad:
         made.requires_grad_()
         if tensor.grad is not None:
-            made.grad = send_on(tensor.grad, location, user)
+            made.grad = send_on(_without_autograd_node(tensor.grad), location, user)
     return made
 
 
