@@ -108,7 +108,7 @@ class Wrapper(torch.Tensor):
             return new_wrapper(response)
         return rewrap_response(Wrapper, func, response, None)
 
-    def backward(self, gradient: Any = None, *args: Any, **kwargs: Any) -> None:  # type: ignore[override]
+    def backward(self, gradient: Any = None, *args: Any, **kwargs: Any) -> None:
         """As torch's, but that a chain of several elements starts from ones when no gradient is given."""
         if gradient is None:
             gradient = (

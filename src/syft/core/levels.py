@@ -127,7 +127,7 @@ def put_on_top(node: AbstractTensor, tensor: torch.Tensor, wrap: bool) -> Any:
     node.child = _as_child(tensor.detach() if tensor.requires_grad else tensor)
     chain = new_wrapper(node).requires_grad_(tensor.requires_grad)
     if isinstance(tensor, torch.nn.Parameter):
-        chain._is_param = True  # type: ignore[attr-defined]  # so that a model takes it in the place of the parameter
+        chain._is_param = True  # so that a model takes it in the place of the parameter
     return chain
 
 

@@ -27,6 +27,7 @@ from syft.mpc.rules import fixed_fine
 from syft.mpc.rules.registry import on_children
 from syft.tensors.autograd import AutogradTensor
 from syft.tensors.private import PrivateTensor
+from syft.tensors.transfer import without_autograd_node
 
 aten = torch.ops.aten
 
@@ -56,7 +57,7 @@ def _encoded(tensor: torch.Tensor, template: FixedPrecisionTensor) -> Wrapper:
 def _decoded(tensor: torch.Tensor) -> torch.Tensor:
     """A fixed-precision chain in floating point, where it is; anything else as it is."""
     if _is_below(tensor):
-        return float_precision(tensor.detach())  # type: ignore[no-any-return]
+        return float_precision(tensor.detach())
     if type(tensor) is not Wrapper or not isinstance(tensor.child, FixedPrecisionTensor):
         return tensor
     node = tensor.child
@@ -149,8 +150,9 @@ def fix_precision(
 def float_precision(self: Any) -> Any:
     """The values in floating point; !! ChainError for a tensor that is not in fixed precision here."""
     if _is_below(self):
-        below = float_precision(step_down(self))
-        return below if isinstance(self.child, AutogradTensor) else step_up(self.child, below)
+        if isinstance(self.child, AutogradTensor):
+            return float_precision(without_autograd_node(self) if self.is_leaf else step_down(self))
+        return step_up(self.child, float_precision(step_down(self)))
     if not _is_fixed(self):
         raise ChainError(
             "float_precision() was called on a tensor that is not in fixed precision. Use it as it "

@@ -218,11 +218,11 @@ def fetch(tensor: Any, user: str | None = None, reason: str = "") -> torch.Tenso
 
 def _peek(gradient: Any, user: str | None, reason: str) -> Any:
     """A gradient, fetched and still there."""
-    gradient = _without_autograd_node(gradient)
+    gradient = without_autograd_node(gradient)
     return gradient.child.get_copy(user=user, reason=reason) if _is_remote(gradient) else gradient
 
 
-def _without_autograd_node(tensor: Any) -> Any:
+def without_autograd_node(tensor: Any) -> Any:
     """A chain without the AutogradTensors at its head: they say nothing about the value."""
     from syft.tensors.autograd import AutogradTensor
 
@@ -231,7 +231,11 @@ def _without_autograd_node(tensor: Any) -> Any:
         node = node.child
     if node is None or node is tensor.child:
         return tensor
-    return node if isinstance(node, torch.Tensor) else new_wrapper(node)
+    below: torch.Tensor = node.detach() if isinstance(node, torch.Tensor) else new_wrapper(node)
+    if tensor.requires_grad and tensor.is_leaf:
+        below.requires_grad_()
+        below.grad = None if tensor.grad is None else without_autograd_node(tensor.grad)
+    return below
 
 
 class GetChain(torch.autograd.Function):
@@ -258,7 +262,8 @@ def fetch_chain(tensor: Any, **options: Any) -> Any:
         if tensor.requires_grad and isinstance(value, torch.Tensor):
             value.requires_grad_()
             if tensor.is_leaf and tensor.grad is not None:
-                value.grad = fetch_chain(tensor.grad, **options)
+                gradient, tensor.grad = tensor.grad, None
+                value.grad = fetch_chain(gradient, **options)
     tensor.child = None
     return value
 
@@ -290,7 +295,7 @@ def move_leaf(tensor: Any, location: Any, user: str | None = None, keep_id: bool
         moved = alias(move(tensor, location, user, keep_id))  # type: ignore[arg-type]
         moved.requires_grad_(tensor.requires_grad)
         if tensor.grad is not None:
-            moved.grad = move(_without_autograd_node(tensor.grad), location, user)
+            moved.grad = move(without_autograd_node(tensor.grad), location, user)
     if isinstance(tensor, torch.nn.Parameter):
         moved._is_param = True
     return moved
@@ -339,7 +344,7 @@ def send_on(tensor: Any, location: Any, user: str | None = None) -> torch.Tensor
     if tensor.requires_grad:
         made.requires_grad_()
         if tensor.grad is not None:
-            made.grad = send_on(_without_autograd_node(tensor.grad), location, user)
+            made.grad = send_on(without_autograd_node(tensor.grad), location, user)
     return made
 
 
