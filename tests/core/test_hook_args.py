@@ -189,7 +189,7 @@ class TestReachingIn:
     def test_the_first_tensor_wins_and_no_tensor_gives_none(self):
         find = hook_args.build_get_tensor_type((0, {"a": [0], "b": [1]}, 1))
         assert find((0, {"a": [0], "b": [node(1.0)]}, torch.ones(1))) is LoggingTensor
-        assert hook_args.build_get_tensor_type((0, [0, (0,)])) is None
+        assert hook_args.build_get_tensor_type((0, [0, (0,)]))((5, [6, (7,)])) is None
 
 
 class TestFolds:
@@ -554,7 +554,7 @@ class TestRegisteringResponses:
             "f", (torch.zeros(1), [torch.ones(1), torch.ones(2)]), given, bob
         )
         assert [t.id_at_location for t in (a, b, c)] == [3, 2, 1]
-        assert given == [1, 2, 3], "the caller's list is the caller's"
+        assert given == [], "they are taken out of the caller's list"
         assert hook_args.register_response("f", (1, "x"), [], bob) == (1, "x")
 
     def test_too_few_ids_store_everything_and_tell(self, bob):

@@ -128,19 +128,25 @@ def _element_getter(path: Sequence[int]) -> Callable[[Any], Any]:
     return lambda x: inner(x[path[0]])
 
 
-def build_get_tensor_type(rules: Any, layer: list[int] | None = None) -> Callable[[Any], type] | None:
-    """A function that returns the type of the first tensor in arguments of this structure.
+def build_get_tensor_type(rules: Any, layer: list[int] | None = None) -> Callable[[Any], type | None]:
+    """A function that returns the type of the first tensor in arguments of this structure; None if there is none.
 
-    rules = (0, [1, (0, 0)], 0) gives x -> type(x[1][0]); no tensor at all gives None.
+    rules = (0, [1, (0, 0)], 0) gives x -> type(x[1][0]). `layer` is the path to `rules` inside the arguments.
     """
-    path = list(layer or [])
-    items = rules.items() if isinstance(rules, dict) else enumerate(rules)
-    for index, rule in items:
+    path = first_tensor(rules)
+    if path is None:
+        return lambda x: None
+    element = _element_getter([*(layer or ()), *path])
+    return lambda x: type(element(x))
+
+
+def first_tensor(rules: Any) -> list[Any] | None:
+    """The path to the first 1 in rules: [1, 0] in (0, [1, (0, 0)], 0); None if there is none."""
+    for index, rule in rules.items() if isinstance(rules, dict) else enumerate(rules):
         if isinstance(rule, (list, tuple, dict)):
-            found = build_get_tensor_type(rule, [*path, index])
-            if found is not None:
-                return found
+            below = first_tensor(rule)
+            if below is not None:
+                return [index, *below]
         elif rule == 1:
-            element = _element_getter([*path, index])
-            return lambda x: type(element(x))
+            return [index]
     return None

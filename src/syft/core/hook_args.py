@@ -43,6 +43,7 @@ from syft.core.folds import (  # noqa: F401  (documented names of this module)
     typed_identity,
     zero_fold,
 )
+from syft.core.identity import identity_of
 from syft.core.ids import ID_PROVIDER
 from syft.exceptions import (
     PureFrameworkTensorFoundError,
@@ -314,11 +315,11 @@ def unwrap_args_from_function(
     unwrap, get_type = built
     get_tensor_type_functions[key] = get_type
     new_args, new_kwargs = unwrap(whole)
-    if get_type is None:
+    new_type = get_type((new_args, new_kwargs))
+    if new_type is None:
         raise PureFrameworkTensorFoundError(
             f"{attr} was called without any tensor, so there is nothing to unwrap."
         )
-    new_type = get_type((new_args, new_kwargs))
     if return_args_type:
         return tuple(new_args), new_kwargs, new_type, get_type(whole)
     return tuple(new_args), new_kwargs, new_type
@@ -326,14 +327,17 @@ def unwrap_args_from_function(
 
 def build_unwrap_args_from_function(
     args: Any, return_tuple: bool = False
-) -> tuple[Callable[[Any], Any], Callable[[Any], type] | None]:
+) -> tuple[Callable[[Any], Any], Callable[[Any], type | None]]:
     """Build f with f(args) = args unwrapped, and the function that finds the first tensor's type."""
     rules = build_rule(args)
     return build_unwrap_args_with_rules(args, rules, return_tuple), build_get_tensor_type(rules)
 
 
 def build_unwrap_args_with_rules(args: Any, rules: Any, return_tuple: bool = False) -> Callable[[Any], Any]:
-    """A function that replaces, in arguments of this structure, every tensor by its child."""
+    """A function that replaces, in arguments of this structure, every tensor by its child.
+
+    A single argument comes back bare unless `return_tuple`.
+    """
     return _build_walk(args, rules, _forward_of, return_tuple)
 
 
@@ -350,16 +354,19 @@ def _forward_of(value: Any) -> Callable[..., Any]:
 
 
 def _build_walk(
-    example: Any, rules: Any, leaf: Callable[[Any], Callable[..., Any]], return_tuple: bool = False
+    example: Any, rules: Any, leaf: Callable[[Any], Callable[..., Any]], return_tuple: bool = True
 ) -> Callable[..., Any]:
-    """A function over values of this structure that applies `leaf(example)` wherever the rule is 1."""
+    """A function over values of this structure that applies `leaf(example)` wherever the rule is 1.
+
+    Without `return_tuple` a tuple of one gives its element alone.
+    """
     if isinstance(rules, dict):
         inner = {key: _build_part(example[key], rules[key], leaf) for key in rules}
         return lambda value, **kw: {key: inner[key](value[key], **kw) for key in value}
     if not isinstance(rules, (list, tuple)):
         return _build_part(example, rules, leaf)
     parts = [_build_part(e, r, leaf) for e, r in zip(example, rules, strict=True)]
-    fold = _fold_of(len(parts), return_tuple or isinstance(rules, tuple))
+    fold = _fold_of(len(parts), return_tuple)
     if isinstance(rules, list):
         return lambda value, **kw: [part(v, **kw) for part, v in zip(parts, value, strict=True)]
     return lambda value, **kw: fold(parts, value, **kw)
@@ -468,17 +475,19 @@ def _backward_of(wrap_type: Any) -> Callable[..., Any]:
 def register_response(attr: str, response: Any, response_ids: Any, owner: Any) -> Any:
     """Store every tensor of a response on `owner`; returns the response with pointers in their place.
 
-    Ids are taken from the end of `response_ids`. If there are too few, the rest get ids of their own,
-    everything is stored, and !! ResponseSignatureError carries the ids that were used, in order.
+    Ids are taken from the end of `response_ids`, and out of it if it is a list; those that nothing needed stay there.
+    If there are too few, the rest get ids of their own, everything is stored, and !! ResponseSignatureError carries
+    the ids that were used, in order.
     """
-    ids = list(response_ids) if response_ids is not None else []
+    ids = response_ids if isinstance(response_ids, list) else list(response_ids or ())
+    given = len(ids)
     key = (attr, signature((response,)))
     register = register_response_functions.get(key)
     if register is None:
         register = register_response_functions[key] = build_register_response_function(response)
     used: list[Any] = []
     registered = register(response, owner=owner, response_ids=ids, used=used)
-    if len(used) != len(response_ids or []):
+    if len(used) > given:
         raise ResponseSignatureError(used)
     return registered
 
@@ -508,6 +517,10 @@ def _register_leaf(
     obj_id = ids.pop(-1) if ids else ID_PROVIDER.pop()
     if used is not None:
         used.append(obj_id)
+    if isinstance(tensor, torch.Tensor):
+        if type(tensor) in (torch.Tensor, torch.nn.Parameter):
+            tensor = tensor.detach()  # the stored one belongs to `owner`, the caller's stays the caller's
+        identity_of(tensor).owner = owner
     owner.register_obj(tensor, obj_id)
     return owner.pointer_to(obj_id)
 
