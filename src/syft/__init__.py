@@ -7,12 +7,14 @@ x = torch.tensor([1.0, 2.0]).send(bob)
 (x + x).get()
 """
 
+import importlib as _importlib
 from typing import Any as _Any
 
 from torch import Tensor as Variable
 
 from syft import exceptions, serde
 from syft.core import hook_args
+from syft.core import left_out as _left_out
 from syft.core.abstract import AbstractTensor
 from syft.core.chain import Wrapper
 from syft.core.ids import ID_PROVIDER
@@ -54,6 +56,7 @@ from syft.tensors.pointer import PointerTensor
 from syft.tensors.polynomial import PolynomialTensor
 from syft.tensors.private import PrivateTensor
 from syft.tensors.string import String, StringPointer
+from syft.version import __version__
 from syft.workers.base import BaseWorker
 from syft.workers.network.client_worker import NetworkClientWorker, connect
 from syft.workers.network.server_worker import NetworkServerWorker
@@ -61,7 +64,7 @@ from syft.workers.virtual import VirtualWorker
 from syft.workers.websocket_client import WebsocketClientWorker
 from syft.workers.websocket_server import WebsocketServerWorker
 
-__version__ = "0.1.0"
+_left_out.install()
 
 _FROM_SESSION = {
     "local_worker": "local_worker",
@@ -71,12 +74,22 @@ _FROM_SESSION = {
 }
 
 
+#: Modules that are imported when somebody names them.
+_ON_DEMAND = frozenset({"codes", "dependency_check", "frameworks", "generic"})
+
+
 def __getattr__(name: str) -> _Any:
-    """`sy.local_worker`, `sy.hook`, `sy.torch` and `sy.framework`: set by TorchHook."""
-    try:
+    """`sy.local_worker`, `sy.hook`, `sy.torch`, `sy.framework` (set by TorchHook), and what is imported on demand."""
+    if name in _FROM_SESSION:
         return getattr(_session, _FROM_SESSION[name])
-    except KeyError:
-        raise AttributeError(f"module 'syft' has no attribute {name!r}") from None
+    if name in _ON_DEMAND:
+        return _importlib.import_module(f"syft.{name}")
+    if name == "pool":
+        return _importlib.import_module("syft.core.thread_pool").pool
+    if name == "logger":
+        return _importlib.import_module("logging").getLogger("syft")
+    instead = _left_out.what_instead(f"syft.{name}")
+    raise AttributeError(f"module 'syft' has no attribute {name!r}" + (f". {instead}" if instead else ""))
 
 
 __all__ = [

@@ -2,6 +2,7 @@
 
     SyftError
     ├── DependencyError (ImportError)              an optional package is missing
+    ├── LeftOutError (ImportError)                 a path of 2020 that is not part of this library
     ├── ChainError (ValueError)                    a chain of tensor types cannot do this
     │   ├── PureFrameworkTensorFoundError          a plain torch tensor where a chain was expected
     │   ├── RemoteObjectFoundError                 a pointer where a local chain was expected
@@ -67,6 +68,15 @@ class DependencyError(SyftError, ImportError):
             f"The package {package!r} is needed for this and is not installed. "
             f"Install it with: pip install {self.pypi_alias}"
         )
+
+
+class LeftOutError(SyftError, ImportError):
+    """A module or name of 2020 that is not part of this library was imported."""
+
+    def __init__(self, path: str, instead: str) -> None:
+        self.instead = instead
+        # NB: with the name of the module, as Python's own errors have it.
+        ImportError.__init__(self, f"{path} was imported and is left out. {instead}", name=path)
 
 
 class ChainError(SyftError, ValueError):
@@ -216,6 +226,19 @@ def _location(tensor: Any) -> Any:
 def _place(tensor: Any) -> str:
     location = _location(tensor)
     return "on this machine" if location is None else f"on worker {location.id!r}"
+
+
+def route_method_exception(
+    exception: Exception, self: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Exception:
+    """The error to show for one that a method of `self` raised.
+
+    A tensor among the arguments that lives elsewhere than `self` is named as the cause; otherwise it is the error itself.
+    """
+    for other in (*args, *kwargs.values()):
+        if hasattr(other, "shape") and _location(other) is not _location(self):
+            return TensorsNotCollocatedException(self, other)
+    return exception
 
 
 def _cure(a: Any, b: Any) -> str:

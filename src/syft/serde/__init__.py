@@ -10,6 +10,7 @@ Modules, in the order they import each other:
     wire             simple form and buffers <-> a frame
     ..._types        how each type travels
     codec            `serialize`, `deserialize`, `simplify`, `detail`
+    serde            `serialize` and `deserialize` with the options of 2020
     batch            many objects in one frame
     at_rest          `save` and `load`: tagged tensors in safetensors files
 """
@@ -17,13 +18,14 @@ Modules, in the order they import each other:
 from syft.serde.at_rest import load, save
 from syft.serde.batch import BatchWriter, deserialize_batch
 from syft.serde.chain_types import register_chain
-from syft.serde.codec import deserialize, detail, serialize, serialize_frames, simplify
+from syft.serde.codec import detail, serialize_frames, simplify
 from syft.serde.compression import available_compressions, choose_compression, compression_at_hand
 from syft.serde.error_types import register_exception
 from syft.serde.errors import SerdeError, UnknownWorkerError, UnserializableError
 from syft.serde.limits import Limits
 from syft.serde.reader import resolve_worker
 from syft.serde.registry import is_registered, register, register_record
+from syft.serde.serde import deserialize, serialize
 from syft.serde.torch_types import mark_incompressible
 from syft.serde.workers import register_workers
 

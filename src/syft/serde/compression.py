@@ -145,3 +145,57 @@ def _is_installed(package: str) -> bool:
     except ImportError:
         return False
     return True
+
+
+# -- the names of 2020 -------------------------------------------------------------------------------
+# One byte that says which scheme, then the bytes, whole. Frames of this library compress per buffer instead (`wire`).
+
+NO_COMPRESSION, LZ4, ZSTD = "none", "lz4", "zstd"
+scheme_to_bytes: dict[str, bytes] = {NO_COMPRESSION: b"\x00", LZ4: b"\x01", ZSTD: b"\x02"}
+#: What `_decompress` allocates at the most, by what the bytes claim.
+_LONGEST = 1 << 31
+
+
+def apply_no_compression(decompressed_input_bin: bytes) -> tuple[bytes, str]:
+    """(the bytes, the name of the scheme)"""
+    return decompressed_input_bin, NO_COMPRESSION
+
+
+def apply_lz4_compression(decompressed_input_bin: bytes) -> tuple[bytes, str]:
+    """(the bytes compressed, the name of the scheme); !! DependencyError without lz4"""
+    return _lz4_compress(memoryview(decompressed_input_bin)), LZ4
+
+
+def apply_zstd_compression(decompressed_input_bin: bytes) -> tuple[bytes, str]:
+    """(the bytes compressed, the name of the scheme); !! DependencyError without zstandard"""
+    return _zstd_compress(memoryview(decompressed_input_bin)), ZSTD
+
+
+def _apply_compress_scheme(decompressed_input_bin: bytes) -> tuple[bytes, str]:
+    """By the best scheme that is installed; frames of this library are compressed where `compression=` says so."""
+    apply = {"zstd": apply_zstd_compression, "lz4": apply_lz4_compression, None: apply_no_compression}
+    return apply[choose_compression(COMPRESSIONS)](decompressed_input_bin)
+
+
+def _compress(decompressed_input_bin: bytes) -> bytes:
+    """The bytes with their length and the mark of their scheme in front; not compressed unless that makes them shorter."""
+    compressed, scheme = _apply_compress_scheme(decompressed_input_bin)
+    if len(compressed) >= len(decompressed_input_bin):
+        compressed, scheme = apply_no_compression(decompressed_input_bin)
+    return scheme_to_bytes[scheme] + len(decompressed_input_bin).to_bytes(8, "little") + compressed
+
+
+def _decompress(binary: bytes) -> bytes:
+    """What `_compress` was given. !! CompressionNotFoundException for an unknown mark, SerdeError for damage"""
+    mark, size, data = binary[:1], int.from_bytes(binary[1:9], "little"), memoryview(binary)[9:]
+    if mark not in scheme_to_bytes.values() or len(binary) < 9:
+        raise CompressionNotFoundException(
+            f"The bytes begin with {mark!r}, which marks no compression. Decompress what _compress returned."
+        )
+    if size > _LONGEST:
+        raise SerdeError(f"The bytes claim to be {size} bytes long; {_LONGEST} is the most.")
+    if mark == scheme_to_bytes[NO_COMPRESSION]:
+        if len(data) != size:
+            raise SerdeError(f"There are {len(data)} bytes and they claim to be {size}.")
+        return bytes(data)
+    return bytes(decompress(data, int(mark[0]), size))

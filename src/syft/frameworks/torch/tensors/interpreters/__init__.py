@@ -6,6 +6,9 @@ entered here.
 
 import sys
 
+from syft.core.lazy import submodules_on_demand
 from syft.tensors import polynomial as Polynomial
+
+__getattr__ = submodules_on_demand(__name__)
 
 sys.modules[__name__ + ".Polynomial"] = Polynomial

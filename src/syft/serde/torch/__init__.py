@@ -1,0 +1,1 @@
+"""Historical path of how tensors become bytes."""
