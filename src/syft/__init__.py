@@ -56,7 +56,7 @@ from syft.tensors.pointer import PointerTensor
 from syft.tensors.polynomial import PolynomialTensor
 from syft.tensors.private import PrivateTensor
 from syft.tensors.string import String, StringPointer
-from syft.version import __version__
+from syft.version import __version__ as __version__
 from syft.workers.base import BaseWorker
 from syft.workers.network.client_worker import NetworkClientWorker, connect
 from syft.workers.network.server_worker import NetworkServerWorker

@@ -71,3 +71,10 @@ def _distribute(name: str, workers: list[VirtualWorker]) -> None:
         for tensor, role in ((inputs.clone(), "#data"), (targets.clone(), "#target")):
             tensor.tag(f"#{name}", role).describe(bunch["DESCR"].partition(":\n")[2].lstrip())  # type: ignore[attr-defined]
             workers[part].load_data([tensor])
+
+
+def hook(gbs: dict[str, Any]) -> Any:
+    """The hook of this process, made if there is none yet; put into `gbs` as `hook`, as `create_sandbox` does."""
+    made = session.hook or TorchHook(torch)
+    gbs["hook"] = made
+    return made

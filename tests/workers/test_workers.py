@@ -277,7 +277,7 @@ def test_an_unknown_command_is_refused_by_name(me: Any, bob: Any, name: Any) -> 
 
 def test_questions_about_a_pointer(me: Any, bob: Any) -> None:
     x = torch.ones(2, 3).send(bob)
-    assert me.get_tensor_shape(x) == torch.Size([2, 3])
+    assert me.request_remote_tensor_shape(x) == torch.Size([2, 3])
     assert me.request_is_remote_tensor_none(x) is False
     me.delete_remote([x.id_at_location], bob)
     assert me.request_is_remote_tensor_none(x) is True

@@ -52,8 +52,8 @@ class IdProvider:
         repeated = {i for i in given if i in known or given.count(i) > 1}
         if repeated:
             raise IdNotUniqueError(
-                f"set_next_ids() was given the ids {sorted(repeated, key=str)}, which were handed out already, wait to be, "
-                "or stand there twice. Give every id once, or pass check_ids=False."
+                f"set_next_ids() was given the ids {sorted(repeated, key=str)}, which were handed out already, wait to "
+                "be, or stand there twice. Give every id once, or pass check_ids=False."
             )
 
     def pop(self, *args: Any) -> Any:

@@ -22,8 +22,12 @@ _BYTES = (
     "The old byte formats are not part of this library: use syft.serde.serialize and syft.serde.deserialize, or "
     "Plan.bufferize for Protocol Buffers."
 )
-_LATTICE = "Lattice-based encryption is not part of this library: use sy.keygen() and tensor.encrypt(protocol='paillier')."
-_FALCON = "Replicated sharing is not part of this library: tensor.share(...) shares additively among any number of workers."
+_LATTICE = (
+    "The FV scheme is not part of this library: use sy.keygen() and tensor.encrypt(protocol='paillier', ...)."
+)
+_FALCON = (
+    "Replicated sharing is not part of this library: tensor.share(...) shares additively among two and more."
+)
 _CRYPTEN = "CrypTen interoperation is not part of this library: tensor.fix_precision().share(...) computes on secrets."
 
 #: Path of a module (with all below it), or of a name in a package -> what to use instead.

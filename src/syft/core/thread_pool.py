@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 from functools import cache
 from multiprocessing.pool import ThreadPool
 
@@ -13,4 +14,6 @@ def pool() -> ThreadPool:
     Threads and not processes: nothing has to be pickled, tensors are shared, and torch computes outside the
     interpreter's lock.
     """
-    return ThreadPool()
+    made = ThreadPool()
+    atexit.register(made.terminate)
+    return made

@@ -9,7 +9,7 @@ from syft.exceptions import DependencyError
 
 def _pyshark() -> Any:
     try:
-        import pyshark
+        import pyshark  # type: ignore[import-not-found]
     except ImportError:
         raise DependencyError("pyshark") from None
     return pyshark

@@ -1,8 +1,8 @@
-"""The historical path of `syft.workers.store`: the same module under an older name."""
+"""The historical path of `syft.workers.documented_storage`: the same module under an older name."""
 
 import sys
 
-from syft.workers import store
-from syft.workers.store import *
+from syft.workers import documented_storage
+from syft.workers.documented_storage import *
 
-sys.modules[__name__] = store
+sys.modules[__name__] = documented_storage

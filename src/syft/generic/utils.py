@@ -39,10 +39,9 @@ def remote(func: Any, location: Any) -> Callable[..., Any]:
     ) -> Any:
         results = run(*args, **kwargs)
         several = isinstance(results, (tuple, list))
-        if return_arity is not None and (len(results) if several else 1) != return_arity:
-            raise ValueError(
-                f"The function returned {len(results) if several else 1} results and return_arity={return_arity} was given."
-            )
+        count = len(results) if several else 1
+        if return_arity is not None and count != return_arity:
+            raise ValueError(f"{count} results came back, and return_arity={return_arity} was given.")
         if not return_value:
             return results
         return type(results)(r.get() for r in results) if several else results.get()

@@ -39,7 +39,7 @@ class AbstractGrid(abc.ABC):
 
     def _connect_all_nodes(self, nodes: Iterable[Any], node_type: type) -> None:
         """Make the workers of a type known to each other."""
-        chosen = [node for node in nodes if isinstance(node, node_type)]
+        chosen: list[Any] = [node for node in nodes if isinstance(node, node_type)]
         for node in chosen:
             for other in chosen:
                 if other is not node:

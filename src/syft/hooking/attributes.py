@@ -7,7 +7,8 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, ClassVar
 
-from syft.core.commands import aten_operations, public_operations
+from syft.core.commands import aten_operations, command_named, public_operations
+from syft.exceptions import UnknownCommandError
 
 logger = logging.getLogger(__name__)
 
@@ -20,6 +21,39 @@ class FrameworkAttributes:
     def __init__(self, framework: ModuleType, hook: Any) -> None:
         self.framework = framework
         self.hook = hook
+        #: The command guard's list: what a worker runs, by name.
+        self.allowed_commands: frozenset[str] = frozenset()
+        #: The framework's own functions, by name.
+        self.native_commands: dict[str, Any] = {}
+
+    @property
+    def Tensor(self) -> Any:
+        """The tensors of the framework."""
+        return self.framework.Tensor
+
+    def is_inplace_method(self, method_name: str) -> bool:
+        """Whether a name says that the method writes into its tensor: `add_`, not `__iadd__`."""
+        is_operator = method_name.startswith("__") and method_name.endswith("__")
+        return method_name.endswith("_") and not is_operator
+
+    def _command_guard(self, command: str, get_native: bool = False) -> Any:
+        """A command that a worker will run: its name or, with `get_native`, the function. !! UnknownCommandError"""
+        if command not in self.allowed_commands:
+            raise UnknownCommandError(command)
+        if not get_native:
+            return command
+        native = self.native_commands.get(command)
+        return command_named(command).function if native is None or isinstance(native, str) else native
+
+    def _is_command_valid_guard(self, command: str) -> bool:
+        """Whether `_command_guard` lets a command pass."""
+        return command in self.allowed_commands
+
+    @classmethod
+    def get_native_framework_name(cls, attr: str) -> str:
+        """torch.add -> torch.native_add"""
+        module, _, name = attr.rpartition(".")
+        return f"{module}.native_{name}" if module else f"native_{name}"
 
 
 class TorchAttributes(FrameworkAttributes):
@@ -52,12 +86,11 @@ class TorchAttributes(FrameworkAttributes):
             name: [n.removeprefix(name + ".") for n in public_operations() if self._is_in(name, n)]
             for name in self.modules
         }
-        self.native_commands: dict[str, Any] = {
+        self.native_commands = {
             f"{module}.{function}": self.get_native_torch_name(f"{module}.{function}")
             for module, functions in self.torch_modules.items()
             for function in functions
         }
-        #: The command guard's list: what a worker runs, by name.
         self.allowed_commands = aten_operations() | public_operations()
         #: Functions that make a tensor on a worker: `worker.remote.torch.<name>`.
         self.worker_methods = self.torch_modules["torch"]
@@ -79,18 +112,10 @@ class TorchAttributes(FrameworkAttributes):
                     self.native_commands[full] = getattr(holder, name)
         return self.native_commands
 
-    def is_inplace_method(self, method_name: str) -> bool:
-        """Whether a name says that the method writes into its tensor: `add_`, not `__iadd__`."""
-        is_operator = method_name.startswith("__") and method_name.endswith("__")
-        return method_name.endswith("_") and not is_operator
-
     @staticmethod
     def get_native_torch_name(attr: str) -> str:
         """torch.add -> torch.native_add"""
-        module, _, name = attr.rpartition(".")
-        return f"{module}.native_{name}" if module else f"native_{name}"
-
-    get_native_framework_name = get_native_torch_name
+        return FrameworkAttributes.get_native_framework_name(attr)
 
     @staticmethod
     def apply_fix16922(torch: ModuleType) -> bool:

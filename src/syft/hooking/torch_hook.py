@@ -82,7 +82,7 @@ class TorchHook(FrameworkHook):
         self._hook_secrets()
         self._hook_datasets()
         session.framework.eval_torch_modules()
-        torch.torch_hooked = 0  # type: ignore[attr-defined]
+        torch.torch_hooked = 1  # type: ignore[attr-defined]
 
     # -- making things -----------------------------------------------------------------------------
 

@@ -178,7 +178,7 @@ def _apply_compress_scheme(decompressed_input_bin: bytes) -> tuple[bytes, str]:
 
 
 def _compress(decompressed_input_bin: bytes) -> bytes:
-    """The bytes with their length and the mark of their scheme in front; not compressed unless that makes them shorter."""
+    """The mark of a scheme, the length, and the bytes; not compressed unless that makes them shorter."""
     compressed, scheme = _apply_compress_scheme(decompressed_input_bin)
     if len(compressed) >= len(decompressed_input_bin):
         compressed, scheme = apply_no_compression(decompressed_input_bin)

@@ -6,6 +6,7 @@ It decides nothing about how messages travel: `_send_msg` and `_recv_msg` are th
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -16,30 +17,33 @@ from syft.core.session import session
 from syft.exceptions import WorkerNotFoundException
 from syft.messaging.message import (
     ForceObjectDeleteMessage,
-    GetShapeMessage,
     IsNoneMessage,
     ObjectMessage,
     ObjectRequestMessage,
     Operation,
     PlanCommandMessage,
-    Ref,
     SearchMessage,
 )
-from syft.tensors.pointer import PointerTensor, pointer_from_found, results_from_reply
+from syft.tensors.pointer import pointer_from_found, results_from_reply
 from syft.workers import handlers
 from syft.workers.abstract import AbstractWorker
 from syft.workers.caller import is_proved, speaking_for, user_of
+from syft.workers.documented import DocumentedWorker, own
+from syft.workers.documented_storage import ObjectStorage
 from syft.workers.entry import Entry
 from syft.workers.permissions import Policy, intersect
 from syft.workers.quotas import Holdings, Quotas
+from syft.workers.references import as_refs
 from syft.workers.releases import ReleasingWorker
-from syft.workers.remote import RemoteNamespace
+from syft.workers.remote import Remote
 from syft.workers.results import refuse_other_layouts
-from syft.workers.store import ObjectStorage, named, tags_of
+from syft.workers.store import named, tags_of
 from syft.workers.training import TrainsHere
 
+logger = logging.getLogger(__name__)
 
-class BaseWorker(ObjectStorage, ReleasingWorker, TrainsHere, AbstractWorker):
+
+class BaseWorker(ObjectStorage, DocumentedWorker, ReleasingWorker, TrainsHere, AbstractWorker):
     """A place where objects live and commands run."""
 
     #: Whether messages reach it as the very objects that were sent, and not as bytes.
@@ -182,6 +186,7 @@ class BaseWorker(ObjectStorage, ReleasingWorker, TrainsHere, AbstractWorker):
     def load_data(self, data: Iterable[Any]) -> None:
         """Put data of the owner's here; tensors keep their tags, PrivateTensors their allowed users."""
         for obj in data:
+            own(self, obj)
             self.register_obj(obj, obj.id)
 
     # -- messages ----------------------------------------------------------------------------------
@@ -192,16 +197,19 @@ class BaseWorker(ObjectStorage, ReleasingWorker, TrainsHere, AbstractWorker):
             print(f"worker {self.id} sending {_shown(message)} to {location.id}")
         return self._send_msg(message, location)
 
-    def recv_msg(self, message: Any) -> Any:
-        """Handle a message and return the reply."""
-        if self.log_msgs:
-            self.msg_history.append(message)
-        if self.verbose:
-            print(f"worker {self.id} received {_shown(message)}")
+    def recv_msg(self, bin_message: Any) -> Any:
+        """Handle a message and return the reply; to a message in bytes, the reply in bytes."""
+        return self._handle(bin_message)
+
+    def _handle(self, message: Any) -> Any:
+        if self.log_msgs or self.verbose:
+            self._keep_or_print(message)
         if self._waiting_deletes:
             self.run_deletes()
         handler = handlers.HANDLERS.get(type(message))
         if handler is None:
+            if isinstance(message, (bytes, bytearray)):
+                return self._recv_bytes(bytes(message))
             raise TypeError(
                 f"Worker {self.id!r} got a {type(message).__name__}, for which it has no handler. The "
                 "messages it understands are in syft.messaging.message."
@@ -211,6 +219,15 @@ class BaseWorker(ObjectStorage, ReleasingWorker, TrainsHere, AbstractWorker):
             with speaking_for(user_of(message)):
                 return handler(self, message)
         return handler(self, message)
+
+    def _keep_or_print(self, message: Any) -> None:
+        """Keep or print a message; one in bytes is noted when it has been read."""
+        if isinstance(message, (bytes, bytearray)):
+            return
+        if self.log_msgs:
+            self.msg_history.append(message)
+        if self.verbose:
+            print(f"worker {self.id} received {_shown(message)}")
 
     def _send_msg(self, message: Any, location: Any) -> Any:
         raise NotImplementedError(
@@ -273,8 +290,8 @@ class BaseWorker(ObjectStorage, ReleasingWorker, TrainsHere, AbstractWorker):
         message = Operation(
             name,
             None,
-            tuple(_as_refs(a, self) for a in args),
-            _as_refs(dict(kwargs or {}), self),
+            tuple(as_refs(a, self) for a in args),
+            as_refs(dict(kwargs or {}), self),
             tuple(return_ids),
             wants_specs=True,
         )
@@ -283,14 +300,9 @@ class BaseWorker(ObjectStorage, ReleasingWorker, TrainsHere, AbstractWorker):
         return args[0] if result is None and args else result  # it wrote into its first argument
 
     @property
-    def remote(self) -> RemoteNamespace:
+    def remote(self) -> Remote:
         """`worker.remote.torch.zeros(2, 3)` makes a tensor there."""
-        return RemoteNamespace(self, "")
-
-    def get_tensor_shape(self, pointer: Any) -> torch.Size:
-        """Ask the worker for the shape of what a pointer points to."""
-        node = pointer.child if type(pointer) is Wrapper else pointer
-        return torch.Size(self.send_msg(GetShapeMessage(node.id_at_location), node.location))
+        return Remote(self)
 
     def request_is_remote_tensor_none(self, pointer: Any) -> bool:
         node = pointer.child if type(pointer) is Wrapper else pointer
@@ -362,28 +374,3 @@ def _shown_value(name: str, value: Any) -> str:
     if isinstance(value, torch.Tensor):
         return f"<tensor of shape {tuple(value.shape)}>"
     return "<object>" if name in ("object", "value") else repr(value)
-
-
-def _as_refs(value: Any, location: Any) -> Any:
-    """Arguments of a command as a message carries them."""
-    from syft.exceptions import TensorsNotCollocatedException
-
-    node = value.child if type(value) is Wrapper else value
-    if isinstance(node, PointerTensor):
-        if node.location is not location and node.location.id != location.id:
-            raise TensorsNotCollocatedException(node, _At(location), "a remote command")
-        return Ref(node.id_at_location)
-    if isinstance(value, torch.Tensor):
-        raise TensorsNotCollocatedException(value, _At(location), "a remote command")
-    if isinstance(value, (list, tuple)) and not isinstance(value, torch.Size):
-        return type(value)(_as_refs(v, location) for v in value)
-    if isinstance(value, dict):
-        return {k: _as_refs(v, location) for k, v in value.items()}
-    return value
-
-
-class _At:
-    """A tensor that would be at a worker, for error messages."""
-
-    def __init__(self, location: Any) -> None:
-        self.location = location

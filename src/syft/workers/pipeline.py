@@ -194,7 +194,8 @@ def execute(worker: Any, message: Operation) -> Any:
         call = Call(worker, user_of(message), command.name, entries, return_ids).permit()
         return _execute_guarded(call, message, command, args, kwargs)
     result = _run(command, args, kwargs)
-    if type(result) is torch.Tensor and len(return_ids) == 1 and result.layout is torch.strided:
+    is_one = type(result) is torch.Tensor and len(return_ids) == 1 and not message.wants_specs
+    if is_one and result.layout is torch.strided:
         worker._entries[return_ids[0]] = Entry(return_ids[0], result)
         return None
     if args and result is args[0] and not return_ids and not message.wants_specs:

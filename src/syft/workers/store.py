@@ -64,8 +64,9 @@ class ObjectStorage:
 
     @_objects.setter
     def _objects(self, objects: dict[Any, Any]) -> None:
+        chosen = dict(objects)  # they may be what is here
         self.clear_objects()
-        for obj_id, obj in objects.items():
+        for obj_id, obj in chosen.items():
             self.set_obj(obj_id, obj)
 
     # -- the documented store ----------------------------------------------------------------------

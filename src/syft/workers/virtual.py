@@ -18,4 +18,4 @@ class VirtualWorker(BaseWorker):
             message = ObjectMessage(private_copy(message.object), message.id, message.allowed, message.user)
         return location._recv_msg(message)
 
-    _recv_msg = BaseWorker.recv_msg
+    _recv_msg = BaseWorker._handle

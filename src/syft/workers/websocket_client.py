@@ -2,16 +2,36 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterable
 from typing import Any
 
+from syft.core.session import session
+from syft.messaging.message import ObjectMessage
 from syft.workers.network.client_worker import NetworkClientWorker
+
+logger = logging.getLogger(__name__)
+
+#: Seconds that a connection may take to be made, unless `timeout=` says otherwise.
+TIMEOUT_INTERVAL = 10.0
+
+#: What `_send_msg_and_deserialize` may ask of a worker, and the method that asks it.
+_COMMANDS = {
+    "list_objects": "list_objects_remote",
+    "objects_count": "objects_count_remote",
+    "clear_objects": "clear_objects_remote",
+    "list_tensors": "list_tensors_remote",
+    "tensors_count": "tensors_count_remote",
+    "fit": "fit",
+    "evaluate": "evaluate",
+}
 
 
 class WebsocketClientWorker(NetworkClientWorker):
     """A worker at `ws://host:port`, or `wss://host:port` with `secure=True`.
 
     Certificates are verified: name the authority that signed the worker's with `ca=...` if it is not one that this
-    system trusts. All other options are those of `NetworkClientWorker`.
+    system trusts. All other options are those of `NetworkClientWorker`. `data` is sent to the worker.
     """
 
     def __init__(
@@ -24,6 +44,7 @@ class WebsocketClientWorker(NetworkClientWorker):
         is_client_worker: bool = False,
         log_msgs: bool = False,
         verbose: bool = False,
+        data: Iterable[Any] | None = None,
         **options: Any,
     ) -> None:
         given = [f"{name}=..." for name in ("ca", "certificate", "key") if options.get(name) is not None]
@@ -32,6 +53,9 @@ class WebsocketClientWorker(NetworkClientWorker):
                 f"WebsocketClientWorker was given {' and '.join(given)}, and the connection would not be encrypted. Add "
                 "secure=True, or leave it out."
             )
+        if options.get("auto_add", True):
+            self._refuse_taken(id)
+        options.setdefault("timeout", TIMEOUT_INTERVAL)
         self.host, self.port, self.secure = host, port, secure
         address = f"{'wss' if secure else 'ws'}://{_in_url(host)}:{port}"
         super().__init__(
@@ -43,6 +67,36 @@ class WebsocketClientWorker(NetworkClientWorker):
             verbose=verbose,
             **options,
         )
+        for obj in data or ():
+            self._send_msg(ObjectMessage(obj, obj.id))
+
+    def _refuse_taken(self, id: Any) -> None:
+        """Refuse an id that another kind of worker has, before anything is connected."""
+        me = session.local_worker
+        known = None if me is None or id is None else me._known_workers.get(id)
+        if known is not None and type(known) is not type(self):
+            raise RuntimeError(
+                f"A {type(known).__name__} with the id {id!r} exists already, so there cannot be a "
+                f"{type(self).__name__} of that id. Choose another id, or remove the first with "
+                "worker.remove_worker_from_local_worker_registry()."
+            )
+
+    def _send_msg(self, message: Any, location: Any = None) -> Any:
+        """Carry a message to another worker; without one, to the worker at the other end."""
+        return (self if location is None else location)._recv_msg(message)
+
+    def _forward_to_websocket_server_worker(self, message: Any) -> Any:
+        """Carry a message to the worker at the other end."""
+        return self._recv_msg(message)
+
+    def _send_msg_and_deserialize(self, command_name: str, *args: Any, **kwargs: Any) -> Any:
+        """Ask the worker at the other end for one of a few things by name, e.g. "list_objects"."""
+        method = _COMMANDS.get(command_name)
+        if method is None:
+            raise ValueError(
+                f"{command_name!r} cannot be asked of a worker. These can: {', '.join(_COMMANDS)}."
+            )
+        return getattr(self, method)(*args, **kwargs)
 
 
 def _in_url(host: str) -> str:

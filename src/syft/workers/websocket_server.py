@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -28,8 +29,14 @@ class WebsocketServerWorker(NetworkServerWorker):
         data: Iterable[Any] | None = None,
         cert_path: str | Path | None = None,
         key_path: str | Path | None = None,
+        loop: Any = None,
         **options: Any,
     ) -> None:
+        if loop is not None:
+            warnings.warn(
+                "WebsocketServerWorker(loop=...) is ignored: the worker serves in threads. Leave it out.",
+                stacklevel=2,
+            )
         if (cert_path is None) != (key_path is None):
             missing = "cert_path" if cert_path is None else "key_path"
             raise ValueError(

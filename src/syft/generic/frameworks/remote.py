@@ -1,5 +1,8 @@
-"""Historical path of `worker.remote`."""
+"""The historical path of `syft.workers.remote`: the same module under an older name."""
 
-from syft.workers.remote import RemoteNamespace as Remote
+import sys
 
-__all__ = ["Remote"]
+from syft.workers import remote
+from syft.workers.remote import *
+
+sys.modules[__name__] = remote

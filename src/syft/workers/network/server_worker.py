@@ -266,10 +266,10 @@ class NetworkServerWorker(VirtualWorker):
         if self.directory is not None and self._keeps_what_comes and is_durable(entry.value):
             self.directory.keep(entry, is_guarded=self._holdings is not None)
 
-    def rm_obj(self, obj_id: Any) -> None:
-        super().rm_obj(obj_id)
-        if self.directory is not None and obj_id not in self._entries:
-            self.directory.remove(obj_id)
+    def rm_obj(self, remote_key: Any) -> None:
+        super().rm_obj(remote_key)
+        if self.directory is not None and remote_key not in self._entries:
+            self.directory.remove(remote_key)
 
 
 def _is_encrypted(address: str) -> bool:
