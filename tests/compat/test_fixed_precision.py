@@ -156,3 +156,67 @@ def test_truth_of_one_local_comparison_is_a_python_bool() -> None:
     x = torch.tensor([2.0]).fix_prec()
     assert (x > 1) and not (x > 3)
     assert bool((x == 2).all()) and isinstance(x.child, FixedPrecisionTensor)
+
+
+# -- functions with the parameters of 2020 (14), fields (5) ------------------------------------------------------
+
+CALLS = [
+    ("sigmoid", {"method": "exp"}),
+    ("sigmoid", {"method": "maclaurin"}),
+    ("sigmoid", {"method": "chebyshev"}),
+    ("tanh", {"method": "chebyshev"}),
+    ("tanh", {"method": "sigmoid"}),
+    ("exp", {"iterations": 8}),
+    ("log", {"iterations": 2, "exp_iterations": 8}),
+    ("reciprocal", {"method": "NR", "nr_iters": 10}),
+    ("reciprocal", {"method": "division"}),
+]
+
+
+@pytest.mark.parametrize("holders", [0, 2])
+@pytest.mark.parametrize(("name", "options"), CALLS)
+def test_methods_and_iterations_of_2020_are_accepted(name: str, options: Any, holders: int) -> None:
+    values = torch.tensor([0.5, 1.25, 2.0])
+    x = _chain(values, holders)
+    expected = getattr(values, name)()
+    assert torch.allclose(_values(getattr(x, name)(**options)), expected, atol=5e-3)
+    assert torch.allclose(_values(getattr(x, name)(*options.values())), expected, atol=5e-3)
+    node = getattr(x.child, name)(**options)
+    assert torch.allclose(_values(node.wrap()), expected, atol=5e-3)
+
+
+def test_methods_that_nobody_knows_are_refused() -> None:
+    x = torch.tensor([0.5]).fix_prec()
+    for name in ("sigmoid", "tanh", "reciprocal"):
+        with pytest.raises(ValueError, match="the methods are"):
+            getattr(x, name)(method="magic")
+    with pytest.raises(ValueError, match="from 1 on"):
+        x.exp(iterations=0)
+    with pytest.raises(TypeError, match="takes iterations"):
+        x.exp(steps=3)
+    with pytest.raises(TypeError, match="more than that"):
+        x.exp(8, 8)
+    with pytest.raises(TypeError):
+        torch.tensor([0.5]).sigmoid(method="exp")
+    pointer = torch.tensor([0.5]).send(sy.VirtualWorker(sy.hook, id="unit0"))
+    with pytest.raises(TypeError, match="fixed precision"):
+        pointer.sigmoid(method="exp")
+
+
+def test_gradients_go_through_functions_with_parameters() -> None:
+    x = torch.tensor([0.5], requires_grad=True)
+    x.fix_prec().sigmoid(method="exp").float_prec().sum().backward()
+    leaf = torch.tensor([0.5]).fix_prec().requires_grad_()
+    leaf.sigmoid(method="exp").sum().backward()
+    assert abs(leaf.grad.float_prec().item() - 0.235) < 5e-3
+
+
+def test_a_field_is_a_checked_range() -> None:
+    x = torch.tensor([1.5]).fix_prec(field=2**16)
+    assert x.child.field == 2**16 and x.float_prec().item() == 1.5
+    with pytest.raises(ValueError, match="holds -32768 to 32767"):
+        torch.tensor([150.5]).fix_prec(field=2**16)
+    with pytest.raises(ValueError, match="powers of two"):
+        torch.tensor([1.5]).fix_prec(field=67)
+    with pytest.raises(ValueError, match="not here"):
+        torch.tensor([1.5]).send(sy.VirtualWorker(sy.hook, id="unit0")).fix_prec(field=2**16)

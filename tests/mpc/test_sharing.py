@@ -321,4 +321,4 @@ def test_the_node_is_what_the_documents_call_it(group: Any) -> None:
     secret = group(X)
     assert isinstance(secret.child, AdditiveSharingTensor)
     assert [w.id for w in secret.locations] == ["alice", "bob"]
-    assert secret.field == 2**64
+    assert secret.field == 2**62

@@ -11,6 +11,7 @@ import torch
 from torch.jit import _builtins
 
 from syft.core.abstract import AbstractTensor
+from syft.core.chain import Wrapper
 from syft.core.identity import identity_of, known_identity
 from syft.core.public_names import IN_PLACE_OPERATORS, OPERATORS, REFLECTED_OPERATORS, function_named
 from syft.core.session import session
@@ -19,7 +20,7 @@ from syft.hooking import modules
 from syft.hooking.attributes import TorchAttributes
 from syft.hooking.framework_hook import FrameworkHook
 from syft.hooking.optimizers import follow_parameters
-from syft.mpc import fixed_methods, methods
+from syft.mpc import chain_methods, fixed_methods, methods
 from syft.mpc.paillier import methods as encryption
 from syft.tensors.native import TorchTensor
 from syft.tensors.private import PrivateTensor
@@ -261,6 +262,8 @@ class TorchHook(FrameworkHook):
             _add(torch.nn.Module, name, member)
         for name, member in fixed_methods.OPTIMIZER_METHODS.items():
             _add(torch.optim.Optimizer, name, member)
+        for name, member in chain_methods.CHAIN_METHODS.items():
+            _add(Wrapper, name, member)
 
     def _hook_datasets(self) -> None:
         """`dataset.federate(workers)` for every torch Dataset."""

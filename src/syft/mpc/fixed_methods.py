@@ -22,6 +22,7 @@ from syft.core.chain import Wrapper, new_wrapper
 from syft.core.levels import step_down, step_up
 from syft.core.swap import become
 from syft.exceptions import ChainError
+from syft.mpc.node_methods import check_values, checked_field
 from syft.mpc.precision import DEFAULT_BASE, DEFAULT_PRECISION, FixedPrecisionTensor, encode_integers
 from syft.mpc.rules import fixed_fine
 from syft.mpc.rules.registry import on_children
@@ -122,9 +123,13 @@ def fix_precision(
     precision_fractional: int = DEFAULT_PRECISION,
     base: int = DEFAULT_BASE,
     dtype: Any = None,
+    field: int | None = None,
     **_options: Any,
 ) -> Any:
     """The tensor as integers of 1 / base ** precision_fractional; !! ValueError for what does not fit.
+
+    `field`: the integers are checked to fit a field of that size (NOTE [The field] in syft.mpc.node_methods), which is
+    noted as `x.child.field`; values that are elsewhere cannot be checked.
 
     A pointer is encoded where the value is. `dtype`: the floating-point dtype to present, by default the
     tensor's own; the integers are always int64 (so `dtype="long"` and other options of old programs change
@@ -137,14 +142,28 @@ def fix_precision(
             "to change it."
         )
     template = _template(self, base, precision_fractional, dtype)
+    if field is not None:
+        _check_field(self, template, field)
     if self.requires_grad and torch.is_grad_enabled() and not self.is_leaf:
         return Encode.apply(self, template)
     made = _encoded(self, template)
+    made.child.field = template.field
     if self.requires_grad:
         made.requires_grad_()
         if self.is_leaf and self.grad is not None:
             made.grad = _encoded(self.grad, template) if not _is_fixed(self.grad) else self.grad
     return made
+
+
+def _check_field(tensor: Any, template: FixedPrecisionTensor, field: int) -> None:
+    """Note a field on the template; !! ValueError for values that it cannot hold, or that nobody here can see."""
+    template.field = checked_field(field)
+    if type(tensor) is Wrapper:
+        raise ValueError(
+            f"fix_precision(field={field}) checks that the values fit, and these are not here. Leave field out, or "
+            "encode before sending."
+        )
+    check_values(encode_integers(tensor, template.scale), template.field)
 
 
 def float_precision(self: Any) -> Any:

@@ -15,6 +15,7 @@ from syft.messaging.message import ShareMessage
 from syft.mpc import ring
 from syft.mpc.group import Group
 from syft.mpc.network import handlers as _network_handlers  # noqa: F401  (adds the handlers)
+from syft.mpc.node_methods import FIELD, check_values, field_of
 from syft.mpc.precision import FixedPrecisionTensor
 from syft.mpc.protocols.registry import comparison
 from syft.mpc.randomness import Stream, new_seed
@@ -56,19 +57,23 @@ def share(
     no_wrap: bool = False,
     protocol: str | None = None,
     user: str | None = None,
+    dtype: Any = None,
 ) -> Any:
     """Split the tensor into one random share per worker; nobody but all of them together can read it.
 
     Integers are shared as they are, reals after `fix_precision()`. Without `crypto_provider` the local worker deals the
     randomness. `protocol` names the comparison protocol (see syft.mpc.protocols.registry). A pointer is shared
-    where it is: the values do not come here.
+    where it is: the values do not come here. `dtype` ("long", "int", "custom") and `field` are a check that the integers
+    fit a ring of that size, and what `x.field` tells; the shares are int64 in every case, so nothing wraps earlier.
     """
     me = session.require_local_worker()
     holders = [me.get_worker(w, fail_hard=True) for w in _flat(owners)]
     provider = me if crypto_provider is None else me.get_worker(crypto_provider, fail_hard=True)
     Group.of(holders, provider)
     comparison(protocol, len(holders))
-    AdditiveSharingTensor(field=field)
+    limit = field_of(dtype, field)
+    if limit < FIELD:
+        _check_fits(self, limit)
     if self.requires_grad and not self.is_leaf and torch.is_grad_enabled():
         shared = Share.apply(self, holders, provider, protocol, user)
     else:
@@ -81,9 +86,23 @@ def share(
             shared.requires_grad_()
             if self.is_leaf and self.grad is not None:
                 shared.grad = share(self.grad, *holders, crypto_provider=provider, protocol=protocol)
+    secret_of(shared.child).field = limit
     if requires_grad:
         shared = with_autograd_node(shared)
     return shared.child if no_wrap else shared
+
+
+def _check_fits(tensor: Any, field: int) -> None:
+    """!! ValueError for integers outside of a field smaller than the ring, or that nobody here can look at."""
+    head = tensor.child if type(tensor) is Wrapper else tensor.detach()
+    values = head.child if isinstance(head, FixedPrecisionTensor) else head
+    if not isinstance(values, torch.Tensor):
+        raise ValueError(
+            f"share(...) was asked for a field of {field} elements, and the values are elsewhere: nobody here can check "
+            "that they fit. Leave dtype and field out."
+        )
+    if not values.is_floating_point():  # which is refused with its own sentence
+        check_values(values, field)
 
 
 def share_(self: Any, *owners: Any, **kwargs: Any) -> Any:
@@ -205,9 +224,27 @@ def reconstruct(self: Any) -> Any:
     return new_wrapper(_secret(self, "reconstruct").reconstruct())
 
 
+class Refresh(torch.autograd.Function):
+    """New shares of the same secret: the identity, and so is its gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Any) -> Any:
+        return _over(tensor, _secret(tensor, "refresh").refresh())
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:
+        return grad
+
+
 def refresh(self: Any) -> Any:
-    """The same secret under new shares."""
-    return _over(self, _secret(self, "refresh").refresh())
+    """The same secret under new shares; gradients go through it as through the identity."""
+    _secret(self, "refresh")
+    return Refresh.apply(self)
+
+
+def mod(self: Any, modulus: Any) -> Any:
+    """self % modulus."""
+    return torch.remainder(self, modulus)
 
 
 def zero(self: Any, shape: Any = None) -> Any:
@@ -237,6 +274,7 @@ TENSOR_METHODS: dict[str, Any] = {
     "virtual_get": virtual_get,
     "reconstruct": reconstruct,
     "refresh": refresh,
+    "mod": mod,
     "zero": zero,
     "locations": _Locations("locations"),
     "field": _Locations("field"),

@@ -34,7 +34,9 @@ from syft.core.hook_args import default_register_tensor
 from syft.core.overload import overloaded, overloads_chain
 from syft.core.spec import TensorSpec, make_spec
 from syft.exceptions import ChainError
+from syft.mpc.node_methods import FIELD, FixedMethods, checked_field
 from syft.serde import register_chain, register_exception
+from syft.tensors.multi_pointer import MultiPointerTensor
 
 DEFAULT_BASE, DEFAULT_PRECISION = 10, 3
 #: Encoded values stay below this, so that one more product by a small number still fits the ring.
@@ -108,8 +110,12 @@ def cov(
     return (off @ (off * weights).t() / (total - correction * spent)).squeeze()
 
 
-class FixedPrecisionTensor(AbstractTensor):
-    """A tensor of reals in fixed precision."""
+class FixedPrecisionTensor(FixedMethods, AbstractTensor):
+    """A tensor of reals in fixed precision.
+
+    `field`: integers of `fix_precision(field=...)` are checked to fit it. `kappa` is a parameter of 2020 that no protocol
+    here has: it can only be None.
+    """
 
     passes_unknown_ops = False
 
@@ -119,9 +125,16 @@ class FixedPrecisionTensor(AbstractTensor):
         precision_fractional: int = DEFAULT_PRECISION,
         dtype: torch.dtype | None = None,
         float_fractional: int | None = None,
+        field: int | None = None,
+        kappa: int | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        if kappa is not None:
+            raise ValueError(
+                f"kappa={kappa}: the statistical security of a truncation of 2020; truncation is exact here and has "
+                "none. Leave it out."
+            )
         whole = float(base).is_integer() and float(precision_fractional).is_integer()
         if (
             not whole
@@ -135,6 +148,8 @@ class FixedPrecisionTensor(AbstractTensor):
                 "below 2**62."
             )
         self.base, self.precision_fractional = int(base), int(precision_fractional)
+        #: See NOTE [The field] in syft.mpc.node_methods.
+        self.field = FIELD if field is None else checked_field(field)
         self.presented_dtype = dtype or torch.get_default_dtype()
         #: The precision of reals made from this tensor; its own unless it holds integers.
         self.float_fractional = self.precision_fractional if float_fractional is None else float_fractional
@@ -182,8 +197,10 @@ class FixedPrecisionTensor(AbstractTensor):
 
     @classmethod
     def takes_in(cls, other: type) -> bool:
-        """Shared integers (labels, indices) meet shared reals as integers."""
-        return hasattr(other, "truncate") and issubclass(other, AbstractTensor)
+        """Shared integers (labels, indices) meet shared reals as integers; an index may be a multi-pointer."""
+        return issubclass(other, MultiPointerTensor) or (
+            hasattr(other, "truncate") and issubclass(other, AbstractTensor)
+        )
 
     def get_class_attributes(self) -> dict[str, Any]:
         return {
@@ -285,7 +302,7 @@ def _with_integers(cls: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
     map_tensors(lambda t: found.append(t) if isinstance(t, cls) else None, args)
 
     def up(value: Any) -> Any:
-        if isinstance(value, cls) or not isinstance(value, AbstractTensor):
+        if isinstance(value, (cls, MultiPointerTensor)) or not isinstance(value, AbstractTensor):
             return value
         made = cls(found[0].base, 0, torch.int64, found[0].float_fractional)
         made.child = value

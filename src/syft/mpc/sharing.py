@@ -20,12 +20,15 @@ from syft.core.hook_args import (
     register_type_rule,
 )
 from syft.core.ids import ID_PROVIDER
+from syft.core.nested import found_in
 from syft.core.session import session
 from syft.exceptions import ChainError, ValueNotHereError
 from syft.messaging.message import ForceObjectDeleteMessage, ObjectMessage
 from syft.mpc import ring
 from syft.mpc.group import Group
 from syft.mpc.network.programs import PROGRAMS
+from syft.mpc.node_methods import FIELD as FIELD
+from syft.mpc.node_methods import SharedMethods, checked_field
 from syft.mpc.protocols import beaver, derived, truncate
 from syft.mpc.protocols.registry import comparison
 from syft.mpc.randomness import Stream, new_seed
@@ -35,7 +38,8 @@ from syft.tensors.pointer import PointerTensor, new_pointer
 from syft.tensors.transfer import spec_when_sent
 from syft.workers.abstract import AbstractWorker
 
-FIELD = 2**64
+#: What programs of 2020 pass on to get nodes instead of chains: `x.share(alice, bob, **no_wrap)`.
+no_wrap = {"no_wrap": True}
 
 
 class SharedNode(AbstractTensor):
@@ -90,13 +94,14 @@ class SharedNode(AbstractTensor):
         return next(iter(self.child.values())).spec
 
 
-class AdditiveSharingTensor(SharedNode):
+class AdditiveSharingTensor(SharedMethods, SharedNode):
     """A secret tensor of integers. Nobody who holds fewer than all shares learns anything about it but its shape.
 
     NOTE [The first get]
     `pointer.share(...)` splits a value where it is. In the documented programs its result is a pointer to the secret,
     and one `get()` brings the secret here, still shared; opening it takes another. A program that was written so
-    must not open every single value, so the first `get()` of such a secret is the secret itself.
+    must not open every single value, so the first `get()` of such a secret is the secret itself. What is computed
+    from such secrets alone is still there, so its first `get()` is the same.
     """
 
     was_shared_there = False
@@ -107,20 +112,27 @@ class AdditiveSharingTensor(SharedNode):
         crypto_provider: Any = None,
         field: int | None = None,
         protocol: str | None = None,
+        n_bits: int | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(shares, crypto_provider, **kwargs)
-        if field not in (None, FIELD):
+        if n_bits is not None and (not isinstance(n_bits, int) or not 0 < n_bits < 63):
             raise ValueError(
-                f"field={field}: shares live in the ring of 2**64 elements, whose arithmetic is a machine's own. "
-                "Leave field out."
+                f"n_bits={n_bits!r}: a field has 1 to 62 bits. Leave it out for the default of 62."
             )
         self.protocol = protocol
-        self.field = FIELD
+        #: See NOTE [The field].
+        self.field = checked_field(2**n_bits if field is None and n_bits is not None else field)
 
     @classmethod
     def interpret(cls, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The rule for the operation if it has one, else what `syft.mpc.rules.shared_nonlinear` makes of it."""
+        for value in args:
+            if isinstance(value, AdditiveSharingTensor) and not value.is_split:
+                raise ChainError(
+                    f"{func} was called on an AdditiveSharingTensor that is not split yet. Call "
+                    "x.child.init_shares(alice, bob) first, or write tensor.share(alice, bob)."
+                )
         rule = cls.aten_rules.get(func)
         if rule is not None:
             return rule(cls, func, args, kwargs)
@@ -133,11 +145,24 @@ class AdditiveSharingTensor(SharedNode):
 
     def of(self, pointers: list[PointerTensor]) -> AdditiveSharingTensor:
         """A node of the same holders and provider over other shares."""
-        return AdditiveSharingTensor(
+        made = AdditiveSharingTensor(
             {p.location.id: p for p in pointers}, crypto_provider=self.crypto_provider, protocol=self.protocol
         )
+        made.field = self.field
+        return made
+
+    @classmethod
+    def takes_in(cls, other: type) -> bool:
+        """Every holder uses its own of what a MultiPointerTensor has for them, as an index for example."""
+        return issubclass(other, MultiPointerTensor)
+
+    @property
+    def spec(self) -> Any:
+        return super().spec if self.is_split else self.child
 
     def __str__(self) -> str:
+        if not self.is_split:
+            return f"[AdditiveSharingTensor, not split yet]>{self.child}"
         lines = "".join(f"\n\t-> {pointer}" for pointer in self.child.values())
         return f"[AdditiveSharingTensor]{lines}\n\t*crypto provider: {getattr(self.crypto_provider, 'id', None)}*"
 
@@ -150,15 +175,17 @@ class AdditiveSharingTensor(SharedNode):
         for other in (*args, *kwargs.values()):
             if isinstance(other, AdditiveSharingTensor):
                 self.check_same_holders(other)
-        return self.nodes(self.group.run(protocol, self, *args, **kwargs))
+        return self.nodes(self.group.run(protocol, self, *args, **kwargs), are_there((self, *args, kwargs)))
 
-    def nodes(self, result: Any) -> Any:
-        """Shares of tensors as nodes, tuples of them as tuples, None as None."""
+    def nodes(self, result: Any, there: bool = False) -> Any:
+        """Shares of tensors as nodes, tuples of them as tuples, None as None. `there`: see NOTE [The first get]."""
         if isinstance(result, tuple) and result and isinstance(result[0], PointerTensor):
-            return self.of(list(result))
+            made = self.of(list(result))
+            made.was_shared_there = there
+            return made
         if isinstance(result, tuple) and all(part is None for part in result):
             return None
-        return tuple(self.nodes(part) for part in result)
+        return tuple(self.nodes(part, there) for part in result)
 
     def check_same_holders(self, other: AdditiveSharingTensor) -> None:
         if list(self.child) != list(other.child) or self.crypto_provider.id != other.crypto_provider.id:
@@ -215,6 +242,11 @@ class AdditiveSharingTensor(SharedNode):
 
     def get(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         """The secret as signed integers; the shares are removed at the holders. See NOTE [The first get]."""
+        if not self.is_split:
+            raise ChainError(
+                "get() was called on an AdditiveSharingTensor that is not split yet. Call "
+                "x.child.init_shares(alice, bob) first, or write tensor.share(alice, bob)."
+            )
         if self.was_shared_there:
             self.was_shared_there = False
             return new_wrapper(self)
@@ -257,6 +289,11 @@ class AdditiveSharingTensor(SharedNode):
     def refuse_reading(self, request: str) -> NoReturn:
         where = "split among " + ", ".join(map(str, self.child))
         raise ValueNotHereError(request, where)
+
+
+def are_there(operands: Any) -> bool:
+    """Whether all secrets among operands were shared where they are and not fetched since: NOTE [The first get]."""
+    return all(node.was_shared_there for node in found_in(operands, AdditiveSharingTensor))
 
 
 def _add(party: Any, x: torch.Tensor, y: torch.Tensor) -> Any:

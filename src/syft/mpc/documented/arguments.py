@@ -97,8 +97,9 @@ def worker(who: Any) -> Any:
 
 
 def check_field(function: str, field: int | None) -> None:
-    if field not in (None, FIELD):
+    if field not in (None, FIELD, 2**64):
         raise ValueError(
-            f"{function} was called with field={field}, and shares live in the ring of 2**64 elements. "
+            f"{function} was called with field={field}, and shares live in the ring of 2**64 elements, which "
+            f"programs know as field={FIELD}. "
             "Pass field=x_sh.field, or None."
         )

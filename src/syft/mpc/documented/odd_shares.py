@@ -15,13 +15,13 @@ from syft.core.hook_args import (
 )
 from syft.exceptions import UnsupportedOperationError
 from syft.mpc.protocols.securenn import odd_add
-from syft.mpc.sharing import FIELD, AdditiveSharingTensor, SharedNode
+from syft.mpc.sharing import AdditiveSharingTensor, SharedNode
 
 
 class OddSharingTensor(SharedNode):
     """Two shares that add up to the secret modulo 2^64 - 1. It can be opened and given to msb, no more."""
 
-    field = FIELD - 1
+    field = 2**64 - 1
 
     @classmethod
     def over(cls, node: AdditiveSharingTensor) -> OddSharingTensor:

@@ -17,6 +17,7 @@ from syft.mpc.rules import fixed_bits
 from syft.mpc.rules import fixed_kinds as kinds
 from syft.mpc.rules import fixed_ring as ring
 from syft.mpc.rules.registry import on_children, rule, rule_with_func
+from syft.tensors.multi_pointer import MultiPointerTensor
 
 aten = torch.ops.aten
 
@@ -123,6 +124,8 @@ def _operand(
         return kinds.encode_fill(value, like) if reals else int(value)
 
     def lower(tensor: Any) -> Any:
+        if isinstance(tensor, MultiPointerTensor):
+            return tensor
         if kinds.is_node(tensor):
             return kinds.units(tensor, like) if reals else tensor.child
         if tensor.is_floating_point() or (name in JOINS and reals):

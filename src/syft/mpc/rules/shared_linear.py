@@ -13,9 +13,10 @@ import torch
 from syft.core.nested import found_in
 from syft.core.shapes import contiguous_spec
 from syft.core.spec import TensorSpec
-from syft.exceptions import UnsupportedOperationError
+from syft.exceptions import ChainError, UnsupportedOperationError
 from syft.mpc.rules.registry import rule, rule_with_func
 from syft.mpc.sharing import AdditiveSharingTensor as AST
+from syft.tensors.multi_pointer import MultiPointerTensor
 from syft.tensors.pointer import PointerTensor
 
 aten = torch.ops.aten
@@ -49,6 +50,8 @@ def at_holder(value: Any, holder_id: Any, first: bool) -> Any:
     """Arguments as one holder uses them."""
     if isinstance(value, AST):
         return value.child[holder_id]
+    if isinstance(value, MultiPointerTensor):
+        return _own_of(value, holder_id)
     if isinstance(value, Addend):
         return value.at(first)
     if isinstance(value, dict):
@@ -56,6 +59,17 @@ def at_holder(value: Any, holder_id: Any, first: bool) -> Any:
     if isinstance(value, (list, tuple)) and not isinstance(value, torch.Size):
         return type(value)(at_holder(v, holder_id, first) for v in value)
     return value
+
+
+def _own_of(value: MultiPointerTensor, holder_id: Any) -> PointerTensor:
+    """The pointer that a holder has of a value sent to all of them."""
+    if holder_id not in value.child:
+        raise ChainError(
+            f"A secret that {holder_id} holds a share of met pointers to {', '.join(map(str, value.child))}. Send the "
+            "value to every holder: value.send(*x.locations)."
+        )
+    own: PointerTensor = value.child[holder_id]
+    return own
 
 
 def at_every_holder(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -72,15 +86,17 @@ def at_every_holder(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
                 func, at_holder(args, holder_id, first), at_holder(kwargs, holder_id, first)
             )
         )
-    return _joined(template, results)
+    return _joined(template, results, all(node.was_shared_there for node in nodes))
 
 
-def _joined(template: AST, results: list[Any]) -> Any:
+def _joined(template: AST, results: list[Any], there: bool) -> Any:
     first = results[0]
     if isinstance(first, PointerTensor):
-        return template.of(results)
+        made = template.of(results)
+        made.was_shared_there = there
+        return made
     if isinstance(first, (list, tuple)):
-        return type(first)(_joined(template, [r[i] for r in results]) for i in range(len(first)))
+        return type(first)(_joined(template, [r[i] for r in results], there) for i in range(len(first)))
     return first
 
 

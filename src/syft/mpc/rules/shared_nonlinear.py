@@ -174,6 +174,18 @@ def division(x: Any, y: Any) -> Any:
     return integer_division(x, y, "trunc")
 
 
+@rule(AST, aten.remainder.Tensor, aten.remainder.Scalar)
+def remainder(x: Any, y: Any) -> Any:
+    """x - y * floor(x / y): of the sign of y."""
+    return sub(x, mul(integer_division(x, y, "floor"), y))
+
+
+@rule(AST, aten.fmod.Tensor, aten.fmod.Scalar)
+def fmod(x: Any, y: Any) -> Any:
+    """x - y * trunc(x / y): of the sign of x."""
+    return sub(x, mul(integer_division(x, y, "trunc"), y))
+
+
 @rule(AST, aten.where.self)
 def where(condition: Any, x: Any, y: Any) -> Any:
     """x where the condition holds, else y: y + condition * (x - y)."""
