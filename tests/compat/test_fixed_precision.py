@@ -220,3 +220,37 @@ def test_a_field_is_a_checked_range() -> None:
         torch.tensor([1.5]).fix_prec(field=67)
     with pytest.raises(ValueError, match="not here"):
         torch.tensor([1.5]).send(sy.VirtualWorker(sy.hook, id="unit0")).fix_prec(field=2**16)
+
+
+# -- optimizers (40) ------------------------------------------------------------------------------------------
+
+
+def test_hyper_parameters_become_fixed_precision_and_floats_again() -> None:
+    weight = torch.nn.Parameter(torch.tensor([1.0]))
+    optimizer = torch.optim.Adam([weight], lr=0.1, weight_decay=0.25)
+    assert optimizer.fix_precision(precision_fractional=4) is optimizer
+    (group,) = optimizer.param_groups
+    assert group["lr"].child.item() == 1000 and group["lr"].precision_fractional == 4
+    assert abs(group["lr"].float_precision().item() - 0.1) < 1e-6
+    assert group["betas"][0].child.item() == 9000 and group["weight_decay"].child.item() == 2500
+    optimizer.float_precision()
+    assert [type(group[name]) for name in ("lr", "eps", "weight_decay")] == [float] * 3
+    assert type(group["betas"][0]) is float and group["lr"] == 0.1
+    with pytest.raises(TypeError, match="got field"):
+        optimizer.fix_precision(field=3)
+    with pytest.raises(ValueError, match="do not describe numbers"):
+        optimizer.fix_precision(base=1)
+
+
+def test_a_learning_rate_below_the_precision_still_trains() -> None:
+    model = torch.nn.Linear(1, 1, bias=False)
+    torch.nn.init.constant_(model.weight, 1.0)
+    model.fix_precision()
+    optimizer = torch.optim.SGD(model.parameters(), lr=4e-4).fix_precision()
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
+    for _ in range(2):
+        optimizer.zero_grad()
+        (model(torch.tensor([[100.0]]).fix_prec()) * 1).sum().backward()
+        optimizer.step()
+        scheduler.step()
+    assert abs(model.weight.float_precision().item() - (1 - 0.04 - 0.02)) < 2e-3

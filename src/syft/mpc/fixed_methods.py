@@ -22,6 +22,7 @@ from syft.core.chain import Wrapper, new_wrapper
 from syft.core.levels import step_down, step_up
 from syft.core.swap import become
 from syft.exceptions import ChainError
+from syft.mpc.fixed_numbers import fix_numbers, float_numbers
 from syft.mpc.node_methods import check_values, checked_field
 from syft.mpc.precision import DEFAULT_BASE, DEFAULT_PRECISION, FixedPrecisionTensor, encode_integers
 from syft.mpc.rules import fixed_fine
@@ -245,19 +246,27 @@ def fix_optimizer(
 ) -> Any:
     """Make an optimizer fit parameters in fixed precision; returns self.
 
-    Hyper-parameters stay Python numbers: they are public, and a number times a fixed-precision tensor keeps
-    22 significant bits, where an encoded learning rate of 4e-4 would be 0 at three digits. State that
-    exists already (momentum) is brought to the precision of its parameter, and follows it from then on.
+    Its hyper-parameters that are floats become numbers in fixed precision (`syft.mpc.fixed_numbers`). State that exists
+    already (momentum) is brought to the precision of its parameter, and follows it from then on.
     """
+    if options:
+        raise TypeError(
+            f"Optimizer.fix_precision() takes precision_fractional and base, and got {', '.join(sorted(options))}."
+        )
     _fixed_optimizers[self] = {"precision_fractional": precision_fractional, "base": base}
+    FixedPrecisionTensor(base, precision_fractional)  # refuses what describes no numbers
+    for group in self.param_groups:
+        fix_numbers(group, base, precision_fractional)
     follow_precision()
     bring_state(self)
     return self
 
 
 def float_optimizer(self: Any) -> Any:
-    """Undo `fix_precision`: state follows parameters back to floating point; returns self."""
+    """Undo `fix_precision`: plain numbers again, and state follows parameters back to floating point; returns self."""
     _fixed_optimizers.pop(self, None)
+    for group in self.param_groups:
+        float_numbers(group)
     bring_state(self)
     return self
 
