@@ -124,8 +124,8 @@ def test_a_triple_that_cannot_be_is_refused(group: Any) -> None:
     holders = group.workers[:2]
     with pytest.raises(ValueError, match="none of the bilinear ones"):
         ask(group.provider, "exp", FIELD, (1,), (1,), holders)
-    with pytest.raises(ValueError, match="field=4611686018427387904"):
-        ask(group.provider, "mul", 2**62, (1,), (1,), holders)
+    with pytest.raises(ValueError, match="field=67"):
+        ask(group.provider, "mul", 67, (1,), (1,), holders)
     with pytest.raises(ValueError, match="crypto provider is 'alice'"):
         ask("alice", "mul", FIELD, (1,), (1,), holders)
     with pytest.raises(ValueError, match="at least two holders"):

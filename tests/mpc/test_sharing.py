@@ -211,7 +211,7 @@ def test_the_first_get_after_sharing_there_opens_nothing(group: Any, make_worker
     assert all(isinstance(s.child, sy.AdditiveSharingTensor) for s in secrets)
     assert torch.equal((secrets[0] + secrets[1] + secrets[2]).get(), 3 * X + 3)
     again = (X.send(make_worker("w9"))).share(*group.workers[:2], crypto_provider=group.provider)  # type: ignore[attr-defined]
-    assert torch.equal((again + again).get(), 2 * X), "what is computed from it is opened at once"
+    assert torch.equal((again + again).get().get(), 2 * X), "what is computed from it is still there"
 
 
 def test_a_private_remote_tensor_is_shared_only_by_those_who_may_have_it(
