@@ -95,7 +95,12 @@ def serve(
             help="Another worker to which data may be moved: ID=ADDRESS. May be given several times."
         ),
     ] = None,
-    peer_token: Annotated[str | None, typer.Option(help="The token to show to peers.")] = None,
+    peer_token_file: Annotated[
+        Path | None,
+        typer.Option(
+            help="The file with the token to show to peers. Without it the environment variable SYFT_PEER_TOKEN counts."
+        ),
+    ] = None,
     peer_ca: Annotated[Path | None, typer.Option(help="The authority to trust for peers.")] = None,
     threads: Annotated[int | None, typer.Option(help="Threads that torch may use.")] = None,
     heartbeat: Annotated[float, typer.Option(help="Seconds between signs of life.")] = 10.0,
@@ -155,7 +160,7 @@ def serve(
         worker.start(block=False)
         try:
             for named in peer or ():
-                worker.add_worker(_connect_to_peer(hook, named, peer_token, peer_ca))
+                worker.add_worker(_connect_to_peer(hook, named, _peer_token(peer_token_file), peer_ca))
             with served_metrics(worker, metrics_port) as metrics_address:
                 _tell_where(worker, metrics_address)
                 worker.wait()
@@ -186,6 +191,16 @@ def _keep_budgets(worker: Any, book: Path) -> None:
             name,
             ", ".join(tags) or "none",
         )
+
+
+def _peer_token(file: Path | None) -> str | None:
+    """From a file or the environment: arguments of a process can be read by everybody on its machine."""
+    if file is None:
+        return os.environ.get("SYFT_PEER_TOKEN")
+    try:
+        return file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"--peer-token-file {file} cannot be read: {error}.") from error
 
 
 def _connect_to_peer(hook: Any, named: str, token: str | None, ca: Path | None) -> Any:

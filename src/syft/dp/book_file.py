@@ -17,8 +17,10 @@ older copy whose later releases nobody knows of is a book like any other.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import os
 import secrets
 import sqlite3
 import time
@@ -89,6 +91,8 @@ def connect(
 
 def create(path: Path) -> None:
     """Tables in a new file, on the disk."""
+    with contextlib.suppress(OSError):  # sqlite says what is wrong
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # for its owner alone, from the beginning
     connection = sqlite3.connect(path, isolation_level=None)
     try:
         _be_durable(connection)

@@ -174,7 +174,10 @@ def _add_pointer(cls: Any) -> None:
             options["spec"] = _spec(reader.read(spec))
         pointer = cls(location, id_at_location, **options)
         _set_identity(reader, pointer, identity)
-        if owns and reader.takes_over:
+        takes_over = reader.takes_over
+        if callable(takes_over):
+            takes_over = takes_over(location_id, id_at_location)
+        if owns and takes_over:
             reader.when_done(lambda: setattr(pointer, "garbage_collect_data", True))
         return pointer
 

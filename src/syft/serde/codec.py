@@ -9,7 +9,7 @@ from syft.serde import chain_types, error_types, message_types, numpy_types, pyt
 from syft.serde.compression import compression_named
 from syft.serde.errors import SerdeError
 from syft.serde.limits import DEFAULT_LIMITS, Limits
-from syft.serde.reader import Reader
+from syft.serde.reader import Reader, TakesOver
 from syft.serde.registry import Simple
 from syft.serde.wire import pack, unpack
 from syft.serde.writer import Writer
@@ -45,7 +45,7 @@ def _frames(obj: Any, worker: Any, compression: str | None, limits: Limits, pins
 
 
 def deserialize(
-    binary: Buffer, worker: Any = None, *, limits: Limits = DEFAULT_LIMITS, take_over: bool = False
+    binary: Buffer, worker: Any = None, *, limits: Limits = DEFAULT_LIMITS, take_over: TakesOver = False
 ) -> Any:
     """The object that bytes stand for. !! SerdeError, whatever the bytes are
 
@@ -53,7 +53,8 @@ def deserialize(
                tensors stay where they are, so hand it over and do not write to it again
     worker     who reads: it resolves the names of workers, and owns the pointers; the local worker by default
     limits     what the bytes may ask for
-    take_over  pointers take over the duty to delete, see NOTE [Who deletes, on the wire]
+    take_over  pointers take over the duty to delete, see NOTE [Who deletes, on the wire]; or a function that says it of
+               each, by the ids of its worker and its object, and may raise SerdeError
     """
     try:
         root, buffers = unpack(memoryview(binary).cast("B"), limits)

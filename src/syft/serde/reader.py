@@ -17,6 +17,10 @@ from syft.serde.registry import BY_CODE
 _THEMSELVES = frozenset({type(None), bool, int, float, str, bytes})
 
 
+#: Whether pointers own what they point to; or who says it of each, by the ids of its worker and its object.
+TakesOver = bool | Callable[[Any, Any], bool]
+
+
 class Reader:
     """One deserialisation. `buffers` gives, once each, the memory beside the header."""
 
@@ -27,7 +31,7 @@ class Reader:
         worker: Any = None,
         buffers: Sequence[Callable[[], memoryview]] = (),
         limits: Limits = DEFAULT_LIMITS,
-        takes_over: bool = False,
+        takes_over: TakesOver = False,
     ) -> None:
         self.worker = session.local_worker if worker is None else worker
         self.limits = limits

@@ -11,6 +11,7 @@ import torch
 
 from syft.core.chain import Wrapper, new_wrapper
 from syft.core.identity import identity_of
+from syft.core.ids import ID_PROVIDER
 from syft.core.session import session
 from syft.core.shapes import contiguous_spec
 from syft.core.swap import become
@@ -132,8 +133,12 @@ class TorchTensor(NativeSpellings):
             raise TypeError("send() needs the worker to send to, e.g. x.send(bob).")
         sent: Any
         if len(workers) > 1:
+            # NB: no worker knows the id under which another has it.
             sent = MultiPointerTensor.of(
-                [transfer.send(self, w, user, preinitialize_grad, garbage_collect_data) for w in workers]
+                [
+                    transfer.send(self, w, user, preinitialize_grad, garbage_collect_data, ID_PROVIDER.pop())
+                    for w in workers
+                ]
             )
         else:
             sent = transfer.send(self, workers[0], user, preinitialize_grad, garbage_collect_data)

@@ -109,12 +109,14 @@ class Send(torch.autograd.Function):
     """Local tensor with a history -> pointer; the gradient comes back here."""
 
     @staticmethod
-    def forward(ctx: Any, tensor: torch.Tensor, location: Any, user: Any, collect: bool) -> Any:
-        return new_wrapper(send_value(tensor, location, user, collect))
+    def forward(
+        ctx: Any, tensor: torch.Tensor, location: Any, user: Any, collect: bool, obj_id: Any = None
+    ) -> Any:
+        return new_wrapper(send_value(tensor, location, user, collect, obj_id))
 
     @staticmethod
     def backward(ctx: Any, grad: Any) -> Any:
-        return fetch(grad) if _is_remote(grad) else grad, None, None, None
+        return fetch(grad) if _is_remote(grad) else grad, None, None, None, None
 
 
 class Get(torch.autograd.Function):
@@ -163,11 +165,12 @@ def send(
     user: str | None = None,
     preinitialize_grad: bool = False,
     garbage_collect_data: bool = True,
+    obj_id: Any = None,
 ) -> torch.Tensor:
-    """`Wrapper > PointerTensor` to a copy of `tensor` on a worker."""
+    """`Wrapper > PointerTensor` to a copy of `tensor` on a worker, under its own id or under `obj_id`."""
     if tensor.requires_grad and not tensor.is_leaf and torch.is_grad_enabled():
-        return Send.apply(tensor, location, user, garbage_collect_data)  # type: ignore[no-any-return, no-untyped-call]
-    pointer = new_wrapper(send_value(tensor, location, user, garbage_collect_data))
+        return Send.apply(tensor, location, user, garbage_collect_data, obj_id)  # type: ignore[no-any-return, no-untyped-call]
+    pointer = new_wrapper(send_value(tensor, location, user, garbage_collect_data, obj_id))
     if not tensor.requires_grad:
         return pointer
     pointer.requires_grad_()

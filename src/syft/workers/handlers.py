@@ -91,6 +91,9 @@ def keep_object(worker: Any, message: ObjectMessage) -> None:
     is_here = obj_id in worker._entries
     if is_here:
         worker.policy.check_send(user_of(message), obj_id, worker.changeable_by(obj_id))
+        if message.user is not None and message.user != user_of(message):
+            # A worker brings it on behalf of one of its users, and must not replace what it brought for another.
+            worker.policy.check_send(message.user, obj_id, worker.allowed_users(obj_id))
     if isinstance(obj, torch.Tensor) and obj.requires_grad:
         obj = obj.detach()
     if type(obj) is Wrapper and isinstance(obj.child, PointerTensor):

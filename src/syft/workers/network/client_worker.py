@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from syft import serde, transport
-from syft.core.chain import Wrapper
 from syft.core.session import session
 from syft.identity.certificates import client_context
 from syft.messaging.message import (
@@ -20,7 +19,6 @@ from syft.messaging.message import (
     StatusMessage,
     SyncMessage,
 )
-from syft.tensors.pointer import PointerTensor
 from syft.workers.base import BaseWorker, _shown
 from syft.workers.network import frames, handshake
 from syft.workers.network.handshake import ANONYMOUS
@@ -68,6 +66,8 @@ class NetworkClientWorker(BaseWorker):
         compression: str | None = None,
         limits: serde.Limits | None = None,
     ) -> None:
+        if token is not None:
+            _refuse_to_show_token(address)
         self.address = address
         # A context is compared by identity: nobody can tell what is in it.
         self._speaks_as = (address, token, *(p and str(p) for p in (ca, certificate, key)), tls)
@@ -211,7 +211,7 @@ class NetworkClientWorker(BaseWorker):
             return self._link.ask(message)
         self._link.post(message)
         if type(message) is ObjectMessage:
-            hand_over(message.object)
+            self._link.handed_over.note(message.object)
         return None
 
     def _recv_noted(self, message: Any) -> Any:
@@ -287,12 +287,6 @@ def connect(address: str, id: Any = None, *, hook: Any = None, **options: Any) -
     return NetworkClientWorker(hook if hook is not None else session.hook, address, id, **options)
 
 
-def hand_over(obj: Any) -> None:
-    """A pointer was sent: the worker has the duty to delete now."""
-    if type(obj) is Wrapper and isinstance(obj.child, PointerTensor):
-        obj.child.garbage_collect_data = False
-
-
 def _tls_for(address: str, ca: str | None, certificate: str | None, key: str | None) -> ssl.SSLContext | None:
     if not address.startswith(("tls://", "wss://")):
         given: Iterable[str] = [name for name, value in (("ca", ca), ("certificate", certificate)) if value]
@@ -302,6 +296,15 @@ def _tls_for(address: str, ca: str | None, certificate: str | None, key: str | N
             )
         return None
     return client_context(ca, certificate, key)
+
+
+def _refuse_to_show_token(address: str) -> None:
+    """!! ValueError if whoever listens on the way could read a token and use it."""
+    if not address.startswith(("tls://", "wss://")) and not transport.is_loopback(address):
+        raise ValueError(
+            f"token=... was given for {address!r}, which is not encrypted: whoever listens on the way could use it. "
+            "Connect to a tls:// or wss:// address."
+        )
 
 
 def _who_am_i() -> str:

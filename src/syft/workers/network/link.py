@@ -30,6 +30,7 @@ from syft.exceptions import NetworkError, ProtocolError, SyftError, WorkerUnreac
 from syft.transport import Connection
 from syft.workers.network import frames, greeting, handshake, keeper, replies, turn
 from syft.workers.network.frames import Head, Kind
+from syft.workers.network.handed_over import HandedOver
 from syft.workers.network.outbox import Outbox, Sent
 from syft.workers.network.sites import site_of_caller
 from syft.workers.network.wanted_compression import WantedCompression
@@ -78,6 +79,7 @@ class Link:
         self._opener, self._hello, self.name, self._reader = opener, hello, name, reader
         self.patience, self.heartbeat, self.debug = patience, heartbeat, debug
         self.compression = WantedCompression(compression)
+        self.handed_over = HandedOver()
         self._limits = limits or serde.Limits()
         self._make_locks()
         self._deletes: deque[Any] = deque()
@@ -160,13 +162,19 @@ class Link:
             head, payload = self._reply_to(key)
             if len(payload) > _LARGE_REPLY and self._awaited:
                 self._confirm()
-        value = serde.deserialize(payload, self._reader(), limits=self._limits, take_over=True)
+        value = serde.deserialize(payload, self._reader(), limits=self._limits, take_over=self._takes_over)
         if not head.flags & replies.A_FAILURE:
             return value
         try:
             raise replies.failure(head, value, self.name, self._outbox.site_of_failed(head.failed))
         finally:
             del value  # or it would hold itself, by this frame, and what the caller dropped with it
+
+    def _takes_over(self, place: Any, obj_id: Any) -> bool:
+        """See NOTE [Pointers in replies]."""
+        return self.handed_over.takes_over(
+            place, obj_id, None if self.welcome is None else self.welcome.worker
+        )
 
     def _confirm(self) -> None:
         """Say at once which replies are here: others wait, and the worker keeps ours until it knows."""
