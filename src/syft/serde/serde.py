@@ -8,6 +8,7 @@ from typing import Any
 from syft.serde import codec
 from syft.serde.codec import Buffer
 from syft.serde.limits import DEFAULT_LIMITS, Limits
+from syft.serde.reader import TakesOver
 
 
 def serialize(
@@ -43,7 +44,7 @@ def deserialize(
     *,
     strategy: Any = None,
     limits: Limits = DEFAULT_LIMITS,
-    take_over: bool = False,
+    take_over: TakesOver = False,
 ) -> Any:
     """The object that bytes stand for. !! SerdeError, whatever the bytes are
 
