@@ -12,6 +12,7 @@
     ├── AlreadyFetchedError (AttributeError)       a second get()
     ├── UnsupportedOperationError (NotImplementedError)  a type has no rule for this operation
     ├── UnknownCommandError (RuntimeError)         not a torch operation a worker will run
+    ├── OperationNotAdmittedError (NotImplementedError)  a worker runs it on nobody's private data
     ├── LocalTensorError (RuntimeError)            the tensor is already here
     │   └── NoRemoteValueError (AttributeError)    an attribute that only pointers have
     ├── ValueNotHereError (RuntimeError, ValueError)  the value is on another machine
@@ -174,6 +175,18 @@ class UnknownCommandError(SyftError, RuntimeError):
             f"The command {str(command)[:200]!r} is not a known torch operation, so the worker does not "
             "run it. Use an aten overload such as 'aten.add.Tensor', a torch function such as "
             "'torch.add', or a tensor method such as 'add'."
+        )
+
+
+class OperationNotAdmittedError(SyftError, NotImplementedError):
+    """An operation that a worker does not run for those who may not see the data."""
+
+    def __init__(self, operation: str, reason: str = "", cure: str = "") -> None:
+        self.operation = operation
+        super().__init__(
+            f"{str(operation)[:200]} is not among the operations that may run on data which you may not fetch. "
+            + (f"{reason} " if reason else "")
+            + (cure or "Write it with operations that are: docs/admitted_operations.md lists them.")
         )
 
 

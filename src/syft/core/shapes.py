@@ -8,14 +8,18 @@ sent anywhere.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 
 import torch
+from torch._ops import OpOverload
 
+from syft.core.meta_kernels import CORRECTED, WITHOUT_META
+from syft.core.nested import found_in
 from syft.core.ops import facts_of
 from syft.core.spec import TensorSpec, make_spec, spec_of
-from syft.exceptions import UnsupportedOperationError
+from syft.exceptions import SyftError, UnsupportedOperationError
 
 _CACHE_LIMIT = 100_000
 _answers: dict[tuple[Any, ...], Answer] = {}
@@ -116,6 +120,60 @@ def _ask_meta(func: Any, args: Any, kwargs: dict[str, Any]) -> Answer:
         _refuse_resized(func, args, meta_args)
         _refuse_resized(func, tuple(kwargs.values()), tuple(meta_kwargs.values()))
     return describe(result, facts)
+
+
+def predict(
+    func: Any, args: Any, kwargs: dict[str, Any], watch: Any = None
+) -> tuple[Answer, list[TensorSpec], list[int | None]] | None:
+    """The metadata of `func(*args, **kwargs)` in full: the answer, the specs of new values, and what those are views of.
+
+    A view is told by the place of the tensor that it shares memory with, among all tensors of the call. None if only
+    values can tell it. `watch` is a dispatch mode that sees the operations on the way.
+    """
+    facts = facts_of(func) if isinstance(func, OpOverload) else None
+    if facts is not None and facts.name not in WITHOUT_META and depends_on_data(func, args):
+        return None
+    meta_args, meta_kwargs = to_meta(args), to_meta(kwargs)
+    if meta_kwargs.get("device") is not None or _takes_device(func):
+        meta_kwargs["device"] = torch.device("meta")
+    given = list(found_in((meta_args, meta_kwargs), torch.Tensor))
+    run = WITHOUT_META.get(facts.name, func) if facts is not None else func
+    try:
+        with torch.device("meta"), watch or contextlib.nullcontext():
+            result = run(*meta_args, **meta_kwargs)
+    except SyftError:
+        raise
+    except NotImplementedError:
+        return None
+    except RuntimeError as error:
+        if _is_about_data(error):
+            return None
+        raise
+    if facts is not None and facts.name in CORRECTED:
+        result = CORRECTED[facts.name](result, meta_args, meta_kwargs)
+    if facts is not None and facts.mutates:
+        _refuse_resized(func, args, meta_args)
+        _refuse_resized(func, tuple(kwargs.values()), tuple(meta_kwargs.values()))
+    memories = {t.untyped_storage()._cdata: place for place, t in reversed(list(enumerate(given)))}
+    fresh = list(_new_tensors(result, facts))
+    return (
+        describe(result, facts),
+        [spec_of(t) for t in fresh],
+        [memories.get(t.untyped_storage()._cdata) for t in fresh],
+    )
+
+
+def _new_tensors(result: Any, facts: Any) -> Iterator[torch.Tensor]:
+    """The tensors of a result that are no arguments written in place, in order."""
+    aliases = facts.aliases if facts is not None and facts.mutates else ()
+    for index, value in enumerate(result if isinstance(result, (tuple, list)) else (result,)):
+        if index >= len(aliases) or aliases[index] is None:
+            yield from found_in(value, torch.Tensor)
+
+
+@cache
+def _takes_device(func: Any) -> bool:
+    return isinstance(func, OpOverload) and any(a.name == "device" for a in func._schema.arguments)
 
 
 def _is_about_data(error: RuntimeError) -> bool:

@@ -1,0 +1,146 @@
+"""Where torch's meta kernels are missing, or answer something else than the CPU kernels make.
+
+Each function takes meta tensors, and returns what the operation would. Imports nothing of ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+
+def _argument(args: Any, kwargs: dict[str, Any], position: int, name: str, default: Any = None) -> Any:
+    return args[position] if position < len(args) else kwargs.get(name, default)
+
+
+# -- wrong ---------------------------------------------------------------------------------------------------
+
+_LOW_PRECISION = (torch.float16, torch.bfloat16)
+
+
+def _type_of_statistics(whole: torch.Tensor, parameters: Any) -> torch.dtype:
+    """Of low precision too, unless a parameter is of full precision."""
+    is_mixed = any(isinstance(p, torch.Tensor) and p.dtype is torch.float32 for p in parameters)
+    return torch.float32 if whole.dtype in _LOW_PRECISION and is_mixed else whole.dtype
+
+
+def _layer_norm(result: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    dtype = _type_of_statistics(
+        args[0], [_argument(args, kwargs, 2, "weight"), _argument(args, kwargs, 3, "bias")]
+    )
+    return (result[0], *(t.new_empty(t.shape, dtype=dtype) for t in result[1:3]))
+
+
+def _batch_norm(result: Any, args: Any, kwargs: dict[str, Any], trains: bool) -> Any:
+    dtype = _type_of_statistics(args[0], args[1:5])
+    sizes = [args[0].shape[1]] if trains else [0]
+    return (result[0], *(args[0].new_empty(sizes, dtype=dtype) for _ in range(2)), *result[3:])
+
+
+def _batch_norm_told(result: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    return _batch_norm(result, args, kwargs, bool(_argument(args, kwargs, 5, "training")))
+
+
+def _batch_norm_without_statistics(result: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    return _batch_norm(result, (args[0], *args[1:3], None, None), kwargs, trains=True)
+
+
+def _batch_norm_updated(result: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    return _batch_norm(result, args, kwargs, trains=True)
+
+
+def _batch_norm_not_updated(result: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    return _batch_norm(result, args, kwargs, trains=False)
+
+
+#: Operation -> what makes the right answer of the one that its meta kernel gave.
+CORRECTED: dict[str, Callable[[Any, Any, dict[str, Any]], Any]] = {
+    "aten.native_layer_norm.default": _layer_norm,
+    "aten.native_batch_norm.default": _batch_norm_told,
+    "aten._native_batch_norm_legit.default": _batch_norm_told,
+    "aten._native_batch_norm_legit.no_stats": _batch_norm_without_statistics,
+    "aten._native_batch_norm_legit_no_training.default": _batch_norm_not_updated,
+    "aten._batch_norm_with_update.default": _batch_norm_updated,
+    "aten._batch_norm_no_update.default": _batch_norm_not_updated,
+}
+
+
+# -- missing -------------------------------------------------------------------------------------------------
+
+
+def _like_input(_grad_output: torch.Tensor, whole: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
+    return torch.empty_like(whole, memory_format=torch.contiguous_format)
+
+
+def _ctc_loss(
+    log_probs: torch.Tensor, targets: torch.Tensor, lengths: Any, target_lengths: Any, *_: Any, **__: Any
+) -> Any:
+    steps, batch, _classes = log_probs.shape
+    longest = max((int(n) for n in target_lengths), default=0)
+    return log_probs.new_empty([batch]), log_probs.new_empty([batch, steps, 2 * longest + 1])
+
+
+def _ctc_loss_backward(_grad: torch.Tensor, log_probs: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
+    return torch.empty_like(log_probs, memory_format=torch.contiguous_format)
+
+
+def _repeat_interleave(repeats: torch.Tensor, *, output_size: int) -> torch.Tensor:
+    return repeats.new_empty([output_size], dtype=repeats.dtype)
+
+
+def _embedding_bag(
+    weight: torch.Tensor,
+    indices: torch.Tensor,
+    offsets: torch.Tensor,
+    scale_grad_by_freq: bool = False,
+    mode: int = 0,
+    sparse: bool = False,
+    per_sample_weights: Any = None,
+    include_last_offset: bool = False,
+    padding_idx: int = -1,
+) -> Any:
+    """NB: what torch keeps for the backward pass depends on how it computes. `run` makes all of it, always."""
+    bags, width = offsets.shape[0] - int(include_last_offset), weight.shape[1]
+    return (
+        weight.new_empty([bags, width]),
+        offsets.new_empty(indices.shape),
+        offsets.new_empty([bags]),
+        offsets.new_empty([bags, width] if mode == 2 else [bags]),
+    )
+
+
+def _like_first(first: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
+    return first.new_empty(first.shape)
+
+
+def _one_hot(numbers: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
+    return numbers.new_empty([*numbers.shape, num_classes])
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    return None
+
+
+#: Operation that has no meta kernel -> what tells its results.
+WITHOUT_META: dict[str, Callable[..., Any]] = {
+    "aten.fractional_max_pool3d_backward.default": _like_input,
+    "aten.multi_margin_loss_backward.default": _like_input,
+    "aten.multilabel_margin_loss_backward.default": _like_input,
+    "aten._ctc_loss.default": _ctc_loss,
+    "aten._ctc_loss_backward.default": _ctc_loss_backward,
+    "aten.one_hot.default": _one_hot,
+    "aten._sample_dirichlet.default": _like_first,
+    "aten.binomial.default": _like_first,
+    "aten._standard_gamma_grad.default": _like_first,
+    "aten._dirichlet_grad.default": _like_first,
+    "aten.repeat_interleave.Tensor": _repeat_interleave,
+    "aten._embedding_bag.default": _embedding_bag,
+    "aten._embedding_bag_forward_only.default": _embedding_bag,
+    **{
+        f"aten._fused_{name}_.{overload}": _nothing
+        for name in ("sgd", "adagrad", "adam", "adamw")
+        for overload in ("default", "tensor_lr")
+    },
+}

@@ -1,0 +1,261 @@
+"""`run`: an admitted operation on tensors. It returns what was foretold, whatever the values are.
+
+NOTE [Zeros in place of a failure]
+Whether an operation fails may depend on values: an index out of range is one bit about the index. So a failure looks
+like a result: zeros of the spec that was foretold, in memory of the same size. What was to be written in place is zeroed,
+too. The reason is handed back beside the results, for those who may see the values.
+
+NOTE [Memory of its own]
+A result that is no view is handed out in new memory of exactly its size, all of it written. Kernels that make
+more memory than they fill are not in the table, and what has gaps between its elements is copied.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from syft.core.nested import found_in
+from syft.core.spec import TensorSpec, extent_in_bytes
+from syft.operations.admission import Admission, Result
+from syft.operations.expansion import inner_row
+from syft.operations.row import Call, Row
+from syft.operations.value_checks import VALUE_CHECKS
+from syft.operations.written_whole import WRITTEN_WHOLE
+
+
+class Outcome:
+    """What `run` returns.
+
+    results  a tensor for each result of the admission
+    failure  why it failed, for those who may see the values; None if it did not
+    """
+
+    __slots__ = ("failure", "results")
+
+    def __init__(self, results: list[torch.Tensor], failure: str | None = None) -> None:
+        self.results, self.failure = results, failure
+
+
+class _Unlike(Exception):
+    """A kernel made something else than was foretold, or refused a value."""
+
+
+def run(admission: Admission, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> Outcome:
+    """Run an admitted operation on tensors of the specs that it was admitted for. It never raises because of values."""
+    row = admission.row
+    given = dict(kwargs) if kwargs else {}
+    if "device" in given:
+        given["device"] = None
+    tensors = list(found_in((args, given), torch.Tensor))
+    try:
+        if admission.writes:
+            made = _run_in_place(admission, args, given, tensors)
+        else:
+            made = _compute(row, args, given, tensors)
+        return Outcome(_as_foretold(admission, made, tensors))
+    except Exception as error:  # noqa: BLE001  (whatever it is, it must not show)
+        reason = str(error) if type(error) is _Unlike else f"{type(error).__name__}: {error}"
+    with torch.no_grad():
+        for place in admission.writes:
+            tensors[place].zero_()
+    return Outcome([_zeros(result, tensors) for result in admission.results], reason)
+
+
+# -- how it runs -----------------------------------------------------------------------------------------
+
+
+def _compute(row: Row, args: Any, kwargs: dict[str, Any], tensors: list[torch.Tensor]) -> Any:
+    """The result of an operation as torch makes it, below the walls of NOTE [Memory of its own]."""
+    if row.way == "checked":
+        reason = VALUE_CHECKS[row.packet](Call(row.name, row.layout, args, kwargs))
+        if reason is not None:
+            raise _Unlike(f"{row.name} was not run: {reason}")
+    if row.way == "decomposed":
+        with (
+            torch.set_grad_enabled(any(t.requires_grad for t in tensors)),
+            own_randomness(),
+            _Tabled(row.name),
+        ):
+            return row.function(*args, **kwargs)
+    function = WRITTEN_WHOLE.get(row.name, row.function)
+    if row.is_random:
+        with own_randomness():
+            return function(*args, **kwargs)
+    return function(*args, **kwargs)
+
+
+class _Tabled(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Inside, every operation is run as its row says; one that has no row fails."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.name = name
+
+    def __torch_dispatch__(
+        self, func: OpOverload, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        row = inner_row(self.name, func)
+        if row.way == "decomposed":
+            return func(*args, **(kwargs or {}))
+        return _compute(row, args, kwargs or {}, [])
+
+
+@contextlib.contextmanager
+def own_randomness() -> Iterator[None]:
+    """Inside, random numbers come from the operating system, and torch's generator is left as it was.
+
+    How many numbers an operation draws may depend on its data, and the next one drawn would tell.
+    """
+    state = torch.default_generator.get_state()
+    torch.default_generator.manual_seed(new_seed())
+    try:
+        yield
+    finally:
+        torch.default_generator.set_state(state)
+
+
+def new_seed() -> int:
+    return secrets.randbits(63)
+
+
+# -- in place --------------------------------------------------------------------------------------------
+
+
+def _run_in_place(
+    admission: Admission, args: Any, kwargs: dict[str, Any], tensors: list[torch.Tensor]
+) -> Any:
+    """Run it on copies of what it writes, and copy those back when it has succeeded."""
+    row = admission.row
+    if row.direct and len(admission.writes) == 1 and _is_alone(tensors, admission.writes[0]):
+        return row.function(*args, **kwargs)
+    copies = _Copies(admission, tensors)
+    new_args, new_kwargs = copies.put_into(args), copies.put_into(kwargs)
+    made = _compute(row, new_args, new_kwargs, tensors)
+    copies.write_back()
+    return made
+
+
+def _is_alone(tensors: list[torch.Tensor], place: int) -> bool:
+    """Whether nothing else that is read shares memory with what is written."""
+    if len(tensors) == 1:
+        return True
+    written = tensors[place].untyped_storage()._cdata
+    return all(i == place or t.untyped_storage()._cdata != written for i, t in enumerate(tensors))
+
+
+def _copied_memory(storage: Any) -> torch.Tensor:
+    return torch.empty(0, dtype=torch.uint8).set_(storage.clone())
+
+
+class _Copies:
+    """Copies of the tensors that an operation writes. Those that share memory share it in their copies."""
+
+    def __init__(self, admission: Admission, tensors: list[torch.Tensor]) -> None:
+        self._of_place: dict[int, torch.Tensor] = {}
+        self._originals = [tensors[place] for place in admission.writes]
+        memories: dict[int, torch.Tensor] = {}
+        with torch.no_grad():
+            for place in admission.writes:
+                tensor = tensors[place].detach()
+                storage = tensor.untyped_storage()
+                if storage._cdata not in memories:
+                    memories[storage._cdata] = _copied_memory(storage)
+                memory: Any = memories[storage._cdata].untyped_storage()
+                self._of_place[place] = torch.empty(0, dtype=tensor.dtype).set_(
+                    memory, tensor.storage_offset(), tensor.shape, tensor.stride()
+                )
+        self._place = 0
+
+    def put_into(self, value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            self._place += 1
+            return self._of_place.get(self._place - 1, value)
+        if isinstance(value, (tuple, list)) and not isinstance(value, torch.Size):
+            return type(value)(self.put_into(v) for v in value)
+        if isinstance(value, dict):
+            return {k: self.put_into(v) for k, v in value.items()}
+        return value
+
+    def write_back(self) -> None:
+        with torch.no_grad():
+            for original, copy in zip(self._originals, self._of_place.values(), strict=True):
+                original.copy_(copy)
+
+
+# -- what is handed out ----------------------------------------------------------------------------------
+
+
+def _as_foretold(admission: Admission, made: Any, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+    results = admission.results
+    if not results:
+        return []
+    if type(made) is torch.Tensor and len(results) == 1:
+        return [_fitted(made, results[0], tensors, admission.row)]
+    facts = admission.row.function
+    fresh = list(_new_tensors(made, facts._schema.returns))
+    if len(fresh) != len(results):
+        raise _Unlike(f"{admission.operation} made {len(fresh)} tensors instead of {len(results)}.")
+    return [_fitted(t, result, tensors, admission.row) for t, result in zip(fresh, results, strict=True)]
+
+
+def _new_tensors(made: Any, returns: Any) -> Iterator[torch.Tensor]:
+    for index, value in enumerate(made if isinstance(made, (tuple, list)) else (made,)):
+        info = returns[index].alias_info if index < len(returns) else None
+        if info is None or not info.is_write:
+            yield from found_in(value, torch.Tensor)
+
+
+def _fitted(made: torch.Tensor, result: Result, tensors: list[torch.Tensor], row: Row) -> torch.Tensor:
+    """A result of exactly the spec that was foretold; see NOTE [Memory of its own]."""
+    spec = result.spec
+    if made.shape != spec.shape or made.dtype is not spec.dtype:
+        raise _Unlike(
+            f"{row.name} made {made.dtype} of {list(made.shape)} instead of {spec.dtype} of {list(spec.shape)}."
+        )
+    if result.view_of is not None:
+        source = tensors[result.view_of]
+        if made.untyped_storage()._cdata == source.untyped_storage()._cdata and made.stride() == spec.strides:
+            return made
+        raise _Unlike(f"{row.name} made a copy where a view was foretold.")
+    storage = made.untyped_storage()
+    if (
+        made.stride() == spec.strides
+        and made.storage_offset() == spec.offset
+        and storage.nbytes() == spec.nbytes
+        and not (
+            row.way == "decomposed" and any(t.untyped_storage()._cdata == storage._cdata for t in tensors)
+        )
+    ):
+        return made
+    return _copied(made, spec)
+
+
+def _copied(made: torch.Tensor, spec: TensorSpec) -> torch.Tensor:
+    """A result in new memory of exactly the size and layout that were foretold."""
+    memory = _memory_for(spec)
+    with torch.set_grad_enabled(made.requires_grad):
+        if made.stride() == spec.strides and extent_in_bytes(spec) < spec.nbytes:
+            # Elements that lie in one place, as in an expanded tensor, are copied once.
+            reach = extent_in_bytes(spec) // spec.dtype.itemsize
+            memory[spec.offset :] = made.as_strided((reach,), (1,), made.storage_offset())
+            return memory.as_strided(spec.shape, spec.strides, spec.offset)
+        return memory.as_strided(spec.shape, spec.strides, spec.offset).copy_(made)
+
+
+def _memory_for(spec: TensorSpec) -> torch.Tensor:
+    return torch.zeros(spec.offset + extent_in_bytes(spec) // spec.dtype.itemsize, dtype=spec.dtype)
+
+
+def _zeros(result: Result, tensors: list[torch.Tensor]) -> torch.Tensor:
+    spec = result.spec
+    if result.view_of is not None:
+        # NB: a view looks at no values, so only a lack of memory gets here.
+        return tensors[result.view_of].as_strided(spec.shape, spec.strides, spec.offset)
+    return _memory_for(spec).as_strided(spec.shape, spec.strides, spec.offset)
