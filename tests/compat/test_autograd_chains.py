@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import hypothesis
+import numpy as np
 import pytest
 import torch
 from hypothesis import strategies as st
 from torch import nn
 
-from syft.exceptions import ChainError
+import syft as sy
+from syft.exceptions import ChainError, GetNotPermittedError, SendNotPermittedError
 from syft.mpc.precision import FixedPrecisionTensor
 from syft.mpc.sharing import AdditiveSharingTensor
 from syft.tensors.autograd import AutogradTensor
@@ -281,3 +283,92 @@ def test_a_chain_takes_the_place_of_a_parameter(deletes_first: bool) -> None:
 def test_a_chain_that_is_no_parameter_is_refused_as_torch_refuses_tensors() -> None:
     with pytest.raises(TypeError, match="Parameter"):
         nn.Linear(1, 1).weight = AutogradTensor().on(torch.ones(1, 1))
+
+
+# -- item 18: numpy ------------------------------------------------------------------------------------------------
+
+
+def test_a_numpy_tensor_and_its_results_are_wrapped() -> None:
+    array = np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+    for x in (sy.NumpyTensor(numpy_tensor=array), sy.NumpyTensor(array), torch.tensor(array).numpy_tensor()):
+        assert isinstance(x, torch.Tensor) and isinstance(x.child, sy.NumpyTensor)
+        assert np.array_equal(x.child.child, array)
+        for y, expected in (
+            (x.add(x), array + array),
+            (x.mm(x.transpose()), array @ array.T),
+            (x - 1, array - 1),
+        ):
+            assert type(y.child.child) is np.ndarray and np.array_equal(y.child.child, expected)
+
+
+def test_transpose_of_a_numpy_tensor_is_that_of_numpy_or_that_of_torch() -> None:
+    array = np.arange(24.0).reshape(2, 3, 4)
+    x = sy.NumpyTensor(numpy_tensor=array)
+    assert np.array_equal(x.transpose().child.child, array.transpose())
+    assert np.array_equal(x.transpose(0, 1).child.child, array.swapaxes(0, 1))
+    with pytest.raises(IndexError):
+        x.transpose(0, 7)
+
+
+def test_a_tensor_and_its_numpy_tensor_share_memory() -> None:
+    tensor = torch.zeros(2)
+    tensor.numpy_tensor().add_(3)
+    assert tensor.tolist() == [3.0, 3.0]
+
+
+def test_a_verbose_numpy_tensor_says_what_it_runs(capsys: Any) -> None:
+    x = sy.NumpyTensor(numpy_tensor=np.ones(2), verbose=True)
+    (x * 2).sum()
+    assert capsys.readouterr().out.splitlines() == ["NumpyTensor runs mul", "NumpyTensor runs sum"]
+
+
+# -- items 27 and 37: private tensors ----------------------------------------------------------------------------------
+
+
+def test_one_name_is_one_user() -> None:
+    private = torch.ones(2).private_tensor(allowed_users="User")
+    assert private.child.allowed_users == ("User",)
+    assert (
+        private.allow("User") and not private.allow("U") and not private.allow("user") and not private.allow()
+    )
+    assert torch.ones(2).private_tensor(["a", "b"]).child.allowed_users == ("a", "b")
+    node = torch.ones(2).private_tensor(allowed_users="User", no_wrap=True)
+    assert type(node).__name__ == "PrivateTensor"
+    for wrong in (3, None):
+        with pytest.raises(TypeError, match="user name"):
+            torch.ones(2).private_tensor(allowed_users=wrong)
+
+
+def test_sending_without_a_location_is_refused_for_a_user_who_may_not_send(bob: Any) -> None:
+    private = torch.ones(2).private_tensor(allowed_users="User")
+    for call in (lambda: private.send(user="eve"), private.send, lambda: private.send(bob, user="eve")):
+        with pytest.raises(SendNotPermittedError):
+            call()
+    with pytest.raises(TypeError, match="needs the worker"):
+        private.send(user="User")
+
+
+def test_a_private_tensor_that_is_fetched_keeps_its_list(alice: Any, bob: Any) -> None:
+    secret = torch.tensor([1.0, 2.0]).private_tensor(allowed_users=["u", "v"])
+    for pointer in (
+        secret.send(bob, user="u"),
+        secret.send(bob, user="u").copy(),
+        secret.send(bob, user="u").move(alice, user="u"),
+    ):
+        with pytest.raises(GetNotPermittedError):
+            pointer.get(user="eve")
+        fetched = pointer.get(user="v")
+        assert set(fetched.child.allowed_users) == {"u", "v"} and fetched.tolist() == [1.0, 2.0]
+        for user in (None, "eve"):
+            with pytest.raises(SendNotPermittedError):
+                fetched.send(alice, user=user)
+        assert fetched.send(alice, user="u").get(user="u").tolist() == [1.0, 2.0]
+
+
+def test_a_private_leaf_is_fetched_with_its_gradient(bob: Any) -> None:
+    leaf = torch.tensor([1.0, 2.0], requires_grad=True).private_tensor(allowed_users="u").send(bob, user="u")
+    (leaf * 3).sum().backward()
+    fetched = leaf.get(user="u")
+    assert (
+        fetched.is_leaf and fetched.grad.child.allowed_users == ("u",) and fetched.grad.tolist() == [3.0, 3.0]
+    )

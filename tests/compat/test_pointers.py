@@ -10,11 +10,15 @@ import torch
 from hypothesis import strategies as st
 from torch import nn
 
+import syft as sy
 from syft.exceptions import (
     AlreadyFetchedError,
     InvalidTensorForRemoteGet,
     LocalTensorError,
+    TensorsNotCollocatedException,
 )
+from syft.tensors.multi_pointer import MultiPointerTensor
+from syft.tensors.pointer import PointerTensor
 
 
 @pytest.fixture
@@ -294,3 +298,117 @@ def test_the_error_of_a_local_tensor_names_what_was_called(x: torch.Tensor, bob:
     for tensor in (x, x.send(bob)):
         with pytest.raises(InvalidTensorForRemoteGet, match=rf"^{name}\(\) was called on"):
             getattr(tensor, name)()
+
+
+def test_item_of_several_elements_that_are_elsewhere_advises_get(
+    alice: Any, bob: Any, x: torch.Tensor
+) -> None:
+    for chain in (x.send(bob), x.send(alice, bob), x.send(bob, local_autograd=True)):
+        with pytest.raises(RuntimeError, match=r"`\.get\(\)`"):
+            chain.item()
+
+
+# -- item 33: one error, under the name that the user wrote -------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("add", lambda a, b: a + b),
+        ("add", lambda a, b: a.add(b)),
+        ("torch.add", torch.add),
+        ("matmul", lambda a, b: a @ b),
+        ("torch.cat", lambda a, b: torch.cat([a, b])),
+        ("torch.nn.functional.linear", nn.functional.linear),
+        ("torch.nn.functional.mse_loss", nn.functional.mse_loss),
+        ("add_", lambda a, b: a.add_(b)),
+        ("torch.where", lambda a, b: torch.where(a > 0, a, b)),
+    ],
+)
+def test_an_error_names_what_the_user_wrote(alice: Any, bob: Any, name: str, call: Any) -> None:
+    at_bob, at_alice, here = torch.ones(2, 2).send(bob), torch.ones(2, 2).send(alice), torch.ones(2, 2)
+    chained = torch.ones(2, 2).send(bob, local_autograd=True)
+    for other in (at_alice, here):
+        for first in (at_bob, chained):
+            with pytest.raises(TensorsNotCollocatedException, match=f"^{name} was called with"):
+                call(first, other)
+
+
+def test_no_error_of_a_chain_names_an_operation_of_the_dispatcher(bob: Any, x: torch.Tensor) -> None:
+    pointer = x.send(bob)
+    pointer.get()
+    with pytest.raises(ValueError, match=r"^mul was called on an empty wrapper"):
+        pointer * 2
+
+
+# -- item 16: multi-pointers and create_pointer -----------------------------------------------------------------
+
+
+def test_multi_pointers_in_another_order_of_workers_go_together(
+    alice: Any, bob: Any, x: torch.Tensor
+) -> None:
+    one, other = x.send(alice, bob), (x * 10).send(bob, alice)
+    for result in ((one + other).get(), (other + one).get(), torch.stack([one, other]).sum(0).get()):
+        assert all(torch.equal(part, x * 11) for part in result) and len(result) == 2
+
+
+def test_multi_pointers_of_other_workers_are_refused(
+    alice: Any, bob: Any, charlie: Any, x: torch.Tensor
+) -> None:
+    for workers in ((alice, charlie), (alice,), (alice, bob, charlie)):
+        with pytest.raises(ValueError, match="add"):
+            x.send(alice, bob) + sy.combine_pointers(*[x.send(w) for w in workers])
+
+
+def test_pointers_are_combined(alice: Any, bob: Any, x: torch.Tensor) -> None:
+    both = x.send(alice).combine((x + 1).send(bob))
+    assert isinstance(both.child, MultiPointerTensor)
+    assert [part.tolist() for part in both.get()] == [x.tolist(), (x + 1).tolist()]
+
+
+def test_create_pointer_takes_the_id_of_the_pointer(me: Any, bob: Any, x: torch.Tensor) -> None:
+    bob.register_obj(x, x.id)
+    pointer = x.create_pointer(location=bob, ptr_id=77, garbage_collect_data=False)
+    assert pointer.id == 77 and pointer.id_at_location == x.id and isinstance(pointer.child, PointerTensor)
+    assert torch.equal((pointer + 1).get(), x + 1)
+    with me.registration_enabled():
+        kept = x.create_pointer(location=bob, ptr_id=78, garbage_collect_data=False, register=True)
+    assert me._objects[78].id_at_location == kept.id_at_location
+
+
+# -- item 42 -----------------------------------------------------------------------------------------------------
+
+
+def test_a_worker_made_without_the_hook_says_so() -> None:
+    for wrong in ("bob", 7):
+        with pytest.raises(TypeError, match=rf"VirtualWorker\(hook, id={wrong!r}\)"):
+            sy.VirtualWorker(wrong)
+
+
+# -- item 28: registration -----------------------------------------------------------------------------------------
+
+
+def test_local_tensors_are_registered_while_it_is_enabled(me: Any) -> None:
+    before = torch.ones(2)
+    with me.registration_enabled() as same:
+        made = torch.tensor([1.0, 2.0])
+        result = made * 2
+    after = torch.zeros(2)
+    assert (
+        same is me and torch.equal(me._objects[made.id], made) and torch.equal(me._objects[result.id], result)
+    )
+    assert before.id not in me._objects and after.id not in me._objects
+
+
+def test_a_local_worker_that_is_no_client_registers_tensors(me: Any) -> None:
+    me.is_client_worker = False
+    made = torch.ones(3)
+    with torch.device("cpu"):  # another mode on top
+        me.is_client_worker = True
+        other = torch.ones(3)
+    later = torch.ones(3)
+    assert made.id in me._objects and other.id not in me._objects and later.id not in me._objects
+    me.is_client_worker = False
+    again = torch.ones(3)
+    me.is_client_worker = True
+    assert again.id in me._objects and torch.overrides._get_current_function_mode() is None

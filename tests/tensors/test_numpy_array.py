@@ -151,7 +151,7 @@ def test_it_prints_the_array():
 
 def test_numpy_functions_take_the_node_and_the_chain():
     array = np.array([0.0, 1.0])
-    node = NumpyTensor(numpy_tensor=array)
+    node = NumpyTensor(numpy_tensor=array).child
     chain = LoggingTensor().on(node.wrap())
     for tensor in (node, node.wrap(), chain):
         assert np.shares_memory(np.asarray(tensor), array)
@@ -189,7 +189,7 @@ def test_a_copy_has_memory_of_its_own():
 
 
 def test_torch_functions_take_the_bare_node():
-    result = torch.mul(NumpyTensor(numpy_tensor=np.array([2.0])), 3)
+    result = torch.mul(NumpyTensor(numpy_tensor=np.array([2.0])).child, 3)
     assert isinstance(result, NumpyTensor)
     assert result.child.tolist() == [6.0]
 

@@ -104,7 +104,7 @@ def test_local_private_tensors_hand_their_users_on() -> None:
     assert "1." not in str(x)
     assert torch.ones(1).allow("anybody")
     with pytest.raises(TypeError, match="list or tuple"):
-        torch.ones(2).private_tensor(allowed_users="ann")
+        torch.ones(2).private_tensor(allowed_users=3)
 
 
 def test_data_of_the_owner_keeps_its_users_and_tags(make_worker: Any) -> None:

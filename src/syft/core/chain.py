@@ -20,6 +20,7 @@ from syft.core.abstract import MISSED, AbstractTensor
 from syft.core.descent import descend, empty_wrapper, rewrap_response
 from syft.core.ops import facts_of, written_argument
 from syft.core.overload import OBSERVE, route
+from syft.core.public_names import spoken_name
 from syft.core.spec import TensorSpec
 from syft.exceptions import ChainError, UnsupportedOperationError, ValueNotHereError
 
@@ -100,7 +101,7 @@ class Wrapper(torch.Tensor):
         if response is MISSED:
             child_args, child_kwargs, _, head = descend(Wrapper, func, args, kwargs)
             if head is None or head is type(None):
-                raise empty_wrapper(str(func))
+                raise empty_wrapper(spoken_name(func))
             response = head.interpret(func, child_args, child_kwargs)
         if facts.mutates:
             return _written_wrappers(facts, response, args, kwargs)
@@ -136,6 +137,23 @@ class Wrapper(torch.Tensor):
         made = value if type(value) is Wrapper else new_wrapper(self.child.like(value.detach()))
         _set_metadata(self, made)
         self.child = made.child
+
+    def item(self) -> Any:
+        """The value of a single number; of a tensor that is elsewhere the error says what to call, whatever its size."""
+        node = self.child
+        if node is not None and node.is_remote and self.numel() != 1 and not _is_overloaded(self, "item"):
+            place = getattr(node.location, "id", None)
+            raise ValueNotHereError(
+                "`.item()`", "on other workers" if place is None else f"on worker {place!r}"
+            )
+        return super().item()
+
+    def transpose(self, *args: Any, **kwargs: Any) -> Any:
+        # NB: torch counts the dimensions before it asks anybody; a type may know what none at all means.
+        overload = (
+            None if args or kwargs or self.child is None else self.child.public_overloads.get("transpose")
+        )
+        return super().transpose(*args, **kwargs) if overload is None else overload.function(self)
 
     def tolist(self) -> Any:
         if _is_overloaded(self, "tolist"):

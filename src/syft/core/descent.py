@@ -14,6 +14,7 @@ from syft.core import hook_args
 from syft.core.folds import _identity
 from syft.core.hook_args import _backward_of, _build_part, _build_walk, _forward_of, _is_node_type
 from syft.core.ops import facts_of
+from syft.core.public_names import spoken_name
 from syft.exceptions import ChainError, MixedChainsError
 
 Descent = tuple[Any, dict[str, Any], Any, Any]
@@ -109,7 +110,7 @@ def _nested_descent(
 def _refuse_other_nodes(level: type, func: Any, values: Any) -> None:
     for value in values:
         if _is_node_type(type(value)) and type(value) is not level:
-            raise MixedChainsError(str(func), level, type(value))
+            raise MixedChainsError(spoken_name(func), level, type(value))
 
 
 def settle_mixed(func: Any, types: list[type]) -> type:
@@ -119,8 +120,8 @@ def settle_mixed(func: Any, types: list[type]) -> type:
         if takes_in is not None and all(other is cls or takes_in(other) for other in types):
             return cls
     if type(None) in types:
-        raise empty_wrapper(str(func))
-    raise MixedChainsError(str(func), types[0], types[1])
+        raise empty_wrapper(spoken_name(func))
+    raise MixedChainsError(spoken_name(func), types[0], types[1])
 
 
 def empty_wrapper(request: str) -> ChainError:

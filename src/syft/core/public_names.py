@@ -110,6 +110,13 @@ def public_name(func: Any) -> str:
 
 
 @cache
+def spoken_name(func: Any) -> str:
+    """The public name nearest to an operation of the dispatcher: `add` for aten.add.Tensor."""
+    schema = getattr(func, "_schema", None)
+    return public_name(func) if schema is None else str(schema.name).partition("::")[2].lstrip("_")
+
+
+@cache
 def is_property_access(func: Any) -> bool:
     return getattr(func, "__name__", "") in ("__get__", "__set__", "__delete__")
 

@@ -24,6 +24,7 @@ from syft.mpc import chain_methods, fixed_methods, methods
 from syft.mpc.paillier import methods as encryption
 from syft.tensors.native import TorchTensor
 from syft.tensors.private import PrivateTensor
+from syft.workers import registering
 from syft.workers.base import BaseWorker
 from syft.workers.virtual import VirtualWorker
 
@@ -84,6 +85,7 @@ class TorchHook(FrameworkHook):
         self._hook_datasets()
         session.framework.eval_torch_modules()
         torch.torch_hooked = 1  # type: ignore[attr-defined]
+        registering.follow(local_worker)
 
     # -- making things -----------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from syft.core.hook_args import (
 )
 from syft.core.nested import found_in
 from syft.core.ops import facts_of, written_argument
+from syft.core.public_names import spoken_name
 from syft.exceptions import TensorsNotCollocatedException
 from syft.messaging.message import ObjectRequestMessage
 from syft.tensors.pointer import PointerTensor
@@ -105,8 +106,8 @@ class MultiPointerTensor(AbstractTensor):
         nodes = list(found_in((args, kwargs), MultiPointerTensor))
         ids = list(nodes[0].child)
         for node in nodes[1:]:
-            if list(node.child) != ids:
-                raise TensorsNotCollocatedException(nodes[0]._first(), node._first(), str(func))
+            if set(node.child) != set(ids):
+                raise TensorsNotCollocatedException(nodes[0]._first(), node._first(), spoken_name(func))
         results = {}
         for worker_id in ids:
             results[worker_id] = PointerTensor.interpret(

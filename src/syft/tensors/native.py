@@ -95,16 +95,27 @@ class TorchTensor(NativeSpellings):
         """A chain as it is; a plain tensor has nothing to be wrapped in but itself."""
         return self
 
-    def private_tensor(self: Any, allowed_users: Any) -> Any:
-        """`Wrapper > PrivateTensor > ...`: only these users may fetch it or what is computed from it."""
-        if isinstance(allowed_users, str) or not isinstance(allowed_users, (list, tuple, set, frozenset)):
+    def private_tensor(self: Any, *args: Any, allowed_users: Any = None, no_wrap: bool = False) -> Any:
+        """`Wrapper > PrivateTensor > ...`: only these users may fetch it or what is computed from it.
+
+        A text is one user. `private_tensor(users)` is the same as `private_tensor(allowed_users=users)`.
+        """
+        if len(args) > 1 or (args and allowed_users is not None):
             raise TypeError(
-                f"allowed_users is a {type(allowed_users).__name__}; pass a list or tuple of user names, "
+                "private_tensor() takes one list of users, e.g. private_tensor(allowed_users=('ann',))."
+            )
+        users = args[0] if args else allowed_users
+        if isinstance(users, str):
+            users = (users,)
+        if not isinstance(users, (list, tuple, set, frozenset)):
+            raise TypeError(
+                f"allowed_users is a {type(users).__name__}; pass a user name, or a list or tuple of user names, "
                 "e.g. private_tensor(allowed_users=('alice',))."
             )
-        return PrivateTensor(allowed_users=tuple(allowed_users)).on(self)
+        chain = PrivateTensor(allowed_users=tuple(users)).on(self)
+        return chain.child if no_wrap else chain
 
-    def allow(self: Any, user: Any) -> bool:
+    def allow(self: Any, user: Any = None) -> bool:
         """Whether a user may fetch the tensor: everybody, unless it is private."""
         node = self.child if type(self) is Wrapper else None
         return node.allow(user) if isinstance(node, PrivateTensor) else True
@@ -130,6 +141,7 @@ class TorchTensor(NativeSpellings):
         """
         workers = [session.require_local_worker().get_worker(w, fail_hard=True) for w in _flat(location)]
         if not workers:
+            transfer.check_may_send(self, user)
             raise TypeError("send() needs the worker to send to, e.g. x.send(bob).")
         sent: Any
         if len(workers) > 1:
@@ -206,7 +218,10 @@ class TorchTensor(NativeSpellings):
 
     def copy(self: Any) -> Any:
         """A copy where the tensor is."""
-        return self.clone()
+        made = self.clone()
+        if type(self) is Wrapper and isinstance(self.child, PointerTensor):
+            made.child.private_to = self.child.private_to
+        return made
 
     def remote_get(self: Any, user: str | None = None) -> Any:
         """me -> alice -> bob becomes me -> alice, in place: alice fetches the value from bob. Returns self."""

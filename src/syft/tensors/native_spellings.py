@@ -62,9 +62,9 @@ class NativeSpellings:
 
     def numpy_tensor(self: Any) -> Any:
         """`Wrapper > NumpyTensor > array` over the same memory."""
-        from syft.tensors.numpy_array import NumpyTensor
+        from syft.tensors.numpy_array import create_numpy_tensor
 
-        return NumpyTensor(numpy_tensor=self.detach().numpy()).wrap()
+        return create_numpy_tensor(self.detach().numpy())
 
 
 def _remote_node(tensor: Any, name: str) -> Any:

@@ -1,6 +1,6 @@
 """`NumpyTensor`: the end of a chain whose values are a numpy array.
 
-    x = NumpyTensor(numpy_tensor=np.eye(2)).wrap()
+    x = NumpyTensor(numpy_tensor=np.eye(2))
     (x @ x).child.child            # a numpy array
 
 An array and a torch tensor can look at the same memory. A node keeps both views of it: `.child` is the
@@ -17,21 +17,59 @@ import torch
 
 from syft.core.abstract import AbstractTensor
 from syft.core.hook_args import one, register_backward_func, register_forward_func, register_type_rule
+from syft.core.nested import found_in
 from syft.core.overload import overloads_chain
 from syft.exceptions import ChainError, UnsupportedOperationError
 
 
-class NumpyTensor(AbstractTensor):
+class HookedTensor(AbstractTensor):
+    """A node that interprets operations itself; `verbose` makes it print which."""
+
+    def __init__(
+        self,
+        owner: Any = None,
+        id: Any = None,
+        tags: Any = None,
+        description: str | None = None,
+        verbose: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(owner=owner, id=id, tags=tags, description=description, **kwargs)
+        self.verbose = verbose
+
+    def get_class_attributes(self) -> dict[str, Any]:
+        return {"verbose": True} if self.verbose else {}
+
+    @classmethod
+    def interpret(cls, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        node = next(found_in((args, kwargs), HookedTensor), None)
+        if node is not None and node.verbose:
+            print(f"{cls.__name__} runs {func.__name__.partition('.')[0]}")
+        return super().interpret(func, args, kwargs)
+
+
+class NumpyTensor(HookedTensor):
     """A tensor whose child is a numpy array.
 
-    The array is used as it is. Only what torch cannot look at (read-only memory, negative strides,
-    foreign byte order) is copied once, and `.child` is then the copy.
+    `NumpyTensor(numpy_tensor=array)` is a chain, `Wrapper > NumpyTensor > array`; without an array it is the node, to
+    be put `.on(tensor)`. The array is used as it is. Only what torch cannot look at (read-only memory, negative
+    strides, foreign byte order) is copied once, and `.child` is then the copy.
     """
 
-    def __init__(self, numpy_tensor: Any = None, **kwargs: Any) -> None:
-        if numpy_tensor is not None:
-            kwargs["child"] = np.asarray(numpy_tensor)
-        super().__init__(**kwargs)
+    def __new__(cls, numpy_tensor: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if numpy_tensor is None:
+            return super().__new__(cls)
+        return cls(None, *args, child=np.asarray(numpy_tensor), **kwargs).wrap()
+
+    def __init__(self, numpy_tensor: Any = None, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+
+    @overloads_chain
+    def transpose(self: Any, *dims: Any) -> Any:
+        """As torch's; without dimensions it turns their order round, as numpy's."""
+        if not dims:
+            return self.permute(*reversed(range(self.dim())))
+        return torch.swapdims(self, *dims)
 
     @property
     def child(self) -> Any:
@@ -73,6 +111,12 @@ class NumpyTensor(AbstractTensor):
     def tolist(self: Any) -> Any:
         """The values as nested lists of Python numbers."""
         return _node_of(self).child.tolist()
+
+
+def create_numpy_tensor(numpy_tensor: Any) -> torch.Tensor:
+    """`Wrapper > NumpyTensor > array`."""
+    made: torch.Tensor = NumpyTensor(numpy_tensor=numpy_tensor)  # type: ignore[assignment]
+    return made
 
 
 def _node_of(tensor: Any) -> NumpyTensor:

@@ -25,7 +25,7 @@ from syft.core.hook_args import (
 from syft.core.ids import ID_PROVIDER
 from syft.core.nested import found_in
 from syft.core.ops import facts_of, written_argument
-from syft.core.public_names import public_name
+from syft.core.public_names import public_name, spoken_name
 from syft.core.session import session
 from syft.core.spec import TensorSpec, spec_of
 from syft.exceptions import (
@@ -62,6 +62,8 @@ class PointerTensor(ObjectPointer, AbstractTensor):
     garbage_collect_data: bool = True
     point_to_attr: str | None = None
     _tags: set[str] | None = None
+    #: The users that a PrivateTensor named when it was sent. What is fetched is private to them again.
+    private_to: tuple[Any, ...] | None = None
 
     def __init__(
         self,
@@ -106,10 +108,17 @@ class PointerTensor(ObjectPointer, AbstractTensor):
     @classmethod
     def on_public_call(cls, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Nothing is sent silently: a local tensor in a call on pointers is refused by name."""
+        place: Any = None
         for value in (*args, *kwargs.values()) if kwargs else args:
             kind = type(value)
-            if kind is not Wrapper and kind not in base_types:
+            if kind is Wrapper:
+                found = value.child.location if value.child is not None else None
+                if found is not None and place is not None and found is not place and found.id != place.id:
+                    _refuse_two_places(func, args, kwargs)
+                place = found or place
+            elif kind not in base_types:
                 _refuse_local_tensors(func, args, kwargs)
+                _refuse_two_places(func, args, kwargs)
                 return
 
     @classmethod
@@ -173,9 +182,11 @@ class PointerTensor(ObjectPointer, AbstractTensor):
             if self._location.is_in_process:
                 raise
             return self._relay_to(destination, new_id, user)
-        return PointerTensor(
+        made = PointerTensor(
             destination, new_id, self._owner, spec=self._spec, tags=self.tags, description=self.description
         )
+        made.private_to = self.private_to
+        return made
 
     def _is_free_at(self, worker: Any) -> bool:
         """Whether a worker holds nothing under the id of this object."""
@@ -188,7 +199,9 @@ class PointerTensor(ObjectPointer, AbstractTensor):
         from syft.tensors.transfer import send_value
 
         value = self._fetch(user, f"move to {destination.id}", keep=True)
-        return send_value(value, destination, user, True, obj_id=new_id)
+        made = send_value(value, destination, user, True, obj_id=new_id)
+        made.private_to = self.private_to
+        return made
 
 
 def _refuse_local_tensors(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -200,6 +213,15 @@ def _refuse_local_tensors(func: Any, args: tuple[Any, ...], kwargs: dict[str, An
         if local is tensors[0]:
             raise TensorsNotCollocatedException(local, remote.child, name)
         raise TensorsNotCollocatedException(remote.child, local, name)
+
+
+def _refuse_two_places(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Pointers to two workers in one call are refused under the name that the user wrote."""
+    nodes = [t.child for t in found_in((args, kwargs), Wrapper) if t.child is not None]
+    pointers = [node for node in nodes if node.location is not None]
+    for other in pointers[1:]:
+        if other.location.id != pointers[0].location.id:
+            raise TensorsNotCollocatedException(pointers[0], other, public_name(func))
 
 
 def _is_constant_of_torch(tensors: list[Any]) -> bool:
@@ -328,7 +350,7 @@ class _Call:
                     self.location = location
                     self.first = value
                 elif location is not self.location and location.id != self.location.id:
-                    raise TensorsNotCollocatedException(self.first, value, str(self.func))
+                    raise TensorsNotCollocatedException(self.first, value, spoken_name(self.func))
                 key.append(value._spec)
                 refs.append(Ref(value._id_at_location))
             else:
@@ -378,7 +400,7 @@ class _Call:
                 value = args[position] if position < len(args) else kwargs.get(argument.name)
                 local = next((t for t in found_in(value, torch.Tensor) if type(t) is not Wrapper), None)
                 if local is not None:
-                    raise TensorsNotCollocatedException(local, self.first, self.facts.name)
+                    raise TensorsNotCollocatedException(local, self.first, spoken_name(self.func))
 
     def send(self, refs: list[Any], ref_kwargs: dict[str, Any], args: Any, kwargs: dict[str, Any]) -> Any:
         func, location, facts = self.func, self.location, self.facts

@@ -21,7 +21,7 @@ from syft.core.swap import become
 from syft.exceptions import SendNotPermittedError, UnsupportedOperationError
 from syft.messaging.message import ObjectMessage
 from syft.tensors.pointer import PointerTensor
-from syft.tensors.private import users_allowed
+from syft.tensors.private import PrivateTensor, users_allowed
 
 
 def private_copy(obj: Any) -> Any:
@@ -45,6 +45,17 @@ def spec_when_sent(tensor: torch.Tensor) -> TensorSpec:
     return spec_of(torch.empty_like(spec_of(tensor).meta()))
 
 
+def check_may_send(tensor: Any, user: str | None) -> frozenset[Any] | None:
+    """The users a tensor is private to, None for everybody. !! SendNotPermittedError if `user` is not among them"""
+    allowed = users_allowed(tensor.child if type(tensor) is Wrapper else None)
+    if allowed is not None and user not in allowed:
+        raise SendNotPermittedError(
+            f"The tensor is private to {sorted(map(str, allowed))} and {user!r} is not among them. Name an allowed "
+            "user with send(worker, user=...)."
+        )
+    return allowed
+
+
 def send_value(
     tensor: torch.Tensor, location: Any, user: str | None, garbage_collect_data: bool, obj_id: Any = None
 ) -> PointerTensor:
@@ -57,12 +68,7 @@ def send_value(
         )
     identity = identity_of(tensor)
     head = tensor.child if type(tensor) is Wrapper else None
-    allowed = users_allowed(head)
-    if allowed is not None and user not in allowed:
-        raise SendNotPermittedError(
-            f"The tensor is private to {sorted(map(str, allowed))} and {user!r} is not among them. Name an allowed "
-            "user with send(worker, user=...)."
-        )
+    allowed = check_may_send(tensor, user)
     sent: Any = tensor.detach()
     if isinstance(head, PointerTensor):
         sent = _pointer_to_hand_over(head, location)
@@ -79,7 +85,7 @@ def send_value(
         raise
     if isinstance(head, PointerTensor):
         head.garbage_collect_data = False
-    return PointerTensor(
+    pointer = PointerTensor(
         location,
         remote_id,
         garbage_collect_data=garbage_collect_data,
@@ -87,6 +93,9 @@ def send_value(
         tags=identity.tags,
         description=identity.description,
     )
+    if allowed is not None:
+        pointer.private_to = tuple(sorted(allowed, key=str))
+    return pointer
 
 
 def _pointer_to_hand_over(head: PointerTensor, location: Any) -> torch.Tensor:
@@ -196,7 +205,7 @@ def fetch(tensor: Any, user: str | None = None, reason: str = "") -> torch.Tenso
         value = pointer.get_copy(user=user, reason=reason)
         if type(value) is not Wrapper:
             _keep_identity(value, pointer)
-        return value  # type: ignore[no-any-return]
+        return _private_again(value, pointer)  # type: ignore[no-any-return]
     if tracked and not tensor.is_leaf:
         value = Get.apply(tensor, user, reason)  # type: ignore[no-untyped-call]
     else:
@@ -216,7 +225,17 @@ def fetch(tensor: Any, user: str | None = None, reason: str = "") -> torch.Tenso
     if type(value) is not Wrapper:
         _keep_identity(value, pointer)
     tensor.child = None
-    return value  # type: ignore[no-any-return]
+    return _private_again(value, pointer)  # type: ignore[no-any-return]
+
+
+def _private_again(value: Any, pointer: PointerTensor) -> Any:
+    """A fetched value with the list of users that it was sent with."""
+    if pointer.private_to is None:
+        return value
+    made = PrivateTensor(allowed_users=pointer.private_to).on(value)
+    if value.is_leaf and value.grad is not None:
+        made.grad = PrivateTensor(allowed_users=pointer.private_to).on(value.grad)
+    return made
 
 
 def _peek(gradient: Any, user: str | None, reason: str) -> Any:

@@ -25,7 +25,7 @@ from syft.messaging.message import (
     SearchMessage,
 )
 from syft.tensors.pointer import pointer_from_found, results_from_reply
-from syft.workers import handlers
+from syft.workers import handlers, registering
 from syft.workers.abstract import AbstractWorker
 from syft.workers.caller import is_proved, speaking_for, user_of
 from syft.workers.documented import DocumentedWorker, own
@@ -62,10 +62,15 @@ class BaseWorker(ObjectStorage, DocumentedWorker, ReleasingWorker, TrainsHere, A
         auto_add: bool = True,
         policy: Policy | None = None,
     ) -> None:
+        if isinstance(hook, (str, int)):
+            raise TypeError(
+                f"{type(self).__name__}({hook!r}) was called, and the first argument is the hook. Write "
+                f"{type(self).__name__}(hook, id={hook!r})."
+            )
         super().__init__()
         self.hook = hook
         self.id = id
-        self.is_client_worker = is_client_worker
+        self._is_client_worker = is_client_worker
         self.log_msgs = log_msgs
         self.verbose = verbose
         self.auto_add = auto_add
@@ -174,9 +179,21 @@ class BaseWorker(ObjectStorage, DocumentedWorker, ReleasingWorker, TrainsHere, A
             entry.is_owners, entry.chosen = True, chosen
         self.store_entry(entry)
 
+    @property
+    def is_client_worker(self) -> bool:
+        """Whether it belongs to an end user, whose objects are not registered."""
+        return self._is_client_worker
+
+    @is_client_worker.setter
+    def is_client_worker(self, value: bool) -> None:
+        if value != self._is_client_worker:
+            self._is_client_worker = value
+            if self is session.local_worker:
+                registering.follow(self)
+
     @contextlib.contextmanager
     def registration_enabled(self) -> Iterator[BaseWorker]:
-        """Inside, a client's worker registers objects like any other."""
+        """Inside, a client's worker registers objects like any other; the local one also the tensors made here."""
         before, self.is_client_worker = self.is_client_worker, False
         try:
             yield self
