@@ -211,13 +211,15 @@ class TorchHook(FrameworkHook):
         torch.native_tensor = native_tensor  # type: ignore[attr-defined]
 
         def tensor(*args: Any, owner: Any = None, id: Any = None, **kwargs: Any) -> torch.Tensor:
-            made = native_tensor(*args, **kwargs)
-            if owner is not None or id is not None:
-                identity = identity_of(made)
-                if id is not None:
-                    identity.id = id
-                identity.owner = hook_self.local_worker if owner is None else owner
-                identity.owner.register_obj(made, identity.id)
+            if owner is None and id is None:
+                return native_tensor(*args, **kwargs)
+            with torch._C.DisableTorchFunction():  # registered below, under its own id
+                made = native_tensor(*args, **kwargs)
+            identity = identity_of(made)
+            if id is not None:
+                identity.id = id
+            identity.owner = hook_self.local_worker if owner is None else owner
+            identity.owner.register_obj(made, identity.id)
             return made
 
         tensor.__doc__ = native_tensor.__doc__
