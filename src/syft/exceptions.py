@@ -42,6 +42,7 @@
     ├── IdNotUniqueError (ValueError)
     ├── CannotRequestObjectAttribute (AttributeError)
     ├── CompressionNotFoundException (LookupError)
+    ├── EmptyCryptoPrimitiveStoreError (LookupError)  less was dealt ahead of time than was asked for
     └── PlanCommandUnknownError (ValueError)
 
 Each also derives from the builtin exception a torch user would catch. Rooms that raise errors nobody else does
@@ -382,6 +383,20 @@ class IdNotUniqueError(SyftError, ValueError):
 
 class CannotRequestObjectAttribute(SyftError, AttributeError):
     """An attribute of a remote object may not be read or set."""
+
+
+class EmptyCryptoPrimitiveStoreError(SyftError, LookupError):
+    """More correlated randomness was taken from a store than was dealt to it ahead of time."""
+
+    def __init__(
+        self, worker: Any = None, op: str = "", available_instances: int = 0, n_instances: int = 1
+    ) -> None:
+        who = getattr(worker, "id", worker)
+        super().__init__(
+            f"get_keys({op!r}, n_instances={n_instances}) of worker {who!r} found {available_instances} that were dealt "
+            "ahead of time. Call provider.crypto_store.provide_primitives(...) first; programs on shares need neither, "
+            "they are dealt what they use."
+        )
 
 
 class CompressionNotFoundException(SyftError, LookupError):

@@ -237,3 +237,77 @@ def test_extremes_along_a_dimension_are_values_and_indices(group: Any, values: A
     assert torch.equal(opened(getattr(secret, f"arg{name}")(dim=1, one_hot=True)), hot.to(plain.dtype))
     whole = torch.nn.functional.one_hot(getattr(plain, f"arg{name}")(), 6).view(2, 3)
     assert torch.equal(opened(getattr(secret, f"arg{name}")(one_hot=True)), whole.to(plain.dtype))
+
+
+# -- encryption of models and the crypto store (46) -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("protocol", ["mpc", "snn", "fss"])
+def test_tensors_and_models_are_encrypted_and_decrypted_in_place(group: Any, protocol: str) -> None:
+    torch.manual_seed(0)
+    options = {"workers": [group.alice, group.bob], "crypto_provider": group.james}
+    x = torch.randn(3, 2)
+    secret = x.encrypt(protocol=protocol, **options)  # type: ignore[attr-defined]
+    name = None if protocol == "mpc" else protocol
+    assert secret.child.child.protocol == name
+    assert torch.allclose(secret.decrypt(protocol=protocol), x, atol=1e-3)
+    model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU(), torch.nn.BatchNorm1d(3)).eval()
+    expected, weight = model(x).detach(), model[0].weight
+    assert model.encrypt(protocol=protocol, **options) is model  # type: ignore[operator]
+    assert model[0].weight is weight and weight.child.child.protocol == name
+    found = model(x.encrypt(protocol=protocol, **options))  # type: ignore[attr-defined]
+    assert torch.allclose(found.decrypt(), expected, atol=2e-2)
+    assert model.decrypt() is model and torch.allclose(model(x), expected, atol=2e-2)  # type: ignore[operator]
+
+
+def test_a_copy_of_a_model_is_encrypted_when_asked(group: Any) -> None:
+    model = torch.nn.Linear(2, 1)
+    options = {"workers": [group.alice, group.bob], "crypto_provider": group.james}
+    made = model.encrypt(inplace=False, **options)  # type: ignore[operator]
+    assert made is not model and made.weight.is_wrapper and not model.weight.is_wrapper  # type: ignore[attr-defined]
+    with pytest.raises(ValueError, match="'mpc', 'snn', 'fss'"):
+        model.encrypt(protocol="paillier", **options)  # type: ignore[operator]
+    with pytest.raises(ValueError, match="takes the workers"):
+        model.encrypt()  # type: ignore[operator]
+    with pytest.raises(ValueError, match="without shared parameters"):
+        model.decrypt()  # type: ignore[operator]
+
+
+def test_models_have_the_names_with_an_underscore(group: Any) -> None:
+    model = torch.nn.Linear(2, 1)
+    weight = model.weight.detach().clone()
+    assert model.send_(group.alice) is model and model.location is group.alice  # type: ignore[operator]
+    assert torch.equal(model.get_().weight, weight)  # type: ignore[operator]
+    model.fix_precision_().share_(group.alice, group.bob, crypto_provider=group.james)  # type: ignore[operator]
+    assert torch.allclose(model.get_().float_precision_().weight, weight, atol=1e-3)  # type: ignore[operator]
+
+
+def test_primitives_are_dealt_ahead_of_time_and_used(group: Any) -> None:
+    workers, store = [group.alice, group.bob], group.james.crypto_store
+    x, y = group.share([[1, 2]]), group.share([[3], [4]])
+    costs = x.child.group
+    store.provide_primitives("matmul", {"shapes": [((1, 2), (2, 1))]}, workers, n_instances=2)
+    dealt = costs.offline.correlations
+    assert (x @ y).get().tolist() == [[11]] and costs.offline.correlations == dealt
+    (part,) = group.alice.crypto_store.get_keys("matmul", shapes=[((1, 2), (2, 1))], provider=group.james)
+    (other,) = group.bob.crypto_store.get_keys("matmul", shapes=((1, 2), (2, 1)))
+    a, b, c = (one + another for one, another in zip(part, other, strict=True))
+    assert torch.equal(a @ b, c)
+    with pytest.raises(sy.exceptions.EmptyCryptoPrimitiveStoreError, match="found 0"):
+        group.alice.crypto_store.get_keys("matmul", shapes=[((1, 2), (2, 1))])
+
+
+def test_primitives_of_comparisons_are_accepted_and_dealt_on_demand(group: Any) -> None:
+    store = group.james.crypto_store
+    store.provide_primitives(["fss_eq", "fss_comp", "xor_add"], workers=["alice", "bob"], n_instances=4)
+    assert (group.share([1, -1], protocol="fss") > 0).get().tolist() == [1, 0]
+    with pytest.raises(sy.exceptions.EmptyCryptoPrimitiveStoreError):
+        group.alice.crypto_store.get_keys("fss_eq", n_instances=2)
+    with pytest.raises(ValueError, match="pass shapes="):
+        store.provide_primitives("mul", workers=["alice", "bob"])
+    with pytest.raises(ValueError, match="none of the bilinear ones"):
+        store.provide_primitives("exp", workers=["alice", "bob"], shapes=[((1,), (1,))])
+    with pytest.raises(ValueError, match="taken"):
+        group.alice.crypto_store.get_keys("mul", remove=False)
+    with pytest.raises(ValueError, match="at least two holders"):
+        store.provide_primitives("mul", workers=["alice"], shapes=[((1,), (1,))])

@@ -113,7 +113,9 @@ def create_grad_objects(model: torch.nn.Module) -> None:
 
 ADDED: dict[str, Any] = {
     "send": send,
+    "send_": send,
     "get": get,
+    "get_": get,
     "end_get": end_get,
     "move": move,
     "copy": copy_module,
