@@ -311,3 +311,14 @@ def test_primitives_of_comparisons_are_accepted_and_dealt_on_demand(group: Any) 
         group.alice.crypto_store.get_keys("mul", remove=False)
     with pytest.raises(ValueError, match="at least two holders"):
         store.provide_primitives("mul", workers=["alice"], shapes=[((1,), (1,))])
+
+
+def test_the_constants_and_helpers_of_securenn_are_there(group: Any) -> None:
+    from syft.frameworks.torch.mpc import securenn, spdz
+
+    assert securenn.p == 67 and 2**securenn.Q_BITS == group.share([1]).field
+    assert securenn.no_wrap == spdz.no_wrap == {"no_wrap": True}
+    x = torch.tensor([[1, 2], [3, 4]])
+    assert securenn.flip(x, 1).tolist() == [[2, 1], [4, 3]]
+    assert securenn.flip(group.share(x), 0).get().tolist() == [[3, 4], [1, 2]]
+    assert group.share(x).child.mod(3).get().tolist() == [[1, 2], [0, 1]] and group.share(x).child.dim() == 2

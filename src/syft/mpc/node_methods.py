@@ -137,9 +137,13 @@ class SharedMethods:
         name = getattr(worker, "id", worker)
         return tuple(value[name] if isinstance(value, dict) else value for value in args)
 
-    def mod(self, modulus: int) -> Any:
-        """x % modulus, from 0 to modulus - 1."""
+    def mod(self, *operands: Any, **named: Any) -> Any:
+        """x % modulus, from 0 to modulus - 1. An overload of 2020 had the shares as its first operand; they are ours."""
+        modulus = named.pop("modulus", None) if "modulus" in named else operands[-1]
         return on_bare_nodes(torch.remainder, (self, modulus), {})
+
+    def dim(self) -> int:
+        return len(self.shape)  # type: ignore[attr-defined]
 
     @property
     def grad(self) -> None:

@@ -26,9 +26,14 @@ from syft.mpc.protocols import securenn as programs
 from syft.mpc.protocols.registry import comparison
 from syft.mpc.protocols.select import Pooling
 from syft.mpc.sharing import AdditiveSharingTensor
+from syft.mpc.sharing import no_wrap as no_wrap
 from syft.tensors.multi_pointer import MultiPointerTensor
 
 Pair = int | tuple[int, int]
+
+#: The prime of the paper in which bits are compared, and the bits of the field (NOTE [The field]).
+p = programs.PRIME
+Q_BITS = 62
 
 
 def _check_holders(function: str, holders: Sequence[Any], cure: str) -> None:
@@ -68,6 +73,11 @@ def decompose(tensor: torch.Tensor) -> torch.Tensor:
     if isinstance(node, torch.Tensor):
         return programs.decompose(wide).to(torch.int64)
     return torch.stack([(wide >> place) & 1 for place in range(ring.BITS)], -1)
+
+
+def flip(x: torch.Tensor, dim: int) -> torch.Tensor:
+    """The elements along a dimension in the opposite order, of a plain tensor or of any chain."""
+    return torch.flip(x, (dim,))
 
 
 def select_share(alpha_sh: Any, x_sh: Any, y_sh: Any) -> Any:

@@ -8,6 +8,7 @@ from syft.exceptions import ChainError
 from syft.mpc.documented import arguments
 from syft.mpc.documented.beaver import bilinear
 from syft.mpc.protocols import beaver
+from syft.mpc.sharing import no_wrap as no_wrap
 
 
 def spdz_mul(

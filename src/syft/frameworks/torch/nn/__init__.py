@@ -1,4 +1,4 @@
-"""Historical path of layers that run on chains: torch's own do, so these are torch's own."""
+"""Historical path of layers that run on chains: torch's own do. Those of 2020 have their structure of then."""
 
 from syft.frameworks.torch.nn import functional as functional
 from syft.frameworks.torch.nn.conv import *

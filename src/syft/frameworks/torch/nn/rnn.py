@@ -1,6 +1,6 @@
-"""Historical path of recurrent layers: torch's own, which run on pointers, in fixed precision and on shares."""
+"""Historical path of recurrent layers: those of `syft.mpc.nn`, which have the structure of 2020."""
 
-from torch.nn import (
+from syft.mpc.nn.rnn import (
     GRU,
     LSTM,
     RNN,
