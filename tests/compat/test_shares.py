@@ -316,7 +316,7 @@ def test_primitives_of_comparisons_are_accepted_and_dealt_on_demand(group: Any) 
 def test_the_constants_and_helpers_of_securenn_are_there(group: Any) -> None:
     from syft.frameworks.torch.mpc import securenn, spdz
 
-    assert securenn.p == 67 and 2**securenn.Q_BITS == group.share([1]).field
+    assert securenn.p == 67 and group.share([1]).field == 2**securenn.Q_BITS
     assert securenn.no_wrap == spdz.no_wrap == {"no_wrap": True}
     x = torch.tensor([[1, 2], [3, 4]])
     assert securenn.flip(x, 1).tolist() == [[2, 1], [4, 3]]
