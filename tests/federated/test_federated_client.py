@@ -161,7 +161,7 @@ class TestByItself:
             client.add_dataset(3, "three")
         with pytest.raises(ValueError, match="Offer it there"):
             client.add_dataset(sy.BaseDataset(*rows).send(bob), "elsewhere")
-        with pytest.raises(TypeError, match="set a TrainConfig"):
+        with pytest.raises(TypeError, match="without an id"):
             client.set_obj(net())
         client.remove_dataset("rows")
         with pytest.raises(ValueError, match="these are: none"):

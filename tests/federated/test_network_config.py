@@ -252,26 +252,73 @@ def test_nothing_that_calls_elsewhere_runs_beside_data(hospital: Any, ann: Any) 
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
-def test_what_torch_jit_compiled_is_refused_with_a_sentence(hospital: Any, ann: Any) -> None:
+def test_what_torch_jit_compiled_travels_as_a_plan_and_comes_back_compiled(hospital: Any, ann: Any) -> None:
     hospital.add_dataset(PARTS["client 0"], "rows")
     layer, rows = nn.Linear(6, 2), torch.zeros(2, 6)
 
     def loss(pred: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         return F.cross_entropy(pred, target)
 
+    expected = sy.TrainConfig(layer, loss, seed=1).send(ann)
+    wanted = ann.fit("rows")
+    weight = expected.get().model.weight
     scripted = torch.jit.script(layer)
-    for model in (scripted, torch.jit.trace(layer, rows), nn.Sequential(scripted, nn.ReLU())):
-        with pytest.raises(
-            TypeError, match=r"compiled by torch\.jit.*Pass the nn\.Module that it was made from"
-        ):
-            sy.TrainConfig(model, loss).send(ann)
     example = (torch.zeros(2, 2), torch.zeros(2, dtype=torch.int64))
-    for compiled in (torch.jit.script(loss), torch.jit.trace(loss, example)):
-        with pytest.raises(TypeError, match="or the Python function that it was made from"):
-            sy.TrainConfig(layer, compiled).send(ann)
-    config = sy.TrainConfig(layer, loss).send(ann)
+    recurrent = sy.TrainConfig(torch.jit.script(_Recurrent()), F.cross_entropy).send(ann)
     assert ann.fit("rows") > 0
-    assert isinstance(config.get().model, nn.Linear)
+    assert isinstance(recurrent.get().model, torch.jit.ScriptModule)
+    for model in (scripted, torch.jit.trace(layer, rows), nn.Sequential(scripted)):
+        for compiled in (loss, torch.jit.script(loss), torch.jit.trace(loss, example)):
+            config = sy.TrainConfig(model, compiled, seed=1).send(ann)
+            assert torch.allclose(ann.fit("rows"), wanted)
+            trained = config.get().model
+            assert isinstance(trained, torch.jit.ScriptModule | nn.Sequential)
+            assert torch.allclose(next(trained.parameters()), weight)
+            assert torch.equal(next(model.parameters()), layer.weight)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_a_compiled_model_that_has_no_plan_is_refused_before_anything_is_sent(
+    hospital: Any, ann: Any
+) -> None:
+    hospital.add_dataset(PARTS["client 0"], "rows")
+    branching = torch.jit.script(_Branching())
+    with pytest.raises(TypeError, match=r"torch\.jit, uses the value of a tensor.*Pass the nn\.Module"):
+        sy.TrainConfig(branching, F.cross_entropy).send(ann)
+    with pytest.raises(TypeError, match=r"prim::fork.*Pass the nn\.Module"):
+        sy.TrainConfig(torch.jit.script(_Forking()), F.cross_entropy).send(ann)
+    ann.sync()
+    assert len(hospital._objects) == 0
+
+
+class _Branching(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if bool(x.sum() > 0):
+            return self.layer(x)
+        return -self.layer(x)
+
+
+class _Forking(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.jit.wait(torch.jit.fork(self.layer, x))
+
+
+class _Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.LSTM(6, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        output, _state = self.layer(x.unsqueeze(0))
+        return output.squeeze(0).max(dim=1, keepdim=True)[0] + output.squeeze(0)
 
 
 def test_a_fetched_model_shows_its_module_as_in_2020_and_a_message_does_not_reach_it(

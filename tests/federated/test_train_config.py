@@ -26,7 +26,7 @@ def test_the_documented_defaults() -> None:
     [
         ({"model": 3}, TypeError, "has parameters"),
         ({"model": lambda x: x}, TypeError, "has parameters"),
-        ({"loss_fn": None}, TypeError, "is a function"),
+        ({"loss_fn": 3}, TypeError, "is a function"),
         ({"batch_size": 0}, ValueError, "batch_size=0"),
         ({"epochs": 1.5}, ValueError, "epochs=1.5"),
         ({"max_nr_batches": 0}, ValueError, "-1 for all"),
@@ -45,7 +45,8 @@ def test_what_it_refuses(options: dict[str, Any], error: type[Exception], said: 
 def test_copies_go_there_and_the_model_comes_back(bob: Any) -> None:
     model = nn.Linear(2, 1)
     config = sy.TrainConfig(model, nn.functional.mse_loss).send(bob)
-    assert config.model_ptr.location is bob and len(bob._objects) == 2
+    assert config.model_ptr.location is bob and len(bob._objects) == 3
+    assert isinstance(bob.get_obj(config.id), sy.TrainConfig) and bob.get_obj(config.id).model is None
     assert bob.get_obj(config.model_ptr.id_at_location).obj is not model
     config.get()
     assert config.model is not model and torch.equal(config.model.weight, model.weight)

@@ -1,7 +1,8 @@
 """`FederatedClient`: trains and evaluates on data sets that their owner offers by name. No I/O.
 
 A worker has one (`worker.add_dataset`, `worker.fit`); the handlers of the messages are at the end. It can also be
-used by itself: `set_obj(train_config)`, then `fit(dataset_key)`.
+used by itself: `set_obj(train_config)`, then `fit(dataset_key)`. It then keeps objects, too, to which a TrainConfig can
+refer by their ids.
 
 NOTE [What offering a data set means]
 The rows stay here. Whoever may train on them gets models, losses and counts that were computed from them, and a
@@ -13,6 +14,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -23,11 +25,13 @@ from syft.exceptions import GetNotPermittedError, ObjectNotFoundError
 from syft.federated.dataset import BaseDataset
 from syft.federated.local_training import batches, make_optimizer
 from syft.federated.plan_module import by_name
-from syft.federated.train_config import TrainConfig
+from syft.federated.train_config import TrainConfig, opened
 from syft.messaging.message import EvaluateMessage, FitMessage, TrainConfigMessage
 from syft.workers import handlers, pipeline
-from syft.workers.caller import user_of
+from syft.workers.caller import is_proved, user_of
+from syft.workers.documented_storage import MISSING, ObjectStorage, id_and_object
 from syft.workers.permissions import Allowed, intersect
+from syft.workers.store import AS_IT_IS
 from syft.workers.training import EXTENSIONS
 
 #: What is kept of users' configs: for how many users, and how much of each.
@@ -37,13 +41,14 @@ _LONGEST_OPTIONS = 1000
 _MOST_BINS = 1_000_000
 
 
-class FederatedClient:
+class FederatedClient(ObjectStorage):
     """Data sets by name, and the training on them.
 
     datasets  torch Datasets of pairs (input, target), by name
     """
 
     def __init__(self, datasets: Mapping[str, Any] | None = None) -> None:
+        super().__init__()
         self.datasets: dict[str, Any] = {}
         self.train_config: TrainConfig | None = None
         self.allowed: dict[str, frozenset[str]] = {}
@@ -55,6 +60,7 @@ class FederatedClient:
         self._optimizers: weakref.WeakKeyDictionary[Any, tuple[Any, torch.optim.Optimizer]] = (
             weakref.WeakKeyDictionary()
         )
+        self._optimizer: torch.optim.Optimizer | None = None
         for key, dataset in (datasets or {}).items():
             self.add_dataset(dataset, key)
 
@@ -107,33 +113,96 @@ class FederatedClient:
         self.allowed.pop(key, None)
         self.least_in_sum.pop(key, None)
 
-    def set_obj(self, obj: TrainConfig) -> None:
-        """Train as this config says from now on."""
-        if not isinstance(obj, TrainConfig):
-            raise TypeError(f"A FederatedClient is set a TrainConfig; a {type(obj).__name__} was given.")
-        self.train_config = obj
+    def set_obj(
+        self, obj_id: Any = MISSING, obj: Any = MISSING, allowed: Any = AS_IT_IS, is_private: bool = False
+    ) -> None:
+        """`set_obj(obj)`: train as a TrainConfig says from now on; keep anything else under its id."""
+        obj_id, obj = id_and_object(obj_id, obj)
+        if isinstance(obj, TrainConfig):
+            self.train_config = obj
+        else:
+            super().set_obj(obj_id, obj, allowed, is_private)
+
+    # -- training --------------------------------------------------------------------------------------------
 
     def fit(self, dataset_key: str, device: str = "cpu", config: TrainConfig | None = None) -> torch.Tensor:
         """Train the model of the config in place; returns the loss of the last batch."""
         config = self._config(config)
-        dataset = self._dataset(dataset_key)
-        if not len(dataset):
+        self._dataset(dataset_key)
+        model, loss_fn = _called(config, self.get_obj)
+        return self._fit(model, dataset_key, loss_fn, device, config)
+
+    def _fit(
+        self,
+        model: Any,
+        dataset_key: str,
+        loss_fn: Any,
+        device: str = "cpu",
+        config: TrainConfig | None = None,
+    ) -> torch.Tensor:
+        """Train a model as the config says; returns the loss of the last batch."""
+        config = self._config(config)
+        if not len(self._dataset(dataset_key)):
             raise ValueError(f"The data set {dataset_key!r} has no rows, so there is nothing to train on.")
-        model, loss_fn = config.model, by_name(config.loss_fn)
+        loss_of = by_name(loss_fn)
         generator = None if config.seed is None else torch.Generator().manual_seed(config.seed)
         loss = torch.zeros(())
         with _ready(model, device, training=True):
-            optimizer = self._optimizer(config)
+            optimizer = self._build_optimizer(config.optimizer, model, config.optimizer_args or {})
+            loader = self._create_data_loader(dataset_key, config.shuffle, config, generator)
             for _epoch in range(config.epochs):
-                order = torch.randperm(len(dataset), generator=generator) if config.shuffle else None
-                for number, (data, target) in enumerate(batches(_plain(dataset), config.batch_size, order)):
+                for number, (data, target) in enumerate(loader):
                     if number == config.max_nr_batches:
                         break
                     optimizer.zero_grad()
-                    loss = loss_fn(model(data.to(device)), target.to(device))
+                    loss = loss_of(model(data.to(device)), target.to(device))
                     loss.backward()
                     optimizer.step()
         return loss.detach().cpu()
+
+    def _create_data_loader(
+        self,
+        dataset_key: str,
+        shuffle: bool = False,
+        config: TrainConfig | None = None,
+        generator: torch.Generator | None = None,
+    ) -> _Batches:
+        """The batches of a data set, of the size that the config says."""
+        dataset = _plain(self._dataset(dataset_key))
+        return _Batches(dataset, self._config(config).batch_size, shuffle, generator)
+
+    @property
+    def optimizer(self) -> torch.optim.Optimizer | None:
+        """The optimizer that trained last. It goes on from fit to fit; set it to None to begin anew."""
+        return self._optimizer
+
+    @optimizer.setter
+    def optimizer(self, optimizer: torch.optim.Optimizer | None) -> None:
+        if optimizer is not None:
+            raise TypeError(
+                f"FederatedClient.optimizer was set to a {type(optimizer).__name__}. It is made of "
+                "TrainConfig(optimizer=..., optimizer_args=...); set it to None to begin anew."
+            )
+        self._optimizers.clear()
+        self._optimizer = None
+
+    def _build_optimizer(
+        self, optimizer_name: str, model: Any, optimizer_args: Mapping[str, Any]
+    ) -> torch.optim.Optimizer:
+        """The optimizer of a model: the one it was trained with before, if the settings are the same."""
+        settings = (optimizer_name, tuple(sorted(optimizer_args.items())))
+        before = self._optimizers.get(model)
+        if before is not None and before[0] == settings:
+            self._optimizer = before[1]
+            return before[1]
+        parameters = [p for p in model.parameters() if p.requires_grad]
+        if not parameters:
+            raise ValueError(
+                "The model of the TrainConfig has no parameter that requires a gradient, so it learns nothing."
+            )
+        self._optimizer = made = make_optimizer(optimizer_name, optimizer_args, parameters)
+        self._optimizers[model] = (settings, made)
+        return made
 
     def evaluate(
         self,
@@ -155,13 +224,14 @@ class FederatedClient:
         """
         config = self._config(config)
         dataset = self._dataset(dataset_key)
+        model, loss_fn = _called(config, self.get_obj)
         tally = _Tally(nr_bins)
         counts_classes = return_histograms or return_raw_accuracy
-        with _ready(config.model, device, training=False), torch.no_grad():
-            loss_fn = by_name(config.loss_fn)
-            for data, target in batches(_plain(dataset), config.batch_size):
+        with _ready(model, device, training=False), torch.no_grad():
+            loss_fn = by_name(loss_fn)
+            for data, target in self._create_data_loader(dataset_key, False, config):
                 target = target.to(device)
-                output = config.model(data.to(device))
+                output = model(data.to(device))
                 if return_loss:
                     tally.loss += float(loss_fn(output, target)) * len(target)
                 if counts_classes:
@@ -174,6 +244,10 @@ class FederatedClient:
         if return_histograms:
             figures["histogram_predictions"], figures["histogram_target"] = tally.predicted, tally.present
         return figures
+
+    def _check_train_config(self) -> None:
+        """!! ValueError if there is no TrainConfig to train with"""
+        self._config(None)
 
     def _config(self, config: TrainConfig | None) -> TrainConfig:
         chosen = self.train_config if config is None else config
@@ -189,19 +263,38 @@ class FederatedClient:
             raise ValueError(f"No data set {str(key)[:60]!r} is offered here; these are: {offered}.")
         return self.datasets[key]
 
-    def _optimizer(self, config: TrainConfig) -> torch.optim.Optimizer:
-        settings = (config.optimizer, tuple(sorted(config.optimizer_args.items())))
-        before = self._optimizers.get(config.model)
-        if before is not None and before[0] == settings:
-            return before[1]
-        parameters = [p for p in config.model.parameters() if p.requires_grad]
-        if not parameters:
+
+class _Batches:
+    """The batches of a data set, in a new order each time if they are shuffled."""
+
+    def __init__(self, dataset: Any, size: int, shuffle: bool, generator: torch.Generator | None) -> None:
+        self._dataset, self._size, self._shuffle, self._generator = dataset, size, shuffle, generator
+
+    def __len__(self) -> int:
+        return -(-len(self._dataset) // self._size)
+
+    def __iter__(self) -> Iterator[Any]:
+        count = len(self._dataset)
+        order = torch.randperm(count, generator=self._generator) if self._shuffle else None
+        return batches(self._dataset, self._size, order)
+
+
+def _called(config: TrainConfig, find: Any) -> tuple[Any, Any]:
+    """Model and loss of a config; those it refers to by id, as `find` gives them. !! ValueError"""
+    found = []
+    for what, called, obj_id in (
+        ("model", config.model, config.model_id),
+        ("loss", config.loss_fn, config.loss_fn_id),
+    ):
+        if called is None and obj_id is not None:
+            called = opened(find(obj_id))
+        if called is None:
             raise ValueError(
-                "The model of the TrainConfig has no parameter that requires a gradient, so it learns nothing."
+                f"The TrainConfig {config.id!r} has no {what}. Give one, or the id of one that is there: "
+                "TrainConfig(model, loss_fn) or TrainConfig(None, None, model_id=..., loss_fn_id=...)."
             )
-        optimizer = make_optimizer(config.optimizer, config.optimizer_args, parameters)
-        self._optimizers[config.model] = (settings, optimizer)
-        return optimizer
+        found.append(called)
+    return found[0], found[1]
 
 
 class _Tally:
@@ -287,12 +380,11 @@ def _check_small(options: Any) -> None:
 
 def fit_here(worker: Any, message: FitMessage) -> torch.Tensor:
     """Train a user's model on an offered data set; the model is then as restricted as the data set, too."""
-    client, config, settings = _permitted(worker, message, "train on")
+    client, config = _permitted(worker, message, "train on")
     check_plain(client, message.dataset_key)
-    worker.restrict(
-        settings.model_id,
-        intersect(worker.allowed_users(settings.model_id), client.allowed.get(message.dataset_key)),
-    )
+    if config.model_id is not None:
+        allowed = intersect(worker.allowed_users(config.model_id), client.allowed.get(message.dataset_key))
+        worker.restrict(config.model_id, allowed)
     loss: torch.Tensor = pipeline.run_discreetly(
         lambda: client.fit(message.dataset_key, message.device, config),
         "the training",
@@ -302,7 +394,7 @@ def fit_here(worker: Any, message: FitMessage) -> torch.Tensor:
 
 
 def evaluate_here(worker: Any, message: EvaluateMessage) -> dict[str, Any]:
-    client, config, _settings = _permitted(worker, message, "evaluate on")
+    client, config = _permitted(worker, message, "evaluate on")
     check_plain(client, message.dataset_key)
     figures: dict[str, Any] = pipeline.run_discreetly(
         lambda: client.evaluate(
@@ -320,23 +412,35 @@ def evaluate_here(worker: Any, message: EvaluateMessage) -> dict[str, Any]:
     return figures
 
 
-def _permitted(
-    worker: Any, message: Any, action: str
-) -> tuple[FederatedClient, TrainConfig, TrainConfigMessage]:
+def _permitted(worker: Any, message: Any, action: str) -> tuple[FederatedClient, TrainConfig]:
     """What a user may train with and on; !! GetNotPermittedError, and ValueError for what is not there."""
     user = user_of(message)
     client: FederatedClient = worker.extension("federated_client")
     settings = client.sent.get(user)
     if settings is None:
-        client._config(None)
-        raise ValueError(
-            "You have sent no TrainConfig yet. Send one first: TrainConfig(...).send(worker, user=...)."
-        )
+        config = None if is_proved() else _owners_config(worker, client)
+        if config is None:
+            raise ValueError(
+                "You have sent no TrainConfig yet, so it is not known what to train. Send one first: "
+                "TrainConfig(...).send(worker, user=...)."
+            )
+        check_offer(worker, user, message.dataset_key, action)
+        model, loss_fn = _called(config, worker.get_obj)
+        return client, replace(config, model=model, loss_fn=loss_fn)
     check_offer(worker, user, message.dataset_key, action)
     for obj_id in (settings.model_id, settings.loss_fn_id):
         _check_there(worker, obj_id)  # what is gone is missed, not forbidden
         worker.policy.check_get(user, obj_id, worker.allowed_users(obj_id), action="train with")
-    return client, TrainConfig.from_message(settings, worker.get_obj), settings
+    config = TrainConfig.from_message(settings, worker.get_obj)
+    _called(config, worker.get_obj)
+    return client, config
+
+
+def _owners_config(worker: Any, client: FederatedClient) -> TrainConfig | None:
+    """The config that the owner put here last: `worker.set_obj(train_config)`. It is for callers in this process."""
+    held = worker._objects.values()
+    put_here = [obj for obj in held if isinstance(obj, TrainConfig) and not obj.is_from_elsewhere]
+    return put_here[-1] if put_here else client.train_config
 
 
 def _check_there(worker: Any, obj_id: Any) -> None:

@@ -31,6 +31,7 @@ from syft.execution.errors import InvalidProgramError, PlanError
 from syft.execution.plan import Plan
 from syft.execution.program import Input, Program
 from syft.execution.replay import Replay
+from syft.federated.torchscript import parameter_names, python_twin
 from syft.serde import register, serialize
 from syft.workers.caller import is_proved
 
@@ -153,14 +154,13 @@ def traced_module(model: Any, inputs: Sequence[Input]) -> PlanModule:
         return copy.deepcopy(model)
     if isinstance(model, Plan):
         return _of_plans([model])
-    _refuse_compiled(model, "model", "nn.Module")
     if not isinstance(model, nn.Module):
         raise TypeError(
             f"A model that travels is an nn.Module or a Plan; this is a {type(model).__name__}. No Python code is sent "
             "over a network."
         )
     with torch.inference_mode(False), torch.no_grad():
-        copied = copy.deepcopy(model)
+        copied = python_twin(model)
     plans = []
     for is_training in (True, False):
         copied.train(is_training)
@@ -177,12 +177,11 @@ def traced_loss(
         return copy.deepcopy(loss)
     if isinstance(loss, Plan) and loss.is_built:
         return _of_plans([loss])
-    _refuse_compiled(loss, "loss", "nn.Module or the Python function")
     tried = copy.deepcopy(model).eval()
     with torch.no_grad():
         output = tried(*[torch.zeros(_shape(i), dtype=i.dtype) for i in inputs])
     wanted = torch.zeros(_shape(target), dtype=target.dtype)
-    function = copy.deepcopy(loss) if isinstance(loss, nn.Module) else by_name(loss)
+    function = python_twin(loss) if isinstance(loss, nn.Module) else by_name(loss, python_twin(loss))
     plan = Plan(name=getattr(loss, "__name__", type(loss).__name__), forward_func=function)
     _quietly(plan.build, output, wanted)
     if any(given.shape and given.shape[0] != -1 for given in plan.program.inputs):
@@ -196,25 +195,22 @@ def traced_loss(
     return _of_plans([plan], function if isinstance(function, nn.Module) else None)
 
 
-def _refuse_compiled(called: Any, what: str, source: str) -> None:
-    """!! TypeError for TorchScript: it runs outside of torch's functions, where nothing can be traced."""
-    parts = [called, *(called.modules() if isinstance(called, nn.Module) else ())]
-    if any(isinstance(part, (torch.jit.ScriptModule, torch.jit.ScriptFunction)) for part in parts):
-        raise TypeError(
-            f"A {what} that travels is traced, and this {type(called).__name__} was compiled by torch.jit, which leaves "
-            f"nothing to trace. Pass the {source} that it was made from."
-        )
+def by_name(
+    loss_fn: Callable[..., Any], called: Callable[..., Any] | None = None
+) -> Callable[[Any, Any], Any]:
+    """The loss as a function of (prediction, target); older programs write (target, pred) and rely on the names.
 
-
-def by_name(loss_fn: Callable[..., Any]) -> Callable[[Any, Any], Any]:
-    """The loss as a function of (prediction, target); older programs write (target, pred) and rely on the names."""
+    `called` is run in the place of `loss_fn`, whose names count.
+    """
+    run = loss_fn if called is None else called
     try:
-        names = inspect.signature(loss_fn).parameters
+        is_compiled = isinstance(loss_fn, torch.jit.ScriptFunction)
+        names = parameter_names(loss_fn) if is_compiled else list(inspect.signature(loss_fn).parameters)
     except (TypeError, ValueError):
-        return loss_fn
+        return run
     if "pred" in names and "target" in names:
-        return lambda prediction, target: loss_fn(pred=prediction, target=target)
-    return loss_fn
+        return lambda prediction, target: run(pred=prediction, target=target)
+    return run
 
 
 def _shape(given: Input) -> tuple[int, ...]:
@@ -286,6 +282,10 @@ class SentModule:
         if is_proved():
             raise AttributeError("A SentModule shows its module to those who fetched it, not to messages.")
         return self.module
+
+    def __call__(self, *inputs: Any) -> Any:
+        """Run the module, where it was fetched: `train_config.model_ptr.get()(data)`."""
+        return self.obj(*inputs)
 
     def held_tensors(self) -> list[Tensor]:
         return [*self.module._tensors(), *[c for r in self.module._replays for c in r.program.constants]]

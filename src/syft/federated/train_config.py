@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
+from syft import serde
+from syft.core.ids import ID_PROVIDER
 from syft.core.objects import AbstractObject
 from syft.core.session import session
 from syft.exceptions import ChainError
@@ -20,43 +21,63 @@ from syft.federated.layout import read_state, write_state
 from syft.federated.local_training import OPTIMIZERS
 from syft.federated.offers import Offer, offer_of
 from syft.federated.plan_module import PlanModule, SentModule, traced_loss, traced_module
+from syft.federated.torchscript import copy_of
 from syft.messaging.message import ObjectMessage, TrainConfigMessage
 from syft.tensors.object_pointer import ObjectPointer
 from syft.tensors.object_wrapper import POINTERS, ObjectWrapper
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class TrainConfig:
     """Settings for training at a worker.
 
     model, loss_fn   anything that can be called, the model with `parameters()`: a module and a function here and on
-                     workers of this process, Plans also elsewhere. The loss is called with `pred=` and `target=` if
-                     it has parameters of those names, else with (prediction, target), as torch's own
-    optimizer        a name out of `OPTIMIZERS`, with its arguments in `optimizer_args`
+                     workers of this process, Plans also elsewhere; what torch.jit compiled goes there as a plan. The
+                     loss is called with `pred=` and `target=` if it has parameters of those names, else with
+                     (prediction, target), as torch's own. None: what the worker holds under `model_id`, `loss_fn_id`
+    owner            who sends it; the local worker if left out
+    optimizer        a name out of `OPTIMIZERS`, with its arguments in `optimizer_args` (None: its own defaults)
+    id               under which the worker keeps it
     max_nr_batches   stop an epoch after that many batches; -1: all
     seed             of the order of the rows, if they are shuffled; the worker's own generator if left out
     """
 
+    pointer_kind: ClassVar[str] = "object"
+    tags: ClassVar[frozenset[str]] = frozenset()
+    description: ClassVar[str | None] = None
+
     model: Any
-    loss_fn: Callable[..., Any]
+    loss_fn: Callable[..., Any] | None
+    owner: Any = None
     batch_size: int = 32
     epochs: int = 1
     optimizer: str = "SGD"
-    optimizer_args: Mapping[str, Any] = field(default_factory=lambda: {"lr": 0.1})
+    optimizer_args: Mapping[str, Any] | None = field(default_factory=lambda: {"lr": 0.1})
+    id: Any = None
     max_nr_batches: int = -1
     shuffle: bool = True
+    loss_fn_id: Any = None
+    model_id: Any = None
     seed: int | None = None
     #: Pointers to the two, wrapped, after `send`.
-    model_ptr: Any = field(default=None, init=False, repr=False)
-    loss_fn_ptr: Any = field(default=None, init=False, repr=False)
+    model_ptr: Any = field(default=None, init=False)
+    loss_fn_ptr: Any = field(default=None, init=False)
+    _config_ptr: Any = field(default=None, init=False)
+    #: Whether it came in a message, and is not the owner's of the worker that has it.
+    is_from_elsewhere: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
-        if not (callable(self.model) and hasattr(self.model, "parameters")):
+        if self.id is None:
+            self.id = ID_PROVIDER.pop()
+        if self.owner is None:
+            self.owner = session.local_worker
+        is_model = callable(self.model) and hasattr(self.model, "parameters")
+        if self.model is not None and not is_model:
             raise TypeError(
                 f"The model of a TrainConfig can be called and has parameters(); a {type(self.model).__name__} was "
                 "given. Give an nn.Module or a Plan."
             )
-        if not callable(self.loss_fn):
+        if self.loss_fn is not None and not callable(self.loss_fn):
             raise TypeError(
                 f"The loss of a TrainConfig is a function; a {type(self.loss_fn).__name__} was given."
             )
@@ -68,6 +89,8 @@ class TrainConfig:
             raise ValueError(
                 f"The optimizer {str(self.optimizer)[:60]!r} is not known. Name one of {', '.join(sorted(OPTIMIZERS))}."
             )
+        if self.optimizer_args is None:
+            self.optimizer_args = {}
         if not isinstance(self.optimizer_args, Mapping):
             raise TypeError(
                 f"TrainConfig was given optimizer_args={self.optimizer_args!r}: they are a dict, e.g. {{'lr': 0.1}}."
@@ -81,57 +104,165 @@ class TrainConfig:
                 f"{self.optimizer} has no argument {', '.join(map(str, unknown))}. It has {', '.join(sorted(known))}."
             )
 
-    def send(self, worker: Any, user: str | None = None, dataset_key: str | None = None) -> TrainConfig:
+    def __str__(self) -> str:
+        return (
+            f"<{type(self).__name__} id:{self.id} owner:{getattr(self.owner, 'id', self.owner)} epochs: {self.epochs} "
+            f"batch_size: {self.batch_size} optimizer_args: {self.optimizer_args}>"
+        )
+
+    __repr__ = __str__
+
+    # -- there and back ------------------------------------------------------------------------------------
+
+    def send(self, location: Any, user: str | None = None, dataset_key: str | None = None) -> TrainConfig:
         """Put copies of model and loss on a worker and let it train as this says from now on; returns self.
 
         What was sent stays there as long as `model_ptr` and `loss_fn_ptr` live. To a worker on a network they go as
         plans, traced for the rows of the data set that the worker offers; `dataset_key` says which, if it offers
-        several that differ.
+        several that differ. What cannot be traced is refused before anything is sent.
         """
-        me = session.require_local_worker()
-        location = me.get_worker(worker, fail_hard=True)
+        me = session.require_local_worker() if self.owner is None else self.owner
+        worker = me.get_worker(location, fail_hard=True)
         place = getattr(self.model, "location", None)
         if place is not None:
             raise ChainError(
                 f"The model of this TrainConfig is on worker {place.id!r}. Fetch it with model.get() before sending the "
                 "config: it takes the model along."
             )
-        if location.is_in_process:
-            # NB: a wrapper hands over what it holds as it is, so the copies are made here.
-            model: Any = ObjectWrapper(copy.deepcopy(self.model))
-            loss_fn: Any = ObjectWrapper(copy.deepcopy(self.loss_fn))
-        else:
-            model, loss_fn = self._traced(location, dataset_key, user)
-        self.model_ptr = put(model, location, user)
-        self.loss_fn_ptr = put(loss_fn, location, user)
+        model, loss_fn = self.model, self.loss_fn
+        if not worker.is_in_process:
+            model, loss_fn = self._traced(worker, dataset_key, user)
+        self.model_ptr, self.model_id = self._put_or_refer(model, self.model_id, worker, user)
+        self.loss_fn_ptr, self.loss_fn_id = self._put_or_refer(loss_fn, self.loss_fn_id, worker, user)
+        self._config_ptr = put(self.without_objects(), worker, user)
         me.send_msg(
             TrainConfigMessage(
-                self.model_ptr.id_at_location,
-                self.loss_fn_ptr.id_at_location,
+                self.model_id,
+                self.loss_fn_id,
                 self.batch_size,
                 self.epochs,
                 self.optimizer,
-                dict(self.optimizer_args),
+                dict(self.optimizer_args or {}),
                 self.max_nr_batches,
                 self.shuffle,
                 self.seed,
                 user,
             ),
-            location,
+            worker,
         )
         return self
 
-    def get(self, user: str | None = None, reason: str = "") -> TrainConfig:
-        """Fetch the trained model: it becomes `model`, and nothing is left there; returns self."""
+    def _put_or_refer(self, obj: Any, obj_id: Any, location: Any, user: str | None) -> tuple[Any, Any]:
+        """A pointer to a model or loss at a worker, and its id there."""
+        if obj is None and obj_id is not None:
+            return ObjectPointer(location, obj_id, garbage_collect_data=False), obj_id
+        return self._wrap_and_send_obj(obj, location, user)
+
+    def _wrap_and_send_obj(self, obj: Any, location: Any, user: str | None = None) -> tuple[Any, Any]:
+        """Put a model or a loss on a worker; a pointer to it, and its id there."""
+        # NB: a wrapper hands over what it holds as it is, so the copy is made here.
+        held = obj if type(obj) is SentModule else ObjectWrapper(copy_of(obj))
+        pointer = put(held, location, user)
+        return pointer, pointer.id_at_location
+
+    def get(self, location: Any = None, user: str | None = None, reason: str = "") -> TrainConfig:
+        """Fetch the trained model: it becomes `model`, and nothing is left there; returns self.
+
+        `location` may be left out: it is where this was sent.
+        """
         if self.model_ptr is None:
             raise ChainError("This TrainConfig is not on a worker. Send it first with `.send(worker)`.")
+        sent_to = self.model_ptr.location
+        if location is not None and getattr(location, "id", location) != sent_to.id:
+            raise ChainError(
+                f"This TrainConfig was sent to worker {sent_to.id!r}; get() was called with "
+                f"{getattr(location, 'id', location)!r}. Leave the worker out."
+            )
         fetched = self.model_ptr.get(user=user, reason=reason)
         self.model = self._like_mine(fetched.module) if type(fetched) is SentModule else fetched.obj
-        self.model_ptr = self.loss_fn_ptr = None
+        self.model_ptr = self.loss_fn_ptr = self._config_ptr = self.model_id = self.loss_fn_id = None
         return self
 
-    def _traced(self, location: Any, key: str | None, user: str | None) -> tuple[SentModule, SentModule]:
-        """Model and loss as they travel."""
+    def get_model(self) -> Any:
+        """The model: fetched, if this was sent."""
+        return self.model if self.model_ptr is None else self.get().model
+
+    def get_loss_fn(self) -> Any:
+        """The loss; one that is only at the worker is fetched."""
+        if self.loss_fn is None and self.loss_fn_ptr is not None:
+            self.loss_fn = opened(self.loss_fn_ptr.get())
+        return self.loss_fn
+
+    @property
+    def _model_id(self) -> Any:
+        return self.model_id
+
+    @property
+    def _loss_fn_id(self) -> Any:
+        return self.loss_fn_id
+
+    # -- in messages -----------------------------------------------------------------------------------------
+
+    def without_objects(self) -> TrainConfig:
+        """The settings, with the ids of model and loss in their place: what a worker keeps."""
+        return TrainConfig.detail(None, TrainConfig.simplify(None, self))
+
+    @staticmethod
+    def simplify(worker: Any, train_config: TrainConfig) -> tuple[Any, ...]:
+        """The settings as plain values; model and loss by their ids."""
+        return (
+            train_config.model_id,
+            train_config.loss_fn_id,
+            train_config.batch_size,
+            train_config.epochs,
+            train_config.optimizer,
+            dict(train_config.optimizer_args or {}),
+            train_config.id,
+            train_config.max_nr_batches,
+            train_config.shuffle,
+            train_config.seed,
+        )
+
+    @staticmethod
+    def detail(worker: Any, train_config_tuple: tuple[Any, ...]) -> TrainConfig:
+        """The inverse of `simplify`, as `worker` has it: without model and loss."""
+        model_id, loss_fn_id, batch_size, epochs, optimizer, args, id, most, shuffle, seed = (
+            train_config_tuple
+        )
+        made = TrainConfig(
+            None,
+            None,
+            owner=worker,
+            batch_size=batch_size,
+            epochs=epochs,
+            optimizer=optimizer,
+            optimizer_args=args,
+            id=id,
+            max_nr_batches=most,
+            shuffle=shuffle,
+            loss_fn_id=loss_fn_id,
+            model_id=model_id,
+            seed=seed,
+        )
+        made.is_from_elsewhere = True
+        return made
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> TrainConfig:
+        # Whose it is, and what points to workers, is not copied.
+        made = replace(self, model=copy_of(self.model), loss_fn=copy_of(self.loss_fn))
+        made.is_from_elsewhere = self.is_from_elsewhere
+        return made
+
+    def _traced(self, location: Any, key: str | None, user: str | None) -> tuple[Any, Any]:
+        """Model and loss as they travel; None for what is there already."""
+        if self.model is None and self.loss_fn is None and None not in (self.model_id, self.loss_fn_id):
+            return None, None
+        if self.model is None or self.loss_fn is None:
+            missing = "model" if self.model is None else "loss"
+            raise ValueError(
+                f"The TrainConfig has no {missing}. To a worker on a network both go together, or both are there "
+                "already: give model and loss_fn, or model_id and loss_fn_id."
+            )
         travels = (Plan, PlanModule)
         offer = Offer((), Input((), torch.float32))
         if not (isinstance(self.model, travels) and isinstance(self.loss_fn, travels)):
@@ -145,25 +276,46 @@ class TrainConfig:
             plan = self.model.copy()
             plan.state.set_([trained._tensors()[slot] for slot in trained._slots[0]])
             return plan
-        made = copy.deepcopy(self.model)
+        made = copy_of(self.model)
         write_state(made, read_state(trained))
         return made
 
     @classmethod
     def from_message(cls, message: TrainConfigMessage, find: Callable[[Any], Any]) -> TrainConfig:
         """The config that a message describes; `find` gives the objects it refers to."""
-        model, loss_fn = find(message.model_id), find(message.loss_fn_id)
         return cls(
-            _opened(model),
-            _opened(loss_fn),
-            message.batch_size,
-            message.epochs,
-            message.optimizer,
-            message.optimizer_args,
-            message.max_nr_batches,
-            message.shuffle,
-            message.seed,
+            opened(find(message.model_id)),
+            opened(find(message.loss_fn_id)),
+            batch_size=message.batch_size,
+            epochs=message.epochs,
+            optimizer=message.optimizer,
+            optimizer_args=message.optimizer_args,
+            max_nr_batches=message.max_nr_batches,
+            shuffle=message.shuffle,
+            loss_fn_id=message.loss_fn_id,
+            model_id=message.model_id,
+            seed=message.seed,
         )
+
+
+serde.register(
+    TrainConfig,
+    "TrainConfig",
+    TrainConfig.simplify,
+    TrainConfig.detail,
+    fields=tuple[
+        int | str | None,
+        int | str | None,
+        int,
+        int,
+        str,
+        dict[str, Any],
+        int | str,
+        int,
+        bool,
+        int | None,
+    ],
+)
 
 
 @cache
@@ -177,7 +329,7 @@ def put(obj: Any, location: Any, user: str | None) -> ObjectPointer:
     return POINTERS[obj.pointer_kind](location, obj.id)
 
 
-def _opened(obj: Any) -> Any:
+def opened(obj: Any) -> Any:
     """What a worker holds, as it is called. !! TypeError for what would send the data elsewhere when it is"""
     held = obj.module if type(obj) is SentModule else getattr(obj, "obj", obj)
     # NB: attributes of objects can be set by message, and a pointer that is called talks to another worker.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -13,6 +12,7 @@ from torch import nn
 from syft.core.chain import Wrapper
 from syft.exceptions import TensorsNotCollocatedException
 from syft.federated.dataloader import FederatedDataLoader
+from syft.federated.torchscript import copy_of
 from syft.federated.toy_data import create_gaussian_mixture_toy_data as create_gaussian_mixture_toy_data
 from syft.federated.toy_data import iris_data_partial as iris_data_partial
 from syft.tensors.pointer import PointerTensor
@@ -118,7 +118,7 @@ def _combined(caller: str, models: Sequence[nn.Module], factors: Sequence[float]
             )
     states = [dict(_tensors(model)) for model in models]
     _check_alike(caller, states)
-    made = copy.deepcopy(models[0])
+    made: nn.Module = copy_of(models[0])
     with torch.no_grad():
         for name, tensor in _tensors(made):
             tensor.copy_(_weighted_sum([state[name] for state in states], factors))

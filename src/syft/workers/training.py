@@ -7,12 +7,12 @@ worker does with those is the room of federated learning's, which leaves the mak
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from syft.core.session import session
 from syft.exceptions import PermissionDeniedError
-from syft.messaging.message import EvaluateMessage, FitMessage
+from syft.messaging.message import EvaluateMessage, FitMessage, OffersMessage
 
 #: What upper rooms keep for a worker: name -> function that makes it, called once per worker.
 EXTENSIONS: dict[str, Callable[[], Any]] = {}
@@ -60,18 +60,41 @@ class TrainsHere:
                 "say, where the worker runs and the data is: call it there, on the worker that serves."
             )
 
-    def fit(self, dataset_key: str, device: str = "cpu", user: str | None = None, **_options: Any) -> Any:
+    @property
+    def datasets(self) -> dict[str, Any]:
+        """The data sets that are offered here, by name; over a connection, what the rows of each look like."""
+        if self.is_in_process:
+            return dict(self.extension("federated_client").datasets)
+        return dict(session.require_local_worker().send_msg(OffersMessage(None), self))
+
+    def fit(
+        self,
+        dataset_key: str,
+        device: str = "cpu",
+        user: str | None = None,
+        return_ids: Sequence[Any] | None = None,
+    ) -> Any:
         """Train there as the TrainConfig sent last says; returns the loss of the last batch.
 
-        The trained model stays there: fetch it with `train_config.get()`.
+        The trained model stays there: fetch it with `train_config.get()`. `return_ids` has the id that the loss gets.
         """
-        return session.require_local_worker().send_msg(FitMessage(dataset_key, device, user), self)
+        given = list(return_ids or ())
+        if len(given) > 1:
+            raise ValueError(f"fit() returns one loss; return_ids has {len(given)} ids. Give one.")
+        loss = session.require_local_worker().send_msg(FitMessage(dataset_key, device, user), self)
+        if given:
+            loss.id = given[0]
+        return loss
 
     async def async_fit(
-        self, dataset_key: str, device: str = "cpu", user: str | None = None, **_options: Any
+        self,
+        dataset_key: str,
+        device: str = "cpu",
+        user: str | None = None,
+        return_ids: Sequence[Any] | None = None,
     ) -> Any:
         """`fit` for `await`: several workers train at the same time."""
-        return await asyncio.to_thread(self.fit, dataset_key, device, user)
+        return await asyncio.to_thread(self.fit, dataset_key, device, user, return_ids)
 
     def evaluate(
         self,
