@@ -266,15 +266,15 @@ def test_a_tutorial_trains_a_traced_model_with_a_scripted_loss_at_a_virtual_work
 def test_what_the_owner_puts_on_a_worker_is_trained_in_place(bob: Any) -> None:
     bob.add_dataset(sy.BaseDataset(XOR, XOR_TARGETS), "xor")
     model = Net()
-    wrapped = sy.ObjectWrapper(model, id=3)
-    for obj in (wrapped, sy.ObjectWrapper(squares, id=4)):
-        bob.set_obj(obj.id, obj)
+    bob.set_obj(sy.ObjectWrapper(model, id=3))
+    bob.set_obj(sy.ObjectWrapper(squares, id=4))
     config = TrainConfig(
         None, None, model_id=3, loss_fn_id=4, id="here", optimizer_args={"lr": 0.2}, epochs=50
     )
     with pytest.raises(ValueError, match="sent no TrainConfig"):
         bob.fit("xor")
-    bob.set_obj(config.id, config)
+    bob.set_obj(config)
+    assert bob._objects["here"] is config
     before = squares(XOR_TARGETS, model(XOR)).item()
     assert bob.fit("xor") < before and squares(XOR_TARGETS, model(XOR)).item() < before
     assert bob.evaluate("xor", return_raw_accuracy=False)["loss"] < before
