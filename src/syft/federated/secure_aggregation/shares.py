@@ -76,4 +76,6 @@ class ShareAggregation:
             )
         weighted = update.detach().double().clamp(-encoding.clip, encoding.clip) * weight
         fixed = fix_precision(weighted, precision_fractional=encoding.fraction_bits, base=2)
-        return share(fixed, *self.holders, crypto_provider=self.crypto_provider)
+        secret = share(fixed, *self.holders, crypto_provider=self.crypto_provider)
+        # What was split on a worker is a pointer to the secret; the first `get` is the secret itself, and opens nothing.
+        return secret if is_here else secret.get()
