@@ -90,9 +90,9 @@ def test_the_tutorials_way_averages_models(workers: Any, make_worker: Any) -> No
         model.send(worker)
     with torch.no_grad():
         shared = [
-            model.weight.fix_precision(precision_fractional=6).share(
-                workers.alice, workers.bob, crypto_provider=provider
-            )
+            model.weight.fix_precision(precision_fractional=6)
+            .share(workers.alice, workers.bob, crypto_provider=provider)
+            .get()  # the secret itself, which is still secret
             for model in models.values()
         ]
         total = (shared[0] + shared[1] + shared[2]).get().float_precision() / 3
