@@ -39,6 +39,8 @@ from syft.hooking.attributes import TorchAttributes
 from syft.hooking.framework_hook import FrameworkHook
 from syft.hooking.torch_hook import TorchHook
 from syft.mpc import plan_cost as _plan_cost  # tells plans what they cost on shares
+from syft.mpc.crt_precision import CRTPrecisionTensor
+from syft.mpc.large_precision import LargePrecisionTensor
 from syft.mpc.paillier import PaillierTensor, keygen
 from syft.mpc.precision import FixedPrecisionTensor
 from syft.mpc.sharing import AdditiveSharingTensor
@@ -99,12 +101,14 @@ __all__ = [
     "AutogradTensor",
     "BaseDataset",
     "BaseWorker",
+    "CRTPrecisionTensor",
     "CallablePointer",
     "FederatedClient",
     "FederatedDataLoader",
     "FederatedDataset",
     "FixedPrecisionTensor",
     "FrameworkHook",
+    "LargePrecisionTensor",
     "LocalTensor",
     "LoggingTensor",
     "MultiPointerTensor",

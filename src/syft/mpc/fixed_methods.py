@@ -27,6 +27,7 @@ from syft.mpc.node_methods import check_values, checked_field
 from syft.mpc.precision import DEFAULT_BASE, DEFAULT_PRECISION, FixedPrecisionTensor, encode_integers
 from syft.mpc.rules import fixed_fine
 from syft.mpc.rules.registry import on_children
+from syft.mpc.storage import encoded_in, stored
 from syft.tensors.autograd import AutogradTensor
 from syft.tensors.private import PrivateTensor
 from syft.tensors.transfer import without_autograd_node
@@ -125,17 +126,29 @@ def fix_precision(
     base: int = DEFAULT_BASE,
     dtype: Any = None,
     field: int | None = None,
-    **_options: Any,
+    *,
+    storage: str = "auto",
+    no_wrap: bool = False,
+    **options: Any,
 ) -> Any:
     """The tensor as integers of 1 / base ** precision_fractional; !! ValueError for what does not fit.
 
+    `storage` says what holds the integers, with the options of each: see `syft.mpc.storage`. `no_wrap`: the node itself.
     `field`: the integers are checked to fit a field of that size (NOTE [The field] in syft.mpc.node_methods), which is
     noted as `x.child.field`; values that are elsewhere cannot be checked.
 
     A pointer is encoded where the value is. `dtype`: the floating-point dtype to present, by default the
-    tensor's own; the integers are always int64 (so `dtype="long"` and other options of old programs change
-    nothing).
+    tensor's own; the integers of this type are always int64 (so `dtype="long"` changes nothing).
     """
+    other = encoded_in(self, storage, precision_fractional, base, {"field": field, **options})
+    if other is not None:
+        return other.child if no_wrap else other
+    made = _fixed(self, precision_fractional, base, dtype, field)
+    return made.child if no_wrap else made
+
+
+def _fixed(self: Any, precision_fractional: int, base: int, dtype: Any, field: int | None) -> Any:
+    """`fix_precision` with int64."""
     if _is_fixed(self):
         raise ChainError(
             f"This tensor is in fixed precision already (base={self.child.base}, "
@@ -169,6 +182,9 @@ def _check_field(tensor: Any, template: FixedPrecisionTensor, field: int) -> Non
 
 def float_precision(self: Any) -> Any:
     """The values in floating point; !! ChainError for a tensor that is not in fixed precision here."""
+    head = stored(self)
+    if head is not None:
+        return head.decode()
     if _is_below(self):
         if isinstance(self.child, AutogradTensor):
             return float_precision(without_autograd_node(self) if self.is_leaf else step_down(self))

@@ -21,6 +21,7 @@ from syft.mpc.protocols.registry import comparison
 from syft.mpc.randomness import Stream, new_seed
 from syft.mpc.rules import shared_linear, shared_nonlinear, shared_products
 from syft.mpc.sharing import AdditiveSharingTensor, share_integers
+from syft.mpc.storage import StoredNumbers, stored
 from syft.tensors.pointer import PointerTensor, new_pointer
 from syft.tensors.transfer import with_autograd_node
 from syft.workers import handlers, pipeline
@@ -120,6 +121,8 @@ def _shared_node(tensor: Any, holders: list[Any], provider: Any, protocol: Any, 
         raise ChainError(
             "This tensor is shared already. Use it as it is, or `.get()` it first to share it anew."
         )
+    if isinstance(head, StoredNumbers):
+        return head.shared_by(lambda values: _shared_integers(values, holders, provider, protocol, user))
     if isinstance(head, FixedPrecisionTensor):
         return head.like(_shared_integers(head.child, holders, provider, protocol, user))
     if not isinstance(head, (torch.Tensor, PointerTensor)):
@@ -213,6 +216,9 @@ def _over(tensor: Any, node: Any) -> Any:
 
 def virtual_get(self: Any, **kwargs: Any) -> Any:
     """The value without removing anything; only for workers in this process (tests, debugging)."""
+    head = stored(self)
+    if head is not None:
+        return new_wrapper(head.virtual_get())
     if type(self) is Wrapper and secret_of(self.child) is None:
         return self.child.virtual_get(**kwargs)
     value = _secret(self, "virtual_get").virtual_get()

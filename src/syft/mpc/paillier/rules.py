@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from syft.core.chain import map_tensors
 from syft.exceptions import ChainError, UnsupportedOperationError
 from syft.mpc.paillier.keys import PaillierPublicKey
 from syft.mpc.paillier.tensor import PaillierTensor, each, encode, kind_of, objects
+from syft.mpc.rules.moving import JOINING, MOVING, moved, nodes_in
 from syft.mpc.rules.registry import rule, rule_with_func
 
 aten = torch.ops.aten
@@ -232,31 +232,17 @@ def _reshaped(node: PaillierTensor, shape: list[int]) -> Any:
 # -- moving about -----------------------------------------------------------------------------------------
 
 
-def _overloads(names: str) -> list[Any]:
-    packets = [getattr(aten, name) for name in names.split()]
-    return [
-        getattr(p, name) for p in packets for name in p.overloads() if not getattr(p, name)._schema.is_mutable
-    ]
-
-
-#: Operations whose results are elements of their arguments.
-MOVING = _overloads(
-    """
-    view _unsafe_view reshape _reshape_alias t transpose permute expand squeeze unsqueeze select slice narrow unfold
-    diagonal split split_with_sizes unbind chunk flip roll rot90 repeat tile index index_select gather take cat stack
-    movedim swapaxes repeat_interleave contiguous
-    """
-)
-
-
 @rule_with_func(PaillierTensor, *MOVING)
 def rearrange(func: Any, *args: Any, **kwargs: Any) -> Any:
     """Let torch rearrange the places of the elements, and take the ciphertexts from where they were.
 
     The results are not fresh: who has seen the ciphertexts before could tell which were taken.
     """
-    nodes: list[PaillierTensor] = []
-    map_tensors(lambda v: nodes.append(v) if _is_node(v) else None, (args, kwargs))
+    nodes = nodes_in(PaillierTensor, args, kwargs)
+    if func.overloadpacket in JOINING and len(nodes) < len(args[0]):
+        raise ChainError(
+            "An encrypted and a plain tensor cannot be joined. Encrypt the plain one under the same key first."
+        )
     key = _key_of(*nodes)
     fraction = max(n.fraction for n in nodes)
     bound = max(n.bound + fraction - n.fraction for n in nodes)
@@ -265,26 +251,13 @@ def rearrange(func: Any, *args: Any, **kwargs: Any) -> Any:
         dtype = torch.promote_types(dtype, other.presented_dtype)
     result = _node(key, None, fraction, bound, dtype, str(func))
     ciphers = np.concatenate([_raised(n, fraction).reshape(-1) for n in nodes])
-    offset = 0
-
-    def places(value: Any) -> Any:
-        nonlocal offset
-        if not _is_node(value):
-            if func.overloadpacket in (aten.cat, aten.stack):
-                raise ChainError(
-                    "An encrypted and a plain tensor cannot be joined. Encrypt the plain one under the same key first."
-                )
-            return value
-        start, offset = offset, offset + value.child.size
-        return torch.arange(start, offset).view(value.child.shape)
 
     def taken(value: torch.Tensor) -> Any:
         made = result.like(None)
         made.child = ciphers[value.contiguous().numpy().reshape(-1)].reshape(tuple(value.shape))
         return made
 
-    moved = func(*map_tensors(places, args), **map_tensors(places, kwargs))
-    return map_tensors(taken, moved)
+    return moved(func, args, kwargs, PaillierTensor, taken)
 
 
 @rule(PaillierTensor, aten.clone.default)
