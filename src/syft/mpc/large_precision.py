@@ -229,6 +229,10 @@ class LargePrecisionTensor(StoredNumbers):
 
     def shared_by(self, share: Any) -> LargePrecisionTensor:
         """This node over secret limbs; `share` makes a secret of an int64 tensor. See NOTE [Shared limbs]."""
+        if self.is_shared:
+            raise ChainError(
+                "This tensor is shared already. Use it as it is, or `.get()` it first to share it anew."
+            )
         found = self.integers()
         bits = self.child.shape[-1] * self.internal_precision
         rows = limbs.split(found, limbs.WIDTH, limbs.count_for(bits), torch.int64)

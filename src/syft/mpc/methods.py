@@ -21,7 +21,7 @@ from syft.mpc.protocols.registry import comparison
 from syft.mpc.randomness import Stream, new_seed
 from syft.mpc.rules import shared_linear, shared_nonlinear, shared_products
 from syft.mpc.sharing import AdditiveSharingTensor, share_integers
-from syft.mpc.storage import StoredNumbers, stored
+from syft.mpc.storage import stored
 from syft.tensors.pointer import PointerTensor, new_pointer
 from syft.tensors.transfer import with_autograd_node
 from syft.workers import handlers, pipeline
@@ -73,6 +73,15 @@ def share(
     Group.of(holders, provider)
     comparison(protocol, len(holders))
     limit = field_of(dtype, field)
+    head = stored(self)
+    if head is not None:
+        if requires_grad or limit != FIELD:
+            raise ValueError(
+                f"share() of a {type(head).__name__} keeps no gradients and has no field of its own. Leave requires_grad, "
+                "dtype and field out."
+            )
+        node = head.shared_by(lambda values: _shared_integers(values, holders, provider, protocol, user))
+        return node if no_wrap else new_wrapper(node)
     if limit < FIELD:
         _check_fits(self, limit)
     if self.requires_grad and not self.is_leaf and torch.is_grad_enabled():
@@ -121,8 +130,6 @@ def _shared_node(tensor: Any, holders: list[Any], provider: Any, protocol: Any, 
         raise ChainError(
             "This tensor is shared already. Use it as it is, or `.get()` it first to share it anew."
         )
-    if isinstance(head, StoredNumbers):
-        return head.shared_by(lambda values: _shared_integers(values, holders, provider, protocol, user))
     if isinstance(head, FixedPrecisionTensor):
         return head.like(_shared_integers(head.child, holders, provider, protocol, user))
     if not isinstance(head, (torch.Tensor, PointerTensor)):
