@@ -77,8 +77,8 @@ def share(
     if head is not None:
         if requires_grad or limit != FIELD:
             raise ValueError(
-                f"share() of a {type(head).__name__} keeps no gradients and has no field of its own. Leave requires_grad, "
-                "dtype and field out."
+                f"share() of a {type(head).__name__} keeps no gradients and has no field of its own. Leave "
+                "requires_grad, dtype and field out."
             )
         node = head.shared_by(lambda values: _shared_integers(values, holders, provider, protocol, user))
         return node if no_wrap else new_wrapper(node)
