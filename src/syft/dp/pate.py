@@ -399,6 +399,9 @@ def smoothed_sens_torch(counts: Any, noise_eps: float, l: Any, beta: float) -> t
     return _tensor(smoothed_sens(_counts(counts), float(noise_eps), _array(l), float(beta)))
 
 
+smooth_sens_torch = smoothed_sens_torch  # the documented name
+
+
 def perform_analysis_torch(
     preds: Any,
     indices: Any,
@@ -408,12 +411,23 @@ def perform_analysis_torch(
     beta: float = 0.09,
     num_classes: int | None = None,
 ) -> tuple[NotReleasableTensor, torch.Tensor]:
-    """`perform_analysis` with tensors. The first figure depends on the data, and says so when it is printed."""
+    """`perform_analysis` with tensors of torch's default dtype, rounded up: both figures are bounds.
+
+    The first figure depends on the data, and says so when it is printed.
+    """
     *_, l, total, independent = _moments(  # noqa: E741
         _array(preds), _counts(indices), noise_eps, delta, moments, num_classes
     )
     dependent, data_independent = _epsilons(total, independent, l, delta)
-    return NotReleasableTensor(dependent.min()), _tensor(data_independent.min())
+    dtype = torch.get_default_dtype()
+    bound = _rounded_up(dependent.min(), dtype)
+    return NotReleasableTensor(bound, dtype), _rounded_up(data_independent.min(), dtype)
+
+
+def _rounded_up(value: float, dtype: torch.dtype) -> torch.Tensor:
+    """The least number of the dtype that is not below the value."""
+    made = torch.tensor(float(value), dtype=dtype)
+    return made if float(made) >= value else torch.nextafter(made, torch.tensor(math.inf, dtype=dtype))
 
 
 def _counts(counts: Any) -> Array:

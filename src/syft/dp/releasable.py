@@ -34,14 +34,15 @@ class NotReleasableTensor(torch.Tensor):
     # What is computed from it is a plain tensor, as for `torch.nn.Parameter`.
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
-    def __new__(cls, value: float) -> NotReleasableTensor:
-        return torch.tensor(float(value), dtype=torch.float64).as_subclass(cls)
+    def __new__(cls, value: Any, dtype: torch.dtype = torch.float64) -> NotReleasableTensor:
+        number = value if isinstance(value, torch.Tensor) else float(value)
+        return torch.as_tensor(number, dtype=dtype).clone().as_subclass(cls)
 
     def item(self) -> NotReleasable:
         return NotReleasable(super().item())
 
     def __deepcopy__(self, memo: dict[int, Any]) -> NotReleasableTensor:
-        return NotReleasableTensor(float(self))
+        return NotReleasableTensor(float(self), self.dtype)
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         return f"{self.as_subclass(torch.Tensor)!r} {_LABEL}"

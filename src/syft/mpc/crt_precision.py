@@ -140,11 +140,6 @@ class CRTPrecisionTensor(StoredNumbers):
             )
         return contiguous_spec(tuple(next(iter(self.child.values())).shape), self.presented_dtype)
 
-    @property
-    def grad(self) -> None:
-        """None: residues keep no gradients."""
-        return
-
     def get_class_attributes(self) -> dict[str, Any]:
         return {
             "base": self.base,

@@ -59,6 +59,11 @@ class _Fitted:
         sharing = moments.Sharing(rows, self.hbc_worker, self.crypto_provider, self.precision_fractional)
         return sharing, count
 
+    @staticmethod
+    def _get_workers(ptrs: Sequence[Any]) -> list[Any]:
+        """The workers that pointers point to, each once."""
+        return list({pointer.location.id: pointer.location for pointer in ptrs}.values())
+
     def _check_fitted(self, asked: str) -> None:
         if self.degrees is None:
             raise RuntimeError(
@@ -75,7 +80,7 @@ class EncryptedLinearRegression(_Fitted):
     fit_intercept         whether a constant is estimated, too
 
     After `fit`: `coef`, `se_coef`, `p_value_coef`, `intercept`, `se_intercept`, `p_value_intercept` (the latter three
-    None without an intercept), as float64 tensors.
+    None without an intercept), as float64 tensors. `pvalue_coef` and `pvalue_intercept` are the same under older names.
     """
 
     coef: torch.Tensor
@@ -93,8 +98,7 @@ class EncryptedLinearRegression(_Fitted):
 
     def fit(self, X_ptrs: Sequence[Any], y_ptrs: Sequence[Any]) -> EncryptedLinearRegression:
         """Estimate from lists of pointers, one per owner: X of shape (rows, columns), y of (rows,) or (rows, 1)."""
-        rows = moments.rows_of("EncryptedLinearRegression.fit()", X_ptrs=X_ptrs, y_ptrs=y_ptrs)
-        _check_target(rows, "y_ptrs")
+        rows = self._check_ptrs(X_ptrs, y_ptrs)
         width = rows[0].tables[0].shape[1]
         sharing, count = self._begin(rows, width + self.fit_intercept)
         means = None
@@ -133,6 +137,12 @@ class EncryptedLinearRegression(_Fitted):
         self.p_value_coef = student.two_sided(_known(made[2], made[1]), int(degrees))
         return self
 
+    def _check_ptrs(self, X_ptrs: Sequence[Any], y_ptrs: Sequence[Any]) -> list[moments.Rows]:
+        """The owners' rows; !! for lists that do not fit together."""
+        rows = moments.rows_of("EncryptedLinearRegression.fit()", X_ptrs=X_ptrs, y_ptrs=y_ptrs)
+        _check_target(rows, "y_ptrs")
+        return rows
+
     def _constant(
         self,
         means: Any,
@@ -157,6 +167,18 @@ class EncryptedLinearRegression(_Fitted):
         digits = half_digits(scale)
         unscaled = number(halves.power(BITS - digits, 1)[width:]) * (2.0**digits / math.sqrt(scale))
         return torch.cat([intercept, deviation * unscaled])
+
+    @property
+    def pvalue_coef(self) -> torch.Tensor:
+        """`p_value_coef`, under the name that older programs use."""
+        self._check_fitted("pvalue_coef")
+        return self.p_value_coef
+
+    @property
+    def pvalue_intercept(self) -> torch.Tensor | None:
+        """`p_value_intercept`; None without an intercept."""
+        self._check_fitted("pvalue_intercept")
+        return self.p_value_intercept
 
     def predict(self, X: Any) -> Any:
         """X b + intercept: for a plain tensor here, for a pointer there (a pointer), for a list of either, each.
@@ -192,6 +214,7 @@ class DASH(_Fitted):
 
     After `fit`: `coef`, `se`, `p`, one entry per column of X, as float64 tensors. A variant of which the covariates
     leave less than 2^-12 of its second moment (one that does not vary, say) has a standard error of 0 and p = NaN.
+    `sigma2` are the squares of `se`, `pvalue` is `p`.
     """
 
     coef: torch.Tensor
@@ -200,8 +223,7 @@ class DASH(_Fitted):
 
     def fit(self, X_ptrs: Sequence[Any], C_ptrs: Sequence[Any], y_ptrs: Sequence[Any]) -> DASH:
         """Estimate from lists of pointers, one per owner: variants X, covariates C, and y, with the same rows."""
-        rows = moments.rows_of("DASH.fit()", X_ptrs=X_ptrs, C_ptrs=C_ptrs, y_ptrs=y_ptrs)
-        _check_target(rows, "y_ptrs")
+        rows = self._check_ptrs(X_ptrs, C_ptrs, y_ptrs)
         width = rows[0].tables[1].shape[1]
         sharing, count = self._begin(rows, width + 1)
         others = [moments.Rows(r.tables[1:]) for r in rows]
@@ -246,6 +268,26 @@ class DASH(_Fitted):
         self.coef, self.se = made[0], made[1]
         self.p = student.two_sided(_known(made[2], self.se), int(degrees))
         return self
+
+    def _check_ptrs(
+        self, X_ptrs: Sequence[Any], C_ptrs: Sequence[Any], y_ptrs: Sequence[Any]
+    ) -> list[moments.Rows]:
+        """The owners' rows; !! for lists that do not fit together."""
+        rows = moments.rows_of("DASH.fit()", X_ptrs=X_ptrs, C_ptrs=C_ptrs, y_ptrs=y_ptrs)
+        _check_target(rows, "y_ptrs")
+        return rows
+
+    @property
+    def sigma2(self) -> torch.Tensor:
+        """The variances of the coefficients: the squares of `se`."""
+        self._check_fitted("sigma2")
+        return self.se * self.se
+
+    @property
+    def pvalue(self) -> torch.Tensor:
+        """`p`, under the name that older programs use."""
+        self._check_fitted("pvalue")
+        return self.p
 
     def get_coeff(self) -> torch.Tensor:
         """`coef`, under the name that older programs use."""

@@ -96,7 +96,11 @@ class Sharing:
 
     def share(self, pointer: Any) -> Any:
         fixed = pointer.fix_precision(precision_fractional=self.digits)
-        return fixed.share(*self.holders, crypto_provider=self.provider)
+        shared = fixed.share(*self.holders, crypto_provider=self.provider)
+        shared.child.child.was_shared_there = (
+            False  # NOTE [The first get] in syft.mpc.sharing: here it is a value
+        )
+        return shared
 
     def total(self, rows: list[Rows], part: Callable[[Rows], Any]) -> Any:
         """The sum over owners of what `part` makes of their rows, at the owners."""
