@@ -65,7 +65,7 @@ def test_search_move_and_metadata(wire: Counter[str], alice: Any, bob: Any, me: 
     moved = x.move(alice)
     assert moved.location is alice
     assert torch.equal((moved * 2).get(), torch.arange(6.0).view(2, 3).t() * 2)
-    assert (found > 2).nonzero().get().shape == (3, 2)
+    assert (moved > 2).nonzero().get().shape == (3, 2)
     assert {"SearchMessage", "ForwardMessage", "ObjectRequestMessage"} <= set(wire)
 
 
