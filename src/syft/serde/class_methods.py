@@ -9,11 +9,45 @@ class that has such methods of its own keeps them, and the classes of others are
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from typing import Any
 
 from syft.serde.errors import SerdeError
 
 _OURS = __name__.partition(".")[0]
+
+_ERROR, _TENSOR = ("e", "error_tuple"), ("tensor", "tensor_tuple")
+_POINTER, _MESSAGE = ("ptr", "tensor_tuple"), ("ptr", "msg_tuple")
+#: Class -> the documented names of the second parameter of `simplify` and of `detail`.
+PARAMETERS: dict[str, tuple[str, str]] = {
+    "ResponseSignatureError": _ERROR,
+    "SendNotPermittedError": _ERROR,
+    "GetNotPermittedError": _ERROR,
+    "LoggingTensor": _TENSOR,
+    "AdditiveSharingTensor": _TENSOR,
+    "AutogradTensor": _TENSOR,
+    "CRTPrecisionTensor": _TENSOR,
+    "FixedPrecisionTensor": _TENSOR,
+    "PaillierTensor": _TENSOR,
+    "PrivateTensor": _TENSOR,
+    "MultiPointerTensor": _TENSOR,
+    "PointerTensor": _POINTER,
+    "PointerPlan": _POINTER,
+    "PointerProtocol": _POINTER,
+    "ObjectPointer": ("ptr", "object_tuple"),
+    "ObjectWrapper": ("obj", "obj_wrapper_tuple"),
+    "String": ("string", "simple_obj"),
+    "TrainConfig": ("train_config", "train_config_tuple"),
+    "Operation": _MESSAGE,
+    "ObjectMessage": _MESSAGE,
+    "ObjectRequestMessage": _MESSAGE,
+    "IsNoneMessage": _MESSAGE,
+    "GetShapeMessage": _MESSAGE,
+    "ForceObjectDeleteMessage": _MESSAGE,
+    "SearchMessage": _MESSAGE,
+    "PlanCommandMessage": _MESSAGE,
+}
 
 
 def add_class_methods(cls: Any, code: str) -> None:
@@ -45,6 +79,26 @@ def add_class_methods(cls: Any, code: str) -> None:
 
     simplify.__doc__ = f"What a {cls.__name__} consists of, as a tuple of its contents in simple form."
     detail.__doc__ = f"A {cls.__name__} from what `simplify` returns. !! SerdeError"
-    for method in (simplify, detail):
+    names = PARAMETERS.get(cls.__name__, ("obj", "contents"))
+    for method, name in zip((simplify, detail), names, strict=True):
         method.__qualname__ = f"{cls.__qualname__}.{method.__name__}"
-        setattr(cls, method.__name__, staticmethod(method))
+        setattr(cls, method.__name__, staticmethod(_with_parameter(method, name)))
+
+
+def _with_parameter(method: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """The method with another name for its second parameter."""
+    first, second = inspect.signature(method).parameters.values()
+    if second.name == name:
+        return method
+
+    def renamed(*args: Any, **kwargs: Any) -> Any:
+        bound = renamed.__signature__.bind(*args, **kwargs)  # type: ignore[attr-defined]
+        return method(*bound.args)
+
+    renamed.__name__, renamed.__qualname__, renamed.__doc__ = (
+        method.__name__,
+        method.__qualname__,
+        method.__doc__,
+    )
+    renamed.__signature__ = inspect.Signature([first, second.replace(name=name)])  # type: ignore[attr-defined]
+    return renamed

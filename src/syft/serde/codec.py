@@ -18,10 +18,15 @@ Buffer = bytes | bytearray | memoryview
 
 
 def serialize(
-    obj: Any, worker: Any = None, compression: str | None = None, *, limits: Limits = DEFAULT_LIMITS
+    obj: Any,
+    worker: Any = None,
+    compression: str | None = None,
+    *,
+    limits: Limits = DEFAULT_LIMITS,
+    keeps_gradients: bool = False,
 ) -> bytes:
     """An object as bytes. `compression` is None, "lz4" or "zstd". !! UnserializableError, SerdeError"""
-    return b"".join(_frames(obj, worker, compression, limits, pins=False))
+    return b"".join(_frames(obj, worker, compression, limits, False, keeps_gradients))
 
 
 def serialize_frames(
@@ -34,9 +39,16 @@ def serialize_frames(
     return _frames(obj, worker, compression, limits, pins=True)
 
 
-def _frames(obj: Any, worker: Any, compression: str | None, limits: Limits, pins: bool) -> list[Buffer]:
+def _frames(
+    obj: Any,
+    worker: Any,
+    compression: str | None,
+    limits: Limits,
+    pins: bool,
+    keeps_gradients: bool = False,
+) -> list[Buffer]:
     scheme = compression_named(compression)
-    writer = Writer(worker, limits=limits, pins=pins)
+    writer = Writer(worker, limits=limits, pins=pins, keeps_gradients=keeps_gradients)
     try:
         root = writer.write(obj)
     except RecursionError as error:

@@ -5,10 +5,17 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+import torch
+
+from syft.core.abstract import AbstractTensor
+from syft.core.identity import identity_of
+from syft.core.nested import found_in
+from syft.core.objects import AbstractObject
 from syft.serde import codec
 from syft.serde.codec import Buffer
 from syft.serde.limits import DEFAULT_LIMITS, Limits
 from syft.serde.reader import TakesOver
+from syft.tensors.native import TorchTensor
 
 
 def serialize(
@@ -35,7 +42,17 @@ def serialize(
         )
     if simplified:
         obj = codec.detail(worker, obj)
-    return codec.serialize(obj, worker, compression, limits=limits)
+    _settle_ids(obj)
+    return codec.serialize(obj, worker, compression, limits=limits, keeps_gradients=True)
+
+
+def _settle_ids(obj: Any) -> None:
+    """Tensors keep their ids on the way, also those that nobody has asked for before."""
+    for tensor in found_in(obj, (torch.Tensor, AbstractTensor)):
+        node: Any = tensor
+        while node is not None:
+            (identity_of(node) if isinstance(node, torch.Tensor) else node).id  # noqa: B018  (it is made when asked for)
+            node = node.__dict__.get("child")
 
 
 def deserialize(
@@ -64,3 +81,16 @@ def _warn_of_strategy(called: str, strategy: Any) -> None:
         warnings.warn(
             f"{called}(strategy=...) is ignored: syft.serde has one format. Leave it out.", stacklevel=3
         )
+
+
+# -- as methods --------------------------------------------------------------------------------------
+
+
+def _serialize_self(self: Any, *args: Any, **kwargs: Any) -> bytes:
+    """This object as bytes; the options are those of `syft.serde.serialize`."""
+    return serialize(self, *args, **kwargs)
+
+
+for _class in (AbstractObject, TorchTensor):  # what is on TorchTensor, the hook gives to torch's tensors
+    for _name in ("serialize", "ser"):
+        setattr(_class, _name, _serialize_self)

@@ -4,7 +4,8 @@ NOTE [What arrives is a clone]
 A tensor arrives as `tensor.clone()` would make it: dense, with the same values, shape, dtype, `requires_grad`, and
 the order of its strides. A transposed tensor stays transposed and is not copied on the way out; a slice or an
 expanded tensor arrives dense, without the memory around it. It arrives in main memory, wherever it was. Two views of
-one memory arrive as two tensors. Neither gradient nor history travel.
+one memory arrive as two tensors. No history travels, and a gradient only where `serialize` was called for a leaf: what
+is sent to a worker goes without.
 
 So a frame cannot describe a view that overlaps itself or reaches outside its buffer: there are no words for it.
 """
@@ -64,6 +65,7 @@ class TensorRecord(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_
     flags: Annotated[int, msgspec.Meta(ge=0, lt=8)] = 0
     strides: list[_Size] | None = None
     identity: Any = None
+    grad: Any = None
 
 
 def mark_incompressible(tensor: torch.Tensor) -> torch.Tensor:
@@ -94,6 +96,9 @@ def _write_tensor(writer: Writer, tensor: torch.Tensor) -> Simple:
     memory, strides = dense_memory(tensor, writer.pins)
     data = writer.buffer(memory, not is_marked)
     identity = _write_identity(writer, known_identity(tensor)) if attributes else None
+    if writer.keeps_gradients and tensor.requires_grad and tensor.is_leaf and tensor.grad is not None:
+        grad = writer.write(tensor.grad)
+        return "tensor", dtype, tuple(tensor.shape), data, flags, strides, identity, grad
     if identity is not None:
         return "tensor", dtype, tuple(tensor.shape), data, flags, strides, identity
     if strides is not None:
@@ -173,7 +178,16 @@ def _read_tensor(reader: Reader, simple: Any) -> torch.Tensor:
         identity = identity_of(tensor)
         identity._id, identity.tags, identity.description = read_identity(reader, record.identity)
         identity._owner = owner_for(reader.worker)
+    if record.grad is not None:
+        tensor.grad = _gradient_of(tensor, reader.read(record.grad))
     return tensor
+
+
+def _gradient_of(tensor: torch.Tensor, grad: Any) -> torch.Tensor:
+    fits = isinstance(grad, torch.Tensor) and grad.shape == tensor.shape and grad.dtype == tensor.dtype
+    if not fits or not tensor.requires_grad:
+        raise SerdeError("A tensor has a gradient that is none of its own: of another type, shape or dtype.")
+    return grad  # type: ignore[no-any-return]
 
 
 def tensor_over(memory: memoryview, dtype: torch.dtype, shape: Any, strides: Any = None) -> torch.Tensor:

@@ -22,9 +22,20 @@ class Writer:
 
     inline  buffers stand in the simple form itself
     pins    buffers will be looked at after the call that makes them
+    keeps_gradients  a leaf goes with its gradient
     """
 
-    __slots__ = ("_depth", "_objects", "buffers", "incompressible", "inline", "limits", "pins", "worker")
+    __slots__ = (
+        "_depth",
+        "_objects",
+        "buffers",
+        "incompressible",
+        "inline",
+        "keeps_gradients",
+        "limits",
+        "pins",
+        "worker",
+    )
 
     def __init__(
         self,
@@ -32,10 +43,12 @@ class Writer:
         inline: bool = False,
         limits: Limits = DEFAULT_LIMITS,
         pins: bool = False,
+        keeps_gradients: bool = False,
     ) -> None:
         self.worker = worker
         self.inline = inline
         self.pins = pins
+        self.keeps_gradients = keeps_gradients
         self.limits = limits
         self.buffers: list[tuple[memoryview, bool]] = []
         self.incompressible = 0
