@@ -50,7 +50,7 @@ def _settle_ids(obj: Any) -> None:
     """Tensors keep their ids on the way, also those that nobody has asked for before."""
     for tensor in found_in(obj, (torch.Tensor, AbstractTensor)):
         node: Any = tensor
-        while node is not None:
+        while isinstance(node, (torch.Tensor, AbstractTensor)):
             (identity_of(node) if isinstance(node, torch.Tensor) else node).id  # noqa: B018  (it is made when asked for)
             node = node.__dict__.get("child")
 
