@@ -9,7 +9,6 @@ import torch
 
 from syft.core.abstract import AbstractTensor
 from syft.core.identity import identity_of
-from syft.core.nested import found_in
 from syft.core.objects import AbstractObject
 from syft.serde import codec
 from syft.serde.codec import Buffer
@@ -47,11 +46,12 @@ def serialize(
 
 
 def _settle_ids(obj: Any) -> None:
-    """Tensors keep their ids on the way, also those that nobody has asked for before."""
-    for tensor in found_in(obj, (torch.Tensor, AbstractTensor)):
-        node: Any = tensor
+    """Tensors keep their ids on the way, also those that nobody has asked for before: `obj` itself, or its elements."""
+    parts = obj.values() if type(obj) is dict else obj if type(obj) in (list, tuple) else (obj,)
+    for node in parts:
         while isinstance(node, (torch.Tensor, AbstractTensor)):
-            (identity_of(node) if isinstance(node, torch.Tensor) else node).id  # noqa: B018  (it is made when asked for)
+            owned: Any = identity_of(node) if isinstance(node, torch.Tensor) else node
+            owned.id = owned.id  # it is made when it is asked for
             node = node.__dict__.get("child")
 
 
