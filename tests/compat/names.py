@@ -151,6 +151,7 @@ def documented(row: Row) -> Parameters:
     is_method = "." in row.name and not row.kind.startswith("static")
     if is_method and names and not names[0].startswith("*"):
         names = names[1:]
+    names = [n for n in names if n != "_self"]  # what `@overloaded` passes, and no caller
     before_star = [n for n in names if not n.startswith("*")]
     required = tuple(n for n in before_star if not n.endswith("="))
     return Parameters(required, tuple(n[:-1] for n in before_star if n.endswith("=")))
@@ -167,6 +168,8 @@ def _fault_of_parameters(row: Row, holder: Any, found: Any) -> str | None:
     static = inspect.getattr_static(holder, row.name.rpartition(".")[2], None)
     is_bound = inspect.ismodule(holder) or isinstance(static, (staticmethod, classmethod))
     receiver = [] if is_bound else [object()]
+    if "_self" in signature.parameters:
+        receiver.append(object())
     last = row.name.rpartition(".")[2]
     is_operator = last.startswith("__") and last.endswith("__") and last not in ("__init__", "__call__")
     calls: list[tuple[str, list[Any], dict[str, Any]]] = [
