@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import torch
 
 from syft.core.descent import descend, rewrap, rewrap_response
-from syft.core.objects import AbstractObject
+from syft.core.objects import AbstractObject, initialize_object
 from syft.core.ops import facts_of, written_argument
 from syft.core.overload import Overload, collect_overloads, run_public_command
 from syft.core.public_names import public_name
@@ -81,11 +81,14 @@ class AbstractTensor(AbstractObject):
         self.child = tensor
         return self.wrap() if wrap else self
 
-    def wrap(self, type: Any = None, **kwargs: Any) -> torch.Tensor:
-        """This node as something torch understands: `Wrapper > self > ...`."""
+    def wrap(self, type: Any = None, register: bool = False, **kwargs: Any) -> torch.Tensor:
+        """This node as something torch understands: `Wrapper > self > ...`; `register` makes its owner keep it."""
         from syft.core.levels import wrap_node
 
-        return wrap_node(self)
+        chain = wrap_node(self)
+        if register:
+            self.owner.register_obj(chain, self.id)
+        return chain
 
     def get_class_attributes(self) -> dict[str, Any]:
         """Constructor arguments that a result of this tensor must share (e.g. its precision)."""
@@ -229,6 +232,18 @@ class AbstractTensor(AbstractObject):
 
         return on_bare_nodes(func, args, kwargs or {})
 
+    def copy(self) -> Any:
+        """A copy, with a value of its own."""
+        return torch.clone(self)  # type: ignore[arg-type]
+
+    def refresh(self) -> Any:
+        """The same node over fresh shares; only secrets have them."""
+        if not isinstance(self.child, AbstractTensor):
+            raise ChainError(
+                f"refresh() was called on a {type(self).__name__} without shares. Call share(...) first."
+            )
+        return self.like(self.child.refresh())
+
     # -- moving ------------------------------------------------------------------------------------
 
     def get(self, *args: Any, **kwargs: Any) -> Any:
@@ -256,6 +271,19 @@ class AbstractTensor(AbstractObject):
         """The inverse of `get`: a local value (a node of this type, or a plain tensor) where this chain keeps its own."""
         below = value.child if type(value) is type(self) else value
         return self.like(self.child.put_back(below))
+
+
+def initialize_tensor(
+    hook: Any, obj: Any, owner: Any = None, id: Any = None, init_args: Any = (), init_kwargs: Any = None
+) -> Any:
+    """Give a tensor an owner and an id, and let the owner keep it. A tensor is made already: it takes no arguments."""
+    if init_args or init_kwargs:
+        raise TypeError(
+            "initialize_tensor() was given arguments for a tensor that is made already. Leave them out."
+        )
+    initialize_object(hook, obj, owner, False, id)
+    obj.owner.register_obj(obj, obj.id)
+    return obj
 
 
 def _overrides(cls: type, *names: str) -> bool:

@@ -153,7 +153,9 @@ class Wrapper(torch.Tensor):
         overload = (
             None if args or kwargs or self.child is None else self.child.public_overloads.get("transpose")
         )
-        return super().transpose(*args, **kwargs) if overload is None else overload.function(self)
+        if overload is None:
+            return super().transpose(*args, **kwargs)
+        return levels.call_on_chains(type(self.child), overload, (self,), {})
 
     def tolist(self) -> Any:
         if _is_overloaded(self, "tolist"):

@@ -45,6 +45,11 @@ class Overload:
 class Module:
     """A namespace of overloaded functions, filled by a function decorated with `@overloaded.module`."""
 
+    def __call__(self, module: Any) -> None:
+        """Put the functions into another namespace."""
+        for name, function in vars(self).items():
+            setattr(module, name, function)
+
 
 class Overloaded:
     """The decorators. `overloaded` is the instance to use."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from syft.core.abstract import AbstractTensor
 from syft.core.levels import on_bare_nodes
 from syft.core.public_names import function_named
@@ -34,6 +36,20 @@ def _named(function: Hooked, name: str, kind: str) -> Hooked:
 
 class FrameworkHook:
     """Hooked callables by name."""
+
+    @classmethod
+    def create_shape(cls, shape_dims: Any) -> Any:
+        """A shape in torch's own type."""
+        return torch.Size(shape_dims)
+
+    @classmethod
+    def create_wrapper(cls, wrapper_type: Any, *args: Any, **kwargs: Any) -> Any:
+        """An empty wrapper, to be given a child."""
+        return wrapper_type(*args, **kwargs)
+
+    @classmethod
+    def create_zeros(cls, shape: Any, dtype: Any = None, **kwargs: Any) -> Any:
+        return torch.zeros(shape, dtype=dtype, **kwargs)
 
     @classmethod
     def get_hooked_func(cls, attr: Any) -> Hooked:

@@ -15,6 +15,7 @@ import torch
 from syft.core.abstract import AbstractTensor
 from syft.core.chain import Wrapper, map_tensors, new_wrapper
 from syft.core.hook_args import default_register_tensor
+from syft.core.overload import Module, overloaded
 from syft.exceptions import ChainError
 
 
@@ -52,8 +53,8 @@ class AutogradTensor(AbstractTensor):
         chain = super().on(tensor, wrap)
         return self._followed(chain) if wrap and isinstance(tensor, torch.Tensor) else chain
 
-    def wrap(self, type: Any = None, **kwargs: Any) -> torch.Tensor:
-        return self._followed(super().wrap(type, **kwargs))
+    def wrap(self, type: Any = None, register: bool = False, **kwargs: Any) -> torch.Tensor:
+        return self._followed(super().wrap(type, register, **kwargs))
 
     def _followed(self, chain: torch.Tensor) -> torch.Tensor:
         if self.requires_grad and (chain.is_floating_point() or chain.is_complex()):
@@ -103,6 +104,11 @@ class AutogradTensor(AbstractTensor):
         return self.wrap().float_precision()  # type: ignore[attr-defined]
 
     float_prec = float_precision
+
+    @staticmethod
+    @overloaded.module
+    def torch(module: Module) -> None:
+        """No function of torch is different: gradients are its own."""
 
     # -- chains with and without this node go together -----------------------------------------------
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from syft.core.abstract import AbstractTensor, Command
-from syft.core.hook_args import default_register_tensor
+from syft.core.hook_args import default_register_tensor, hook_response, unwrap_args_from_method
 from syft.core.overload import Module, overloaded
 
 
@@ -30,6 +30,12 @@ class LoggingTensor(AbstractTensor):
         """`self` is this node; `_self` and the arguments are already one level down."""
         self.say("Log method add")
         return _self.add(*args, **kwargs)
+
+    def manual_add(self, *args: Any, **kwargs: Any) -> Any:
+        """`add` written by hand: unwrap the arguments, call the level below, wrap what it returns."""
+        new_self, new_args, new_kwargs = unwrap_args_from_method("add", self, args, kwargs)
+        self.say("Log method manual_add")
+        return hook_response("add", new_self.add(*new_args, **new_kwargs), wrap_type=type(self))
 
     @staticmethod
     @overloaded.module

@@ -97,6 +97,15 @@ class MultiPointerTensor(AbstractTensor):
         ]
         return torch.stack(values).sum(dim=0) if sum_results else values
 
+    def dim(self) -> int:
+        return len(self.shape)
+
+    @staticmethod
+    def dispatch(args: Any, worker: Any) -> list[Any]:
+        """Arguments as one worker sees them: its pointer of every MultiPointerTensor, its entry of every dict."""
+        name = getattr(worker, "id", worker)
+        return [arg[name] if isinstance(arg, dict) else _pick(arg, name) for arg in args]
+
     def place(self) -> MultiPointerTensor:
         return MultiPointerTensor(children=[pointer.place() for pointer in self.child.values()])
 

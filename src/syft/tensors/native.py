@@ -19,7 +19,11 @@ from syft.exceptions import AlreadyFetchedError, ChainError, InvalidTensorForRem
 from syft.messaging.message import RemoteGetMessage
 from syft.tensors import remote_call, transfer  # noqa: F401  (remote_call adds its overloads)
 from syft.tensors.multi_pointer import MultiPointerTensor
-from syft.tensors.native_spellings import NativeSpellings
+from syft.tensors.native_spellings import (  # noqa: F401
+    NativeSpellings,
+    _get_maximum_precision,
+    default_pytorch_maximum_precision,
+)
 from syft.tensors.pointer import PointerTensor
 from syft.tensors.private import PrivateTensor
 

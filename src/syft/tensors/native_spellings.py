@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 
 from syft.core.chain import Wrapper
+from syft.core.overload import run_public_command
 from syft.exceptions import NoRemoteValueError
 
 
@@ -65,6 +67,39 @@ class NativeSpellings:
         from syft.tensors.numpy_array import create_numpy_tensor
 
         return create_numpy_tensor(self.detach().numpy())
+
+    @classmethod
+    def handle_func_command(cls, command: Any) -> Any:
+        """Run the public torch function named in `command` (name, self, args, kwargs) on plain tensors and chains."""
+        return run_public_command(cls, command)
+
+    @staticmethod
+    def torch(module: Any) -> None:
+        """No function of torch is different on plain tensors."""
+
+    def _requires_large_precision(
+        self: Any, max_precision: int, base: int, precision_fractional: int
+    ) -> bool:
+        """Whether a value, encoded, has more bits than `max_precision`."""
+        if self.numel() == 0:
+            return False
+        bits = math.log2(base) * precision_fractional
+        largest = float(self.detach().abs().max())
+        return largest > 0 and math.log2(largest) + bits > max_precision
+
+
+def default_pytorch_maximum_precision() -> int:
+    """How many bits an integer of torch has beside its sign."""
+    return 63
+
+
+def _get_maximum_precision() -> int:
+    return default_pytorch_maximum_precision()
+
+
+#: What torch's own class has under a name that was ours in 2020.
+for _name in ("shape", "data", "grad", "clone"):
+    setattr(NativeSpellings, _name, getattr(torch.Tensor, _name))
 
 
 def _remote_node(tensor: Any, name: str) -> Any:

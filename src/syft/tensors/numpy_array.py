@@ -18,7 +18,7 @@ import torch
 from syft.core.abstract import AbstractTensor
 from syft.core.hook_args import one, register_backward_func, register_forward_func, register_type_rule
 from syft.core.nested import found_in
-from syft.core.overload import overloads_chain
+from syft.core.overload import overloaded, overloads_chain
 from syft.exceptions import ChainError, UnsupportedOperationError
 
 
@@ -64,12 +64,10 @@ class NumpyTensor(HookedTensor):
     def __init__(self, numpy_tensor: Any = None, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
 
-    @overloads_chain
-    def transpose(self: Any, *dims: Any) -> Any:
+    @overloaded.method
+    def transpose(self: Any, _self: Any, *dims: Any) -> Any:
         """As torch's; without dimensions it turns their order round, as numpy's."""
-        if not dims:
-            return self.permute(*reversed(range(self.dim())))
-        return torch.swapdims(self, *dims)
+        return _self.transpose(*dims) if dims else _self.permute(*reversed(range(_self.dim())))
 
     @property
     def child(self) -> Any:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from syft.core.nested import found_in
 from syft.core.objects import AbstractObject
 from syft.core.plain_text import printable
 from syft.core.session import session
@@ -116,6 +117,62 @@ class ObjectPointer(AbstractObject):
         value = value if child is None else child
         sent = value.ref() if isinstance(value, ObjectPointer) else value
         self.ask(AttributeMessage(self._id_at_location, name, value=sent, is_write=True))
+
+    # -- names of 2020 ------------------------------------------------------------------------------
+
+    @staticmethod
+    def create_pointer(
+        obj: Any,
+        location: Any = None,
+        id_at_location: Any = None,
+        register: bool = False,
+        owner: Any = None,
+        ptr_id: Any = None,
+        garbage_collect_data: bool = True,
+    ) -> Any:
+        """A pointer, of the kind that fits, to an object that a worker holds already."""
+        from syft.tensors.object_wrapper import POINTERS
+
+        me = session.require_local_worker()
+        kind = POINTERS[getattr(obj, "pointer_kind", "object")]
+        pointer = kind(
+            me.get_worker(obj.owner if location is None else location, fail_hard=True),
+            obj.id if id_at_location is None else id_at_location,
+            owner,
+            ptr_id,
+            garbage_collect_data,
+            tags=obj.tags,
+            description=obj.description,
+        )
+        if register:
+            (owner or me).register_obj(pointer, pointer.id)
+        return pointer
+
+    def wrap(self, type: Any = None, register: bool = False, **kwargs: Any) -> Any:
+        """The pointer itself, which needs no wrapper; `register` makes its owner keep it."""
+        if register:
+            self.owner.register_obj(self, self.id)
+        return self
+
+    @classmethod
+    def find_a_pointer(cls, command: Any) -> Any:
+        """The first pointer in a command (name, self, args, kwargs); None if it has none."""
+        _name, method_self, args, kwargs = command
+        return next(found_in((method_self, args, kwargs), ObjectPointer), None)
+
+    @classmethod
+    def handle_func_command(cls, command: Any) -> Any:
+        """Run a command where the first pointer in it points to."""
+        pointer = cls.find_a_pointer(command)
+        if pointer is None:
+            raise ValueError(
+                f"The command {command[0]!r} has no pointer in it, so nobody knows where to run it."
+            )
+        return pointer._speaker().send_command(pointer.location, command)
+
+    def _create_attr_name_string(self, attr_name: str) -> str:
+        """The dotted name of an attribute of what this pointer points to."""
+        return attr_name if self.point_to_attr is None else f"{self.point_to_attr}.{attr_name}"
 
     def __str__(self) -> str:
         return describe_pointer(self)

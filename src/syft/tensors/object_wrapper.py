@@ -20,7 +20,33 @@ class ObjectWrapper(AbstractObject):
 
     def __init__(self, obj: Any, id: Any = None, **kwargs: Any) -> None:
         super().__init__(id=id, **kwargs)
-        self.obj = obj
+        self._obj = obj
+
+    @property
+    def obj(self) -> Any:
+        """What is wrapped."""
+        return self._obj
+
+    @staticmethod
+    def create_pointer(
+        object: Any,
+        owner: Any,
+        location: Any,
+        ptr_id: Any,
+        id_at_location: Any = None,
+        garbage_collect_data: bool = True,
+        **kwargs: Any,
+    ) -> Any:
+        """A pointer to a wrapped object that a worker holds already: it can be called if the object can."""
+        return ObjectPointer.create_pointer(
+            object,
+            location,
+            id_at_location,
+            owner=owner,
+            ptr_id=ptr_id,
+            garbage_collect_data=garbage_collect_data,
+            **kwargs,
+        )
 
     @property
     def pointer_kind(self) -> str:
@@ -55,6 +81,32 @@ class CallablePointer(ObjectPointer):
             new_id,
         )
         return owned(self._speaker().pointer_from(self.ask(message), self.location))
+
+
+def create_callable_pointer(
+    location: Any,
+    id: Any,
+    id_at_location: Any,
+    owner: Any,
+    tags: Any,
+    description: str | None,
+    garbage_collect_data: bool = True,
+    register_pointer: bool = True,
+) -> CallablePointer:
+    """A pointer to a callable that a worker holds already; `register_pointer` makes its owner keep the pointer."""
+    me = session.require_local_worker()
+    pointer = CallablePointer(
+        me.get_worker(location, fail_hard=True),
+        id_at_location,
+        me if owner is None else me.get_worker(owner, fail_hard=True),
+        id,
+        garbage_collect_data,
+        tags=tags,
+        description=description,
+    )
+    if register_pointer:
+        pointer.owner.register_obj(pointer, pointer.id)
+    return pointer
 
 
 def send_object(obj: AbstractObject, worker: Any, garbage_collect_data: bool = True) -> Any:

@@ -44,12 +44,13 @@ from syft.messaging.message import (
     Operation,
     Ref,
 )
+from syft.tensors.bare_pointers import BarePointer
 from syft.tensors.object_pointer import ObjectPointer
 
 _pop_id = ID_PROVIDER.pop
 
 
-class PointerTensor(ObjectPointer, AbstractTensor):
+class PointerTensor(BarePointer, ObjectPointer, AbstractTensor):
     """Points to a tensor at a worker and behaves like it."""
 
     observes_from_above = True

@@ -8,6 +8,7 @@ from typing import Any
 from syft.core.abstract import AbstractTensor
 from syft.core.hook_args import default_register_tensor
 from syft.core.nested import found_in
+from syft.core.overload import Module, overloaded
 
 
 class PrivateTensor(AbstractTensor):
@@ -25,10 +26,21 @@ class PrivateTensor(AbstractTensor):
         """Whether a user may have it."""
         return user in self.allowed_users
 
-    def register_credentials(self, users: Iterable[Any]) -> PrivateTensor:
-        """Replace the list of allowed users; returns self."""
-        self.allowed_users = tuple(users)
+    def register_credentials(self, users: Any = ()) -> PrivateTensor:
+        """Replace the list of allowed users, a text being one; returns self."""
+        self.allowed_users = (users,) if isinstance(users, str) else tuple(users)
         return self
+
+    def float_precision(self) -> Any:
+        """The values below in floating point, private to the same users."""
+        return self.wrap().float_precision()  # type: ignore[attr-defined]
+
+    float_prec = float_precision
+
+    @staticmethod
+    @overloaded.module
+    def torch(module: Module) -> None:
+        """No function of torch is different on private tensors."""
 
     def __str__(self) -> str:
         return f"PrivateTensor[{', '.join(map(str, self.allowed_users))}]>{tuple(self.shape)}"

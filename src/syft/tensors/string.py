@@ -36,13 +36,55 @@ class String(AbstractObject):
     pointer_kind: ClassVar[str] = "string"
     remote_methods: ClassVar[frozenset[str]] = frozenset(METHODS) | {"__add__", "__mul__", "__getitem__"}
 
-    def __init__(self, object: Any = "", id: Any = None, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        object: Any = "",
+        encoding: str | None = None,
+        errors: str | None = None,
+        id: Any = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(id=id, **kwargs)
-        self.child = str(object)
+        if encoding is None and errors is None:
+            self.child = str(object)
+        else:  # bytes, as for `str`
+            self.child = str(object, encoding or "utf-8", errors or "strict")
 
-    def send(self, worker: Any, garbage_collect_data: bool = True) -> Any:
+    def send(self, location: Any, garbage_collect_data: bool = True) -> Any:
         """Send the text to a worker; returns a StringPointer."""
-        return send_object(self, worker, garbage_collect_data)
+        return send_object(self, location, garbage_collect_data)
+
+    def on(self, object: Any, wrap: bool = True) -> String:
+        """Take another text; returns self, which is its own wrapper (`wrap` is for tensors)."""
+        self.child = str(object)
+        return self
+
+    def format(self, *args: Any, **kwargs: Any) -> String:
+        """`str.format`, here. A text on a worker has no `format`: its fields could reach into objects there."""
+        return String(self.child.format(*map(_plain, args), **{k: _plain(v) for k, v in kwargs.items()}))
+
+    def __mod__(self, values: Any) -> String:
+        plain = tuple(map(_plain, values)) if isinstance(values, tuple) else _plain(values)
+        return String(self.child % plain)
+
+    def add_string(self, _self: Any, other: Any) -> String:
+        """`_self + other`, as texts."""
+        return String(_plain(_self) + _plain(other))
+
+    @staticmethod
+    def create_pointer(
+        obj: Any,
+        location: Any = None,
+        id_at_location: Any = None,
+        register: bool = False,
+        owner: Any = None,
+        ptr_id: Any = None,
+        garbage_collect_data: bool = True,
+    ) -> Any:
+        """A StringPointer to a text that a worker holds already."""
+        return ObjectPointer.create_pointer(
+            obj, location, id_at_location, register, owner, ptr_id, garbage_collect_data
+        )
 
     def __eq__(self, other: object) -> bool:
         return bool(self.child == _plain(other))

@@ -1,8 +1,6 @@
-"""The historical path of `syft.tensors.autograd`: the same module under an older name."""
+"""Historical path of `AutogradTensor`."""
 
-import sys
+from syft.tensors.autograd import AutogradTensor
+from syft.tensors.gradient_functions import backwards_grad
 
-from syft.tensors import autograd
-from syft.tensors.autograd import *
-
-sys.modules[__name__] = autograd
+__all__ = ["AutogradTensor", "backwards_grad"]

@@ -1,0 +1,39 @@
+"""Historical path of the gradient functions, one class per operation."""
+
+from syft.tensors.gradient_functions import (
+    AddBackward,
+    AsinBackward,
+    DivBackward,
+    GradFunc,
+    MatmulBackward,
+    MulBackward,
+    PowBackward,
+    ReluBackward,
+    SigmoidBackward,
+    SinBackward,
+    SinhBackward,
+    SqrtBackward,
+    SubBackward,
+    SumBackward,
+    TanhBackward,
+    TBackward,
+)
+
+__all__ = [
+    "AddBackward",
+    "AsinBackward",
+    "DivBackward",
+    "GradFunc",
+    "MatmulBackward",
+    "MulBackward",
+    "PowBackward",
+    "ReluBackward",
+    "SigmoidBackward",
+    "SinBackward",
+    "SinhBackward",
+    "SqrtBackward",
+    "SubBackward",
+    "SumBackward",
+    "TBackward",
+    "TanhBackward",
+]
