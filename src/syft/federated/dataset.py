@@ -51,23 +51,6 @@ Transform = Callable[[Any], Any]
 # -- one data set --------------------------------------------------------------------------------------------
 
 
-class _TransformOfItems:
-    """`dataset.transform(function)` is a method; `dataset.transform = function` sets what `BaseDataset(transform=)` does.
-
-    A method alone would let that assignment pass and change nothing.
-    """
-
-    def __init__(self, method: Callable[..., Any]) -> None:
-        self._method = method
-        self.__doc__ = method.__doc__
-
-    def __get__(self, dataset: Any, kind: type) -> Any:
-        return self._method if dataset is None else self._method.__get__(dataset, kind)
-
-    def __set__(self, dataset: Any, transform: Any) -> None:
-        dataset.set_transform(transform)
-
-
 class BaseDataset(HeldDataset):
     """Data and targets, row by row. Both may be tensors here or pointers to tensors on one worker.
 
@@ -121,7 +104,7 @@ class BaseDataset(HeldDataset):
         """The function that items go through when they are read here, if there is one."""
         return self._transform
 
-    def _apply(self, transform: Transform) -> BaseDataset:
+    def transform(self, transform: Transform) -> BaseDataset:
         """Replace the data by `transform(data)`, all rows at once; returns self. The data is here, as a plain tensor."""
         if not callable(transform):
             raise TypeError(
@@ -142,7 +125,12 @@ class BaseDataset(HeldDataset):
         self._data = changed
         return self
 
-    transform = _TransformOfItems(_apply)
+    def __setattr__(self, name: str, value: Any) -> None:
+        # `dataset.transform = function` says what `BaseDataset(transform=function)` says. It must not hide the method.
+        if name == "transform":
+            self.set_transform(value)
+        else:
+            super().__setattr__(name, value)
 
     def set_transform(self, transform: Transform | None) -> None:
         """From now on items go through this when they are read; None: through nothing."""
