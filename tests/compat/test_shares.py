@@ -239,6 +239,13 @@ def test_extremes_along_a_dimension_are_values_and_indices(group: Any, values: A
     assert torch.equal(opened(getattr(secret, f"arg{name}")(one_hot=True)), whole.to(plain.dtype))
 
 
+def test_one_hot_places_are_found_below_an_autograd_node(group: Any) -> None:
+    secret = group.share([1.0, 3.0, 2.0], requires_grad=True)
+    assert secret.argmax(dim=0, one_hot=True).get().float_prec().tolist() == [0.0, 1.0, 0.0]
+    with pytest.raises(TypeError, match="one_hot"):
+        torch.tensor([1.0]).send(group.alice).argmax(one_hot=True)  # type: ignore[attr-defined]
+
+
 # -- encryption of models and the crypto store (46) -----------------------------------------------------------
 
 

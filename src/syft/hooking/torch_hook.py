@@ -20,7 +20,7 @@ from syft.hooking import modules
 from syft.hooking.attributes import TorchAttributes
 from syft.hooking.framework_hook import FrameworkHook
 from syft.hooking.optimizers import follow_parameters
-from syft.mpc import chain_methods, crypto_store, fixed_methods, methods, module_methods
+from syft.mpc import chain_methods, fixed_methods, methods, module_methods
 from syft.mpc.paillier import methods as encryption
 from syft.tensors.native import TorchTensor
 from syft.tensors.private import PrivateTensor
@@ -265,7 +265,7 @@ class TorchHook(FrameworkHook):
         added_to_modules = fixed_methods.MODULE_METHODS | module_methods.MODULE_METHODS
         for name, member in {**added_to_modules, "share": methods.share_module}.items():
             _add(torch.nn.Module, name, member)
-        for name, member in crypto_store.WORKER_ATTRIBUTES.items():
+        for name, member in module_methods.WORKER_ATTRIBUTES.items():
             _add(BaseWorker, name, member)
         for name, member in fixed_methods.OPTIMIZER_METHODS.items():
             _add(torch.optim.Optimizer, name, member)

@@ -17,7 +17,7 @@ import torch
 
 from syft.core.abstract import AbstractTensor
 from syft.core.chain import Wrapper, new_wrapper
-from syft.core.levels import on_bare_nodes
+from syft.core.levels import on_bare_nodes, step_down, step_up
 from syft.core.overload import CHAINS, Overload
 from syft.exceptions import ChainError
 from syft.mpc.methods import secret_of
@@ -130,6 +130,8 @@ def _places(tensor: Any, dim: int | None, sign: int) -> Any:
     fixed = head if isinstance(head, FixedPrecisionTensor) else None
     child = head if fixed is None else fixed.child
     if fixed is None and not isinstance(child, AdditiveSharingTensor):
+        if _has_precision(tensor) or secret_of(head) is not None:  # below an AutogradTensor, for example
+            return step_up(head, _places(step_down(tensor), dim, sign))
         raise TypeError(
             f"argmax(one_hot=True) is for fixed precision and shares, and this is a {type(head).__name__}. Write "
             "torch.nn.functional.one_hot(x.argmax(dim), x.shape[dim])."

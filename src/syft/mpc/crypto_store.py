@@ -112,13 +112,3 @@ def _groups_of(holder: Any, provider: Any) -> list[tuple[Any, int]]:
 def _ready_for(rank: int, group: Any, kind: Triple) -> int:
     """How many correlations that were dealt already a holder has not taken yet, whoever else has."""
     return sum(deal.parts[rank] is not None for deal in group.driver.provider._ready.get(kind, ()))
-
-
-class _CryptoStoreOf:
-    """`worker.crypto_store`."""
-
-    def __get__(self, worker: Any, owner: Any = None) -> Any:
-        return self if worker is None else CryptoStore(worker)
-
-
-WORKER_ATTRIBUTES: dict[str, Any] = {"crypto_store": _CryptoStoreOf()}

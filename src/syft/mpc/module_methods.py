@@ -1,4 +1,4 @@
-"""What the hook adds to `torch.nn.Module` for encryption: `model.encrypt(...)`, `model.decrypt()`."""
+"""What the hook adds for encryption to models, `model.encrypt(...)`, and to workers, `worker.crypto_store`."""
 
 from __future__ import annotations
 
@@ -60,3 +60,15 @@ MODULE_METHODS: dict[str, Any] = {
     "decrypt": decrypt_module,
     "share_": share_module,
 }
+
+
+class _CryptoStoreOf:
+    """`worker.crypto_store`; few programs ask for it, so its module is imported then."""
+
+    def __get__(self, worker: Any, owner: Any = None) -> Any:
+        from syft.mpc.crypto_store import CryptoStore
+
+        return self if worker is None else CryptoStore(worker)
+
+
+WORKER_ATTRIBUTES: dict[str, Any] = {"crypto_store": _CryptoStoreOf()}
