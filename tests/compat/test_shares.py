@@ -159,6 +159,13 @@ def test_what_is_computed_from_a_secret_shared_there_is_fetched_twice(group: Any
     assert (x.get() + 1).get().tolist() == [2, 3]
 
 
+def test_the_gradient_of_a_secret_shared_there_is_opened_for_its_tensor(group: Any) -> None:
+    x = torch.tensor([2.0], requires_grad=True).send(group.carol)  # type: ignore[attr-defined]
+    y = (x * 1).fix_prec().share(group.alice, group.bob, crypto_provider=group.james)
+    (y * y).sum().backward()
+    assert abs(float(x.grad if not x.grad.is_wrapper else x.grad.get()) - 4.0) < 5e-3
+
+
 # -- nodes (15) ---------------------------------------------------------------------------------------------
 
 

@@ -333,11 +333,18 @@ def _in_form_of(parameter: Any, value: Any, name: str) -> Any:
 def _brought(node: FixedPrecisionTensor, place: Any) -> Any:
     """A node whose integers are where those of `place` are: here, at a worker, or shared among its holders."""
     if not isinstance(place, AbstractTensor):
-        return node if isinstance(node.child, torch.Tensor) else node.like(node.child.get())
+        return node if isinstance(node.child, torch.Tensor) else node.like(_fetched(node.child))
     if _where(node.child) == _where(place):
         return node
-    here = node.child if isinstance(node.child, torch.Tensor) else node.child.get()
+    here = node.child if isinstance(node.child, torch.Tensor) else _fetched(node.child)
     return node.like(place.put_back(here))
+
+
+def _fetched(child: Any) -> Any:
+    """The integers of a pointer or a secret; NOTE [The first get] is about what users fetch."""
+    if getattr(child, "was_shared_there", False):
+        child.was_shared_there = False
+    return child.get()
 
 
 def _where(child: Any) -> Any:

@@ -39,7 +39,7 @@ class Share(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Any) -> Any:
-        return grad.get(), None, None, None, None
+        return opened(grad), None, None, None, None
 
 
 def secret_of(node: Any) -> Any:
@@ -47,6 +47,14 @@ def secret_of(node: Any) -> Any:
     while node is not None and not isinstance(node, AdditiveSharingTensor):
         node = getattr(node, "child", None) if not isinstance(node, torch.Tensor) else None
     return node
+
+
+def opened(secret: Any) -> Any:
+    """What a shared chain holds, also of one that was shared there and not fetched yet: NOTE [The first get]."""
+    found = secret_of(secret.child)
+    if found is not None:
+        found.was_shared_there = False
+    return secret.get()
 
 
 def share(

@@ -30,6 +30,7 @@ from syft.core.chain import Wrapper
 from syft.mpc.linalg import moments, student
 from syft.mpc.linalg.operations import inverted
 from syft.mpc.linalg.scaling import BITS, ONE, HalfExponents, equilibrated, half_digits, number, units
+from syft.mpc.methods import opened
 from syft.mpc.rules import fixed_approximations as approx
 from syft.mpc.rules import fixed_ring as ring
 from syft.tensors.pointer import PointerTensor
@@ -336,7 +337,7 @@ def _known(t: torch.Tensor, error: torch.Tensor) -> torch.Tensor:
 
 
 def _opened(secret: Any) -> torch.Tensor:
-    made: torch.Tensor = secret.get().float_precision()
+    made: torch.Tensor = opened(secret).float_precision()
     return made
 
 

@@ -10,7 +10,7 @@ from syft.core.chain import Wrapper, new_wrapper
 from syft.core.swap import become
 from syft.exceptions import ChainError
 from syft.mpc.fixed_methods import fix_precision
-from syft.mpc.methods import secret_of, share
+from syft.mpc.methods import opened, secret_of, share
 from syft.mpc.paillier import PaillierPrivateKey, PaillierPublicKey, PaillierTensor
 from syft.mpc.precision import DEFAULT_BASE, DEFAULT_PRECISION, FixedPrecisionTensor
 
@@ -100,10 +100,7 @@ def decrypt(
                 f"decrypt(protocol={protocol!r}) was called on {_named(head)}, which is not a shared tensor in fixed "
                 "precision. Use decrypt(private_key) for ciphertexts, and `.get()` for pointers."
             )
-        opened = self.get()
-        if secret_of(opened.child) is not None:  # NOTE [The first get]
-            opened = opened.get()
-        made: torch.Tensor = opened.float_precision()
+        made: torch.Tensor = opened(self).float_precision()
         return made
     if not isinstance(private_key, PaillierPrivateKey):
         raise TypeError(
