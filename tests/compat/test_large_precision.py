@@ -14,6 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import syft as sy
+from mpc.network_parties import Parties
 from syft.exceptions import ChainError, UnsupportedOperationError, ValueNotHereError
 from syft.mpc import limbs
 from syft.mpc.large_precision import LargePrecisionTensor, type_precision
@@ -427,6 +428,22 @@ def test_the_number_of_shared_limbs_does_not_tell_the_size_of_ordinary_values(wo
     assert len(shapes) == 1
 
 
+def test_holders_on_a_network_compute_the_same(hook: Any, me: Any) -> None:
+    parties = Parties(hook, ("alice", "bob", "dealer"))
+    with parties.closing:
+        parties.introduce()
+        client = parties.client()
+        a, b = [2**100 + 7, -(2**80), 5], [3**60, 2**33 - 1, 5]
+        x, y = (big(v, 10).share(*client.holders, crypto_provider=client.provider) for v in (a, b))
+        for found, p, q in zip(units((x * y).get()), a, b, strict=True):
+            assert abs(found - Fraction(p * q, 10**10)) < 2
+        assert units((x > y).get()) == [10**10, 0, 0]
+        assert units((x == y).get()) == [0, 0, 10**10]
+        residues = torch.tensor([1.5, -2.0]).fix_prec(storage="crt")
+        secret = residues.share(*client.holders, crypto_provider=client.provider)
+        assert (secret * secret + secret).get().float_prec().tolist() == [3.75, 2.0]
+
+
 def test_shares_are_read_in_process_without_removing_them(workers: Any) -> None:
     x = large(X).share(workers.alice, workers.bob, crypto_provider=workers.charlie)
     assert torch.equal(x.virtual_get().float_prec(), X)
@@ -499,7 +516,7 @@ def test_large_numbers_travel_with_their_precision_and_identity() -> None:
 def test_frames_of_strangers_are_checked() -> None:
     x = large(X)
     good = serialize(x)
-    for name, value in (("precision_fractional", 10**12), ("base", 0), ("internal_type", torch.float32)):
+    for name, value in (("precision_fractional", 10**12), ("base", 0), ("presented_dtype", torch.int8)):
         before = getattr(x.child, name)
         setattr(x.child, name, value)
         with pytest.raises((SerdeError, ValueError)):

@@ -132,6 +132,13 @@ class CRTPrecisionTensor(StoredNumbers):
     def id_at_location(self) -> Any:
         return None
 
+    @classmethod
+    def interpret(cls, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The rule for the operation. The rules are imported when the first one is asked for."""
+        from syft.mpc.rules import crt  # noqa: F401  (adds the rules)
+
+        return super().interpret(func, args, kwargs)
+
     @property
     def spec(self) -> Any:
         if not self.child:
@@ -382,6 +389,3 @@ register(
     _again,
     fields=tuple[int | str | None, set[str], str | None, int, int, torch.dtype, int, list[int], list[Any]],
 )
-
-# NB: at the end, because the rules are written for the class above.
-from syft.mpc.rules import crt as _rules  # noqa: E402, F401

@@ -75,6 +75,10 @@ class LargePrecisionTensor(StoredNumbers):
         self.base, self.precision_fractional = int(base), int(precision_fractional)
         self.internal_type, self.field, self.verbose = internal_type, field, bool(verbose)
         self.presented_dtype = dtype or torch.get_default_dtype()
+        if not self.presented_dtype.is_floating_point:
+            raise ValueError(
+                f"dtype={dtype}: a LargePrecisionTensor presents reals. Take a floating-point dtype."
+            )
         self.bits, self.magnitude = bits, magnitude
         super().__init__(**kwargs)
 
@@ -94,7 +98,8 @@ class LargePrecisionTensor(StoredNumbers):
                 f"A LargePrecisionTensor stands on limbs of {self.internal_type} in the last dimension; a tensor of "
                 f"{value.dtype} and shape {tuple(value.shape)} was found. Make it with x.fix_precision(storage='large')."
             )
-        if isinstance(value, AbstractTensor) and not (self.bits > 0 and self.magnitude > 0):
+        has_bounds = 0 < self.bits <= MAX_BITS and 0 < self.magnitude <= limbs.LARGEST
+        if isinstance(value, AbstractTensor) and not has_bounds:
             raise ChainError(
                 f"A LargePrecisionTensor cannot stand on a {type(value).__name__}. Encode the plain tensor, then send or "
                 "share it."
@@ -126,6 +131,13 @@ class LargePrecisionTensor(StoredNumbers):
             "bits": self.bits,
             "magnitude": self.magnitude,
         }
+
+    @classmethod
+    def interpret(cls, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The rule for the operation. The rules are imported when the first one is asked for."""
+        from syft.mpc.rules import large  # noqa: F401  (adds the rules)
+
+        return super().interpret(func, args, kwargs)
 
     @property
     def spec(self) -> Any:
@@ -413,6 +425,3 @@ register_chain(
         "magnitude": int,
     },
 )
-
-# NB: at the end, because the rules are written for the class above.
-from syft.mpc.rules import large as _rules  # noqa: E402, F401
