@@ -229,3 +229,32 @@ def test_a_websocket_client_asks_by_the_names_of_2020(hook: Any, me: Any) -> Non
 def test_a_loop_given_to_a_server_is_said_to_be_of_no_use(hook: Any) -> None:
     with pytest.warns(UserWarning, match="serves in threads"):
         sy.WebsocketServerWorker(hook, "127.0.0.1", 0, id="looped", loop=object())
+
+
+# -- the owner's log (COMPAT item 10) ------------------------------------------------------------------
+
+
+def broken_transform(_row: Any) -> Any:
+    raise ValueError("row 7 holds the secret 4711")
+
+
+def test_a_transform_that_raises_is_told_to_the_owner_and_not_to_the_user(
+    bob: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    data = torch.ones(4, 2).private_tensor(allowed_users=("ann",))
+    dataset = sy.BaseDataset(data, torch.zeros(4), transform=broken_transform)
+    bob.register_obj(dataset, "rows")
+    (pointer,) = bob.search(["rows"])
+    with caplog.at_level("ERROR", logger="syft.worker"):
+        with pytest.raises(sy.exceptions.RemoteError, match="withheld") as caught:
+            pointer.batch([0, 1])
+    assert "4711" not in str(caught.value)
+    assert "broken_transform" in caplog.text and "row 7 holds the secret 4711" in caplog.text
+
+
+def test_the_log_keeps_the_end_of_an_endless_message(caplog: pytest.LogCaptureFixture) -> None:
+    from syft.workers import owner_log
+
+    with caplog.at_level("ERROR", logger="syft.worker"):
+        owner_log.tell_owner("the batch", ValueError("x" * 1_000_000 + "the end"))
+    assert "the end" in caplog.text and len(caplog.text) < 2 * owner_log.LONGEST_TRACEBACK

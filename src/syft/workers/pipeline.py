@@ -51,6 +51,7 @@ from syft.workers.caller import user_of
 from syft.workers.entry import Allowed, Entry
 from syft.workers.foresight import refuse_what_does_not_fit
 from syft.workers.guards import PERMISSION, Guard
+from syft.workers.owner_log import tell_owner
 from syft.workers.restricted import execute_restricted
 from syft.workers.results import facts_of_command, fresh_results, keep_results, refuse_other_layouts
 from syft.workers.sound_arguments import LOOKED_AT_FIRST, sound, sound_with_out
@@ -292,7 +293,7 @@ def _store(worker: Any, message: Operation, command: KnownCommand, result: Any) 
 
 
 def run_discreetly(call: Any, name: str, permitted: bool) -> Any:
-    """Run `call`; unless the user may see the data, a failure tells only its type.
+    """Run `call`; unless the user may see the data, a failure tells only its type, and the owner's log the rest.
 
     An error message of torch may quote values ("index 7 is out of bounds"), and a traceback holds tensors.
     """
@@ -305,6 +306,7 @@ def run_discreetly(call: Any, name: str, permitted: bool) -> Any:
         if permitted:
             raise
         failure = type(error).__name__
+        tell_owner(name, error)
     raise RemoteError(
         f"{name} failed on the worker with a {failure}. The message is withheld because it may quote data "
         "you are not allowed to see; try the same call on data of your own of the same shape."
