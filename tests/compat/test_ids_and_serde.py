@@ -250,3 +250,21 @@ def test_a_dotted_attribute_is_reached() -> None:
     assert reach(model, "1.weight", None) is None
     with pytest.raises(AttributeError):
         reach(model, "1.weight")
+
+
+def test_a_node_is_copied_and_refreshed(alice: Any, bob: Any, charlie: Any, quiet: None) -> None:
+    node = sy.LoggingTensor().on(torch.tensor([1.0])).child
+    copied = node.copy()
+    copied.child.add_(1)
+    assert node.child.item() == 1.0 and copied.child.item() == 2.0
+    with pytest.raises(sy.exceptions.ChainError, match="share"):
+        node.refresh()
+    secret = torch.tensor([5]).share(alice, bob, crypto_provider=charlie)
+    logged = sy.LoggingTensor().on(secret).child
+    assert logged.refresh().wrap().get().child.child.tolist() == [5]
+
+
+def test_a_tensor_is_initialised_with_owner_and_id(hook: Any, bob: Any) -> None:
+    x = torch.ones(1)
+    sy.generic.tensor.initialize_tensor(hook, x, owner=bob, id=6)
+    assert x.owner is bob and x.id == 6
