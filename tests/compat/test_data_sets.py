@@ -24,6 +24,8 @@ from syft.frameworks.torch.fl.dataloader import (
 )
 from syft.frameworks.torch.fl.dataset import dataset_federate
 from syft.generic.pointers.pointer_dataset import PointerDataset
+from syft.workers.network.client_worker import connect
+from syft.workers.network.server_worker import NetworkServerWorker
 
 DATA = torch.arange(20.0).view(10, 2)
 TARGETS = torch.arange(10)
@@ -224,6 +226,27 @@ def test_transform_refuses_what_it_cannot_change(bob: Any) -> None:
     held = sy.BaseDataset(*four(), transform=lambda x: x).send(bob)
     with pytest.raises(ChainError, match=r"Fetch it with `\.get\(\)`"):
         held.transform = None  # type: ignore[assignment]
+
+
+@pytest.mark.network
+def test_a_transform_in_python_is_not_sent_over_a_network_and_nothing_is_lost(hook: Any, me: Any) -> None:
+    @sy.func2plan(args_shape=[(2,)])
+    def doubled(row: Any) -> Any:
+        return row * 2
+
+    with NetworkServerWorker(hook, "tcp://127.0.0.1:0", id="far") as server, connect(server.address) as far:
+        dataset = sy.BaseDataset(DATA, TARGETS, transform=lambda row: row * 2)
+        with pytest.raises(TypeError, match="Give a Plan as transform"):
+            dataset.send(far)
+        assert dataset.location is None and torch.equal(dataset[1][0], DATA[1] * 2)
+        dataset.transform = doubled  # type: ignore[assignment]
+        dataset.send(far)
+        assert torch.equal(dataset[1:3][0].get(), DATA[1:3] * 2)
+        assert torch.equal(dataset.get().data, DATA)
+        plain = sy.BaseDataset(DATA, TARGETS).send(far)
+        loader = sy.FederatedDataLoader(sy.FederatedDataset([plain]), batch_size=4, shuffle=True)
+        assert sorted(torch.cat([target.get() for _data, target in loader]).tolist()) == TARGETS.tolist()
+        plain.get()
 
 
 # -- federated data sets -------------------------------------------------------------------------------------

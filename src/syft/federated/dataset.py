@@ -206,7 +206,16 @@ class BaseDataset(HeldDataset):
 
     def send_whole(self, worker: Any, garbage_collect_data: bool = True, user: str | None = None) -> Any:
         self._check_here()
-        return super().send_whole(worker, garbage_collect_data, user)
+        try:
+            return super().send_whole(worker, garbage_collect_data, user)
+        except serde.UnserializableError as error:
+            if self._transform is None or isinstance(self._transform, Plan):
+                raise
+            raise serde.UnserializableError(
+                f"BaseDataset.send() was called with a transform that is a {type(self._transform).__name__}: Python code "
+                "does not travel to another machine. Give a Plan as transform, or change the rows here first, with "
+                "dataset.transform = None and dataset.transform(function)."
+            ) from error
 
     def _check_here(self) -> None:
         if self.location is not None:
