@@ -283,6 +283,74 @@ def test_data_of_a_live_graph_can_be_fetched_before_the_backward_pass(bob: Any, 
     assert torch.equal(weight.grad.get(), x)
 
 
+def _batches(bob: Any, model: Any, optimizer: Any, count: int) -> Any:
+    for _ in range(count):
+        optimizer.zero_grad()
+        yield nn.functional.mse_loss(model(torch.randn(16, 8).send(bob)), torch.randn(16, 1).send(bob))
+
+
+def _model(bob: Any) -> tuple[Any, Any]:
+    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1)).send(bob)
+    return model, torch.optim.SGD(model.parameters(), lr=0.01)
+
+
+def test_adding_up_losses_of_training_does_not_fill_the_worker(bob: Any) -> None:
+    model, optimizer = _model(bob)
+    running, counts = 0, []
+    for loss in _batches(bob, model, optimizer, 20):
+        loss.backward()
+        optimizer.step()
+        running += loss.get()
+        counts.append(len(bob._objects))
+    del loss
+    assert max(counts[5:]) == counts[2] and running.requires_grad
+
+
+def test_adding_up_losses_of_secrets_does_not_fill_the_workers(alice: Any, bob: Any, charlie: Any) -> None:
+    def share(t: Any) -> Any:
+        return t.fix_precision().share(alice, bob, crypto_provider=charlie)
+
+    weight = share(torch.ones(3, 1)).requires_grad_()
+    running, counts = 0, []
+    for _ in range(6):
+        loss = ((share(torch.randn(4, 3)) @ weight) ** 2).sum()
+        loss.backward()
+        weight.grad = None
+        running = running + loss.get().float_precision()
+        del loss
+        counts.append(len(bob._objects))
+    assert counts[-1] == counts[1]
+
+
+def test_losses_that_nobody_differentiates_are_let_go_when_their_parameters_change(bob: Any) -> None:
+    model, optimizer = _model(bob)
+    total, counts = 0, []
+    for _epoch in range(6):
+        for loss in _batches(bob, model, optimizer, 3):
+            loss.backward()
+            optimizer.step()
+        for loss in _batches(bob, model, optimizer, 10):  # an evaluation without torch.no_grad()
+            total += loss.get()
+        counts.append(len(bob._objects))
+    assert max(counts[2:]) <= counts[0] * 3
+    with pytest.raises(RuntimeError, match=r"overwritten|modified by an inplace"):
+        total.backward()
+
+
+def test_losses_of_one_step_can_be_added_up_and_differentiated(bob: Any) -> None:
+    torch.manual_seed(3)
+    model, optimizer = _model(bob)
+    twin = model.copy().get()
+    torch.manual_seed(4)
+    total = sum(loss.get() for loss in _batches(bob, model, optimizer, 40))
+    total.backward()
+    torch.manual_seed(4)
+    expected = [nn.functional.mse_loss(twin(torch.randn(16, 8)), torch.randn(16, 1)) for _ in range(40)]
+    sum(expected).backward()  # type: ignore[union-attr]
+    for remote, local in zip(model.parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(remote.grad.get(), local.grad)
+
+
 def test_a_second_get_is_still_an_error(bob: Any, x: torch.Tensor) -> None:
     pointer = x.send(bob)
     pointer.get()

@@ -22,6 +22,7 @@ from syft.exceptions import SendNotPermittedError, UnsupportedOperationError
 from syft.messaging.message import ObjectMessage
 from syft.tensors.pointer import PointerTensor
 from syft.tensors.private import PrivateTensor, users_allowed
+from syft.tensors.stale_graphs import note_fetch
 
 
 def private_copy(obj: Any) -> Any:
@@ -134,6 +135,7 @@ class Get(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, tensor: Any, user: Any, reason: str) -> Any:
         ctx.location = tensor.child.location
+        note_fetch(ctx)
         return tensor.child.get(user=user, reason=reason)
 
     @staticmethod
@@ -266,6 +268,7 @@ class GetChain(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, tensor: Any, options: dict[str, Any]) -> Any:
         ctx.place = tensor.child.place()
+        note_fetch(ctx)
         return tensor.child.get(**options)
 
     @staticmethod
