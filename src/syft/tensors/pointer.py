@@ -216,8 +216,14 @@ def _refuse_local_tensors(func: Any, args: tuple[Any, ...], kwargs: dict[str, An
         raise TensorsNotCollocatedException(remote.child, local, name)
 
 
+#: Functions that compute nothing on their arguments: a graph may lead through several workers.
+_TAKES_SEVERAL_PLACES = frozenset({torch.autograd.grad, torch.autograd.backward})
+
+
 def _refuse_two_places(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Pointers to two workers in one call are refused under the name that the user wrote."""
+    if func in _TAKES_SEVERAL_PLACES:
+        return
     nodes = [t.child for t in found_in((args, kwargs), Wrapper) if t.child is not None]
     pointers = [node for node in nodes if node.location is not None]
     for other in pointers[1:]:
