@@ -21,6 +21,7 @@ from syft.core.hook_args import (
 )
 from syft.core.ids import ID_PROVIDER
 from syft.core.nested import found_in
+from syft.core.overload import overloaded, overloads_chain
 from syft.core.session import session
 from syft.exceptions import ChainError, ValueNotHereError
 from syft.messaging.message import ForceObjectDeleteMessage, ObjectMessage
@@ -289,6 +290,20 @@ class AdditiveSharingTensor(SharedMethods, SharedNode):
     def refuse_reading(self, request: str) -> NoReturn:
         where = "split among " + ", ".join(map(str, self.child))
         raise ValueNotHereError(request, where)
+
+    # NB: at the end: below it `torch` is this in the body of the class.
+
+    @staticmethod
+    @overloaded.module
+    def torch(module: Any) -> None:
+        """Functions of torch whose arguments torch itself would read: `torch.roll` by what only the holders know."""
+
+        def roll(input: Any, shifts: Any, dims: Any = None) -> Any:
+            from syft.mpc import chain_methods
+
+            return chain_methods.roll(input, shifts, dims)
+
+        module.roll = overloads_chain(roll)
 
 
 def are_there(operands: Any) -> bool:
