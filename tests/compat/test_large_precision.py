@@ -428,6 +428,16 @@ def test_the_number_of_shared_limbs_does_not_tell_the_size_of_ordinary_values(wo
     assert len(shapes) == 1
 
 
+def test_comparisons_and_products_of_shares_with_more_limbs_than_one_sign_holds(workers: Any) -> None:
+    x = torch.tensor([1.5, -2.0, 0.0, 1e-30, -1e-30], dtype=torch.float64)
+    y = torch.tensor([1.5, 2.0, -0.5, 0.0, 0.0], dtype=torch.float64)
+    a, b = (PLACES["shared"](large(v, 300), workers) for v in (x, y))
+    assert a.child.child.shape[-1] > 60
+    assert (a > b).get().float_prec().tolist() == (x > y).double().tolist()
+    assert (a == b).get().float_prec().tolist() == (x == y).double().tolist()
+    assert torch.allclose((a * b).get().float_prec(), x * y)
+
+
 def test_holders_on_a_network_compute_the_same(hook: Any, me: Any) -> None:
     parties = Parties(hook, ("alice", "bob", "dealer"))
     with parties.closing:

@@ -159,15 +159,17 @@ def matrix_product(one: Any, other: Any) -> Any:
 
 
 def _by_weight(pairs: Any, n: int, m: int) -> Any:
-    """Add up the pairs (n, m, ...) of limbs that have the same weight."""
-    shape = list(pairs.shape[2:])
+    """Add up the pairs (n, m, ...) of limbs that have the same weight, which is that of i + j.
+
+    Rows of length m + n, read again as rows of length m + n - 1, are shifted by one more each: the sum of the
+    columns is it."""
+    shape, width = list(pairs.shape[2:]), n + m - 1
     size = int(np.prod(shape))
-    where = torch.zeros(n + m - 1, n * m, dtype=torch.int64)
-    for i in range(n):
-        for j in range(m):
-            where[i + j, i * m + j] = 1
-    flat = on_children(aten.reshape.default, pairs, [n * m, size])
-    return on_children(aten.reshape.default, on_children(aten.mm.default, where, flat), [n + m - 1, *shape])
+    flat = on_children(aten.reshape.default, pairs, [n, m, size])
+    padded = on_children(aten.constant_pad_nd.default, flat, [0, 0, 0, n], 0)
+    rows = on_children(aten.reshape.default, padded, [n * (m + n), size])
+    shifted = on_children(aten.reshape.default, ring.sliced(rows, 0, 0, n * width), [n, width, size])
+    return on_children(aten.reshape.default, ring.summed(shifted, [0]), [width, *shape])
 
 
 def sign(limbs: Any) -> Any:
