@@ -62,6 +62,16 @@ def test_set_obj_with_one_argument_takes_the_id_of_the_object(bob: Any) -> None:
     assert not bob._objects
 
 
+def test_a_store_can_be_used_by_itself() -> None:
+    store = sy.generic.object_storage.ObjectStorage()
+    x = torch.ones(1)
+    store.set_obj(x)
+    assert store.get_obj(x.id) is x and store.current_objects() == {x.id: x}
+    store.de_register_obj(x)
+    assert not store.current_objects()
+    assert issubclass(sy.BaseWorker, sy.generic.object_storage.ObjectStorage)
+
+
 def test_the_frameworks_of_a_worker_are_listed(bob: Any) -> None:
     assert "torch" in bob.remote.frameworks
     assert bob.remote.frameworks["torch"].zeros(2).get().tolist() == [0.0, 0.0]
@@ -220,6 +230,8 @@ def test_a_websocket_client_asks_by_the_names_of_2020(hook: Any, me: Any) -> Non
             assert answer.item() == 1.0
             with pytest.raises(ValueError, match="list_objects"):
                 client._send_msg_and_deserialize("__init__")
+            with pytest.raises(RuntimeError, match="'served' exists already"):  # nobody listens at port 1
+                sy.WebsocketClientWorker(hook, "127.0.0.1", 1, id="served")
             del text
     finally:
         server.stop()

@@ -53,11 +53,11 @@ class WebsocketClientWorker(NetworkClientWorker):
                 f"WebsocketClientWorker was given {' and '.join(given)}, and the connection would not be encrypted. Add "
                 "secure=True, or leave it out."
             )
+        address = f"{'wss' if secure else 'ws'}://{_in_url(host)}:{port}"
         if options.get("auto_add", True):
-            self._refuse_taken(id)
+            self._refuse_taken(id, address)
         options.setdefault("timeout", TIMEOUT_INTERVAL)
         self.host, self.port, self.secure = host, port, secure
-        address = f"{'wss' if secure else 'ws'}://{_in_url(host)}:{port}"
         super().__init__(
             hook,
             address,
@@ -70,14 +70,17 @@ class WebsocketClientWorker(NetworkClientWorker):
         for obj in data or ():
             self._send_msg(ObjectMessage(obj, obj.id))
 
-    def _refuse_taken(self, id: Any) -> None:
-        """Refuse an id that another kind of worker has, before anything is connected."""
+    def _refuse_taken(self, id: Any, address: str) -> None:
+        """Refuse an id that a worker of another kind, or at another address, has, before anything is connected."""
         me = session.local_worker
         known = None if me is None or id is None else me._known_workers.get(id)
-        if known is not None and type(known) is not type(self):
+        if known is None:
+            return
+        if type(known) is not type(self) or (known.is_connected and known.address != address):
+            where = getattr(known, "address", "this process")
             raise RuntimeError(
-                f"A {type(known).__name__} with the id {id!r} exists already, so there cannot be a "
-                f"{type(self).__name__} of that id. Choose another id, or remove the first with "
+                f"A {type(known).__name__} with the id {id!r} exists already (at {where}), so there cannot be a "
+                f"{type(self).__name__} of that id at {address}. Choose another id, or remove the first with "
                 "worker.remove_worker_from_local_worker_registry()."
             )
 
