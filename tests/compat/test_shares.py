@@ -11,6 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import syft as sy
+from syft.core.abstract import AbstractTensor
+from syft.core.hook_args import default_register_tensor
 from syft.frameworks.torch.tensors.interpreters.additive_shared import AdditiveSharingTensor, no_wrap
 from syft.frameworks.torch.tensors.interpreters.precision import FixedPrecisionTensor
 
@@ -336,3 +338,19 @@ def test_the_constants_and_helpers_of_securenn_are_there(group: Any) -> None:
     assert securenn.flip(x, 1).tolist() == [[2, 1], [4, 3]]
     assert securenn.flip(group.share(x), 0).get().tolist() == [[3, 4], [1, 2]]
     assert group.share(x).child.mod(3).get().tolist() == [[1, 2], [0, 1]] and group.share(x).child.dim() == 2
+
+
+def test_types_above_hear_of_extremes_what_the_user_wrote() -> None:
+    heard: list[Any] = []
+
+    class Listening(AbstractTensor):
+        @classmethod
+        def on_function_call(cls, command: Any) -> None:
+            heard.append((command[0], command[2][1:], command[3]))
+
+    default_register_tensor(Listening)
+    x = Listening().on(torch.tensor([[1.0, 2.0]]))
+    x.argmax()
+    x.max(dim=1)
+    x.sigmoid()
+    assert heard == [("argmax", (), {}), ("max", (), {"dim": 1}), ("sigmoid", (), {})]

@@ -114,15 +114,20 @@ def _with_values_or_both(name: str) -> Callable[..., Any]:
 def _with_one_hot(name: str) -> Callable[..., Any]:
     plain = getattr(torch.Tensor, name)
 
-    def call(self: Any, dim: int | None = None, keepdim: bool = False, one_hot: bool = False) -> Any:
+    def call(self: Any, *args: Any, one_hot: bool = False, **kwargs: Any) -> Any:
         """torch's own; `one_hot=True`: a tensor of this shape with a 1 at every extreme, the first of equals."""
         if not one_hot:
-            return plain(self, dim, keepdim)
+            return plain(self, *args, **kwargs)
         with torch.no_grad():
-            return _places(self, dim, 1 if name == "argmax" else -1)
+            return _places(self, _dim_of(*args, **kwargs), 1 if name == "argmax" else -1)
 
     call.__name__, call.__qualname__ = name, f"Wrapper.{name}"
     return call
+
+
+def _dim_of(dim: int | None = None, keepdim: bool = True) -> int | None:
+    """The dimension among the arguments of an argmax; one-hot places always keep it."""
+    return dim
 
 
 def _places(tensor: Any, dim: int | None, sign: int) -> Any:
