@@ -175,3 +175,199 @@ def test_what_a_stranger_says_a_plan_takes_is_checked() -> None:
     for wrong in (Fit((-1,)), Fit((-1, -2)), Fit((-1, -1), ranks=(-1,)), Fit((-1, -1), ranks=(1000,))):
         with pytest.raises(InvalidProgramError):
             checked_program(replace(program, inputs=(Input((2, 3), torch.float32, wrong),)))
+
+
+# -- state ------------------------------------------------------------------------------------------------
+
+
+def everywhere(plan: Any, x: Any, bob: Any, me: Any) -> list[Any]:
+    """What a plan returns here, at a worker, fetched, and from bytes."""
+    pointer = plan.send(bob)
+    return [
+        plan(x),
+        pointer(x.send(bob)).get(),
+        me.fetch_plan(plan.id, bob, copy=True)(x),
+        deserialize(serialize(plan))(x),
+    ]
+
+
+def test_a_plan_with_a_state_may_use_tensors_of_its_closure(bob: Any, me: Any) -> None:
+    weight = torch.tensor([2.0], requires_grad=True)
+
+    @sy.func2plan(args_shape=[(1,)], state=(torch.tensor([1.0]),))
+    def line(x: Any, state: Any) -> Any:
+        (bias,) = state.read()
+        return x * weight + bias
+
+    assert len(line.parameters()) == len(line.state.read()) == 1
+    assert len(line.state.tensors()) == 2, "both travel"
+    assert [float(y.detach()) for y in everywhere(line, torch.tensor([3.0]), bob, me)] == [7.0] * 4
+    fetched = me.fetch_plan(line.id, bob)
+    assert len(fetched.parameters()) == len(fetched.state.read()) == 1
+    assert len(line.send(bob).parameters()) == 1
+
+
+def test_a_stateful_plan_that_calls_another_reads_its_own_state_only(bob: Any, me: Any) -> None:
+    @sy.func2plan(args_shape=[(1,)], state=(torch.tensor([10.0]),))
+    def inner(x: Any, state: Any) -> Any:
+        (shift,) = state.read()
+        return x + shift
+
+    @sy.func2plan(args_shape=[(1,)], state=(torch.tensor([1.0]), torch.tensor([2.0])))
+    def outer(x: Any, state: Any) -> Any:
+        shift, scale = state.read()
+        return inner(x) * scale + shift
+
+    assert len(outer.parameters()) == 2 and len(inner.parameters()) == 1
+    assert [float(y) for y in everywhere(outer, torch.tensor([3.0]), bob, me)] == [27.0] * 4
+    assert [float(y) for y in everywhere(inner, torch.tensor([3.0]), bob, me)] == [13.0] * 4
+
+
+def test_parameters_of_a_closure_are_still_those_of_a_plan_without_state() -> None:
+    layer = nn.Linear(2, 1)
+    plan = sy.func2plan(args_shape=[(1, 2)])(lambda x: layer(x))
+    assert len(plan.parameters()) == 2
+
+
+def test_forward_is_the_function_and_none_on_a_fetched_plan(bob: Any, me: Any) -> None:
+    def function(x: Any) -> Any:
+        return x + 1
+
+    plan = sy.func2plan(args_shape=[(1,)])(function)
+    assert plan.forward is function
+    plan.send(bob)
+    fetched = me.fetch_plan(plan.id, bob)
+    assert fetched.forward is None and fetched.is_built and fetched(torch.ones(1)) == 2
+    fetched.forward = lambda x: x + 5
+    assert fetched(torch.ones(1)) == 6
+
+    class Net(sy.Plan):
+        def forward(self, x: Any) -> Any:
+            return x * 2
+
+    net = Net().build(torch.ones(1))
+    assert net.forward(torch.ones(1)) == net(torch.ones(1)) == 2
+    net.forward = None
+    assert net.forward is None and net(torch.ones(3)).tolist() == [2.0] * 3, "its operations are left"
+
+
+@pytest.mark.parametrize("nothing", [(), [], None])
+def test_an_empty_args_shape_means_not_built(nothing: Any) -> None:
+    plan = sy.func2plan(args_shape=nothing)(lambda x: x + 1)
+    assert not plan.is_built
+    assert plan.build(torch.ones(1)).is_built
+
+
+def test_a_plan_whose_state_is_shared_is_sent_fetched_and_called(
+    workers: Any, make_worker: Any, me: Any
+) -> None:
+    james = make_worker("james")
+    alice, bob, charlie = workers.alice, workers.bob, workers.charlie
+    layer = nn.Linear(2, 1)
+    with torch.no_grad():
+        layer.weight.copy_(torch.tensor([[1.0, -2.0]]))
+        layer.bias.fill_(0.5)
+    plan = sy.func2plan(args_shape=[(1, 2)])(layer)
+    plan.fix_precision().share(alice, bob, crypto_provider=charlie)
+    pointer = plan.send(james)
+    x = torch.tensor([[3.0, 4.0]])
+    secret = x.fix_prec().share(alice, bob, crypto_provider=charlie)  # type: ignore[attr-defined]
+    fetched = me.fetch_plan(plan.id, james, copy=True)
+    assert abs(fetched(secret).get().float_prec() + 4.5) < 0.01
+    assert abs(plan(secret).get().float_prec() + 4.5) < 0.01, "the one here still has its own"
+    with pytest.raises(ValueError, match="shared among others, so no worker can run it alone"):
+        pointer(x.send(james))  # type: ignore[attr-defined]
+
+
+def test_a_plan_that_a_worker_fetched_belongs_to_it(alice: Any, bob: Any, me: Any) -> None:
+    plan = sy.func2plan(args_shape=[(1,)])(lambda x: x + 1)
+    plan.send(bob)
+    assert alice.fetch_plan(plan.id, bob).owner is alice
+    assert me.fetch_plan(plan.id, bob).owner is me
+
+
+# -- placeholders and what is written down ------------------------------------------------------------------
+
+
+def test_a_state_is_made_of_placeholders() -> None:
+    weight = nn.Parameter(torch.ones(2))
+    placeholders = [
+        sy.PlaceHolder(tags=["#state", "#weight"]).instantiate(weight),
+        sy.PlaceHolder(tags=["#state"]).instantiate(torch.zeros(1)),
+    ]
+    state = sy.State(sy.local_worker, state_placeholders=placeholders)
+    assert state.read()[0] is weight and state.names == ["weight", "1"] and state.owner is sy.local_worker
+    again = sy.State(state.owner, state.state_placeholders)
+    assert again.names == state.names and again.tensors()[0] is weight
+    state.create_grad_if_missing(weight)
+    assert weight.grad is not None and weight.grad.tolist() == [0.0, 0.0]
+    weight.grad.add_(1)
+    state.create_grad_if_missing(weight)
+    assert weight.grad.tolist() == [1.0, 1.0], "one that is there stays"
+    with pytest.raises(TypeError, match=r"State\.of"):
+        sy.State(None, [torch.ones(1)])  # type: ignore[list-item]
+    with pytest.raises(TypeError, match="with a tensor in them"):
+        sy.State(None, [sy.PlaceHolder()])
+
+
+def test_placeholders_are_sorted_by_the_number_of_their_tag() -> None:
+    from syft.messaging.plan.plan import tag_sort
+
+    plan = sy.func2plan(args_shape=[(1,)] * 11)(lambda *xs: tuple(reversed(xs)))
+    found = sorted(plan.find_placeholders("#output"), key=tag_sort("output"))
+    assert [p.id for p in found] == list(reversed(range(11)))
+    with pytest.raises(ValueError, match="no tag #input"):
+        tag_sort("input")(sy.PlaceHolder(tags=["#3"]))
+
+
+def test_a_placeholder_is_made_from_a_tensor() -> None:
+    tensor = torch.ones(2, 3)
+    made = sy.PlaceHolder.create_from(tensor, owner=sy.local_worker, tags=["#input-0"])
+    assert made.child is tensor and made.id == tensor.id and made.expected_shape == (2, 3)  # type: ignore[attr-defined]
+    for back in (
+        sy.PlaceHolder.detail(None, sy.PlaceHolder.simplify(None, made)),
+        sy.PlaceHolder.unbufferize(None, sy.PlaceHolder.bufferize(None, made)),
+    ):
+        assert back.id == made.id and back.tags == {"#input-0"} and torch.equal(back.child, tensor)
+
+
+def test_a_trace_writes_down_what_is_called_while_it_is_switched_on() -> None:
+    from syft.generic.frameworks.hook.trace import Trace, tracer
+
+    @tracer(func_name="doubled")
+    def doubled(x: Any) -> Any:
+        return x * 2
+
+    class Thing:
+        @tracer(method_name="half")
+        def half(self, x: Any) -> Any:
+            return x / 2
+
+    log, thing, x = Trace(), Thing(), torch.ones(2)
+    x + 1
+    with log.enabled():
+        assert log.active
+        y = (x + 1).sum()
+        doubled(x)
+        thing.half(x)
+    x - 1
+    assert not log.active
+    names = [command[0] for command, _ in log.logs]
+    assert names == ["add", "sum", "mul", "doubled", "div", "half"]
+    (_, target, args, _), response = log.logs[1]
+    assert target.tolist() == [2.0, 2.0] and args == () and response is y
+    assert log.logs[-1][0][1] is thing
+    log.clear()
+    assert log.logs == []
+    with pytest.raises(TypeError, match="one of them only"):
+        tracer()
+
+
+def test_pointers_to_plans_come_back_from_their_parts(bob: Any, me: Any) -> None:
+    plan = sy.func2plan(args_shape=[(1,)])(lambda x: x + 1).tag("#p")
+    pointer = plan.send(bob)
+    back = sy.PointerPlan.detail(me, sy.PointerPlan.simplify(me, pointer))
+    assert back.location is bob and back.id_at_location == plan.id and back.tags == {"#p"}
+    assert not back.garbage_collect_data and back(torch.ones(1).send(bob)).get() == 2  # type: ignore[attr-defined]
+    back.id_at_location, back.location = 5, me
+    assert back.id_at_location == 5 and back.location is me

@@ -236,7 +236,7 @@ def test_names_of_strangers_never_become_code(text: str) -> None:
          Operation("add", (Slot(5), Slot(3)), {}, Slot(6))),
         {EVIL: Slot(6), "text": EVIL},
     )  # fmt: skip
-    state = State([nn.Parameter(torch.tensor([n])) for n in (1.0, 10.0, 100.0)], ["a", text, f"{text}.c"])
+    state = State.of([nn.Parameter(torch.tensor([n])) for n in (1.0, 10.0, 100.0)], ["a", text, f"{text}.c"])
     module = fx_of(program, state, text)
     found = module(torch.ones(2))
     assert torch.equal(found[EVIL], torch.full((2,), 112.0)) and found["text"] == EVIL

@@ -123,7 +123,7 @@ def test_every_value_of_an_operation_comes_back(value: Any) -> None:
 )  # fmt: skip
 def test_tensors_of_a_state_come_back(tensor: Any) -> None:
     state = sy.State.unbufferize(
-        None, sy.State.bufferize(None, sy.State([tensor, torch.ones(1)], ["w"], [1]))
+        None, sy.State.bufferize(None, sy.State.of([tensor, torch.ones(1)], ["w"], [1]))
     )
     back = state.tensors()[0]
     assert torch.equal(back, tensor) and back.dtype == tensor.dtype

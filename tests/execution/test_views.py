@@ -30,7 +30,7 @@ def compiled(code: str, name: str | None = None) -> Any:
 
 
 def from_code(plan: Any, *args: Any) -> Any:
-    more = [plan.state.read()] if len(plan.state) else []
+    more = [plan.state.tensors()] if len(plan.state) else []
     if "constants):" in plan.code:
         more.append(plan.program.constants)
     return compiled(plan.code)(*args, *more)
@@ -172,7 +172,7 @@ def evil(**changes: Any) -> Program:
 
 
 def code(program: Program, name: str = "f", label: str = "w") -> str:
-    return code_of(program, State([torch.ones(1)], [label]), name)
+    return code_of(program, State.of([torch.ones(1)], [label]), name)
 
 
 @pytest.mark.parametrize(

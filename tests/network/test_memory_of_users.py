@@ -139,7 +139,7 @@ def test_what_users_sent_is_not_called_but_as_a_plan(eve: Any, hospital: Any) ->
         Step("torch.ones", ((MUCH,),), {}, Slot(1)),
         Step("torch.sum", (Slot(1),), {}, Slot(2)),
     ]
-    plan = Plan.of_program(program(steps, Slot(2)), State([], [], []), name="much", id=77)
+    plan = Plan.of_program(program(steps, Slot(2)), State.of([], [], []), name="much", id=77)
     eve._link.ask(ObjectMessage(ObjectWrapper(plan), 2))
     with pytest.raises(ComputeNotPermittedError, match=r"called after plan\.send\(worker\)"):
         eve._link.ask(CallObjectMessage(2, (Ref(1),), {}, 3))
@@ -182,7 +182,7 @@ def test_configs_are_small_and_not_kept_without_end(
     eve: Any, hospital: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps = [Step("neg", (Slot(0),), {}, Slot(1))]
-    plan = Plan.of_program(program(steps, Slot(1)), State([], [], []), name="x", id=77)
+    plan = Plan.of_program(program(steps, Slot(1)), State.of([], [], []), name="x", id=77)
     eve._link.ask(ObjectMessage(ObjectWrapper(plan), 5))
 
     def config(rate: Any) -> TrainConfigMessage:

@@ -152,12 +152,12 @@ def test_a_client_registers_nothing_unless_told_to(me: Any) -> None:
 
 def test_contents_are_the_fields() -> None:
     assert Operation("add", None, (1,), {}, (2,)).contents == (("add", None, (1,), {}), (2,))
-    assert ObjectRequestMessage((1, "ann", "why")).contents == ((1, "ann", "why"), False)
+    assert ObjectRequestMessage((1, "ann", "why")).contents == (1, "ann", "why")
     assert IsNoneMessage(4).contents == GetShapeMessage(4).contents == 4
     assert ForceObjectDeleteMessage((4, 5)).contents == (4, 5)
     assert SearchMessage(("#a",)).contents == ("#a",)
     assert PlanCommandMessage("fetch", (1,)).contents == ("fetch", (1,))
-    assert ObjectMessage("x", 3).contents[:2] == ("x", 3)
+    assert ObjectMessage("x", 3).contents == "x"
 
 
 def test_messages_cannot_be_changed() -> None:

@@ -3,19 +3,22 @@
 Modules, in the order they import each other:
 
     errors           what is raised
+    inputs           what is known of the tensors that a plan takes
     operation        the records of a plan: `Slot`, `Size`, `Operation`
     vocabulary       which functions a plan may name
     program          `Program`: all of a built plan but its state, and the check that strangers' programs pass
     replay           a program as a list of prepared calls; what it would return, from metadata
     sizes            numbers that remember of which sizes they were computed
     trace, merge     the function is run twice, what it did becomes a program
+    fit, build       for which other tensors the program is right; all of it together
+    trace_log        a list of the torch functions that were called, for people
     placeholder, state
     optimizers, training   the update of a training plan
     held, remote     a plan at a worker: how it is kept, called and differentiated
     watch, cost      a run on metadata: shapes, flops, memory; what a call costs
     naming, export, views   a plan as a module of fx, as TorchScript, as code
-    pointer_plan, plan, func2plan
-    pointer_protocol, protocol   plans chained over workers
+    pointer_parts, pointer_plan, plan, func2plan
+    pointer_protocol, protocol_steps, protocol   plans chained over workers
     protobuf         all of it as Protocol Buffers
     codec            how all this travels
 """

@@ -14,10 +14,11 @@ from syft.execution.plan import Plan
 from syft.execution.pointer_plan import PointerPlan
 from syft.execution.pointer_protocol import PointerProtocol
 from syft.execution.program import Program
-from syft.execution.protocol import Protocol, Step
+from syft.execution.protocol import Protocol
+from syft.execution.protocol_steps import Step
 from syft.execution.state import State
 from syft.execution.training import TrainedGroup, TrainingStep
-from syft.serde import SerdeError, register, register_record, resolve_worker
+from syft.serde import SerdeError, register, register_record
 from syft.serde.registry import checked
 
 _Id = int | str
@@ -103,39 +104,12 @@ register(
 )
 
 
-def _encode_pointer(_worker: Any, pointer: Any) -> tuple[Any, ...]:
-    location = pointer.location
-    return (
-        getattr(location, "id", location),
-        pointer.id_at_location,
-        pointer._id,
-        frozenset(pointer.tags),
-        pointer.description,
-    )
-
-
-def _decoder(kind: Any) -> Any:
-    def decode(worker: Any, parts: Any) -> Any:
-        location, id_at_location, id, tags, description = parts
-        # A pointer that came in a frame deletes nothing; see NOTE [Who deletes, on the wire] in syft.serde.chain_types.
-        return kind(
-            resolve_worker(worker, location),
-            id_at_location,
-            worker,
-            id,
-            garbage_collect_data=False,
-            tags=tags,
-            description=description,
-        )
-
-    return decode
-
-
+_kind: Any
 for _kind in (PointerPlan, PointerProtocol):
     register(
         _kind,
         _kind.__name__,
-        _encode_pointer,
-        _decoder(_kind),
+        _kind.simplify,
+        _kind.detail,
         fields=tuple[_Id, _Id, _Id | None, frozenset[str], str | None],
     )

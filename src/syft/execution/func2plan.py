@@ -15,7 +15,7 @@ from syft.execution.plan import Plan
 class func2plan:
     """Decorator which converts a function of torch operations to a plan; an nn.Module is such a function, too.
 
-    args_shape  shapes of the tensors it takes, -1 for any size; the plan is built at once
+    args_shape  shapes of the tensors it takes, -1 for any size; the plan is built at once. None or () : it is not
     state       tensors that travel with the plan; the function takes them as a last argument, `state.read()`
     args_dtype  dtypes of the tensors, where they are not the default one
     """
@@ -39,7 +39,7 @@ class func2plan:
             forward_func=plan_function,
             state_tensors=state,
         )
-        if self.args_shape is not None:
+        if self.args_shape:
             plan.build_from_shapes(self.args_shape, self.args_dtype)
         return plan
 

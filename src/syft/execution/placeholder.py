@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -34,6 +34,12 @@ class PlaceHolder(AbstractTensor):
         #: what else the tensor may be, for an input of a plan
         self.expected_others: Fit | None = None
 
+    @staticmethod
+    def create_from(tensor: Any, owner: Any = None, tags: Iterable[str] | None = None) -> PlaceHolder:
+        """A placeholder with this tensor in it and with its id."""
+        made = PlaceHolder(owner, tensor.id, tags, None, tuple(tensor.shape), tensor.dtype)
+        return made.instantiate(tensor)
+
     def instantiate(self, tensor: Any) -> PlaceHolder:
         """Put a tensor in; returns self."""
         self.child = tensor
@@ -55,37 +61,52 @@ class PlaceHolder(AbstractTensor):
     __repr__ = __str__
 
     @staticmethod
-    def simplify(worker: Any, placeholder: PlaceHolder) -> tuple[Any, ...]:
+    def simplify(worker: Any, tensor: PlaceHolder) -> tuple[Any, ...]:
         """The attributes of a placeholder as a tuple."""
         return (
-            placeholder._id,
-            frozenset(placeholder.tags),
-            placeholder.description,
-            placeholder.expected_shape,
-            placeholder.expected_dtype,
-            placeholder.child,
+            tensor._id,
+            frozenset(tensor.tags),
+            tensor.description,
+            tensor.expected_shape,
+            tensor.expected_dtype,
+            tensor.child,
         )
 
     @staticmethod
-    def detail(worker: Any, parts: tuple[Any, ...]) -> PlaceHolder:
+    def detail(worker: Any, tensor_tuple: tuple[Any, ...]) -> PlaceHolder:
         """A placeholder from its attributes."""
-        id, tags, description, shape, dtype, child = parts
+        id, tags, description, shape, dtype, child = tensor_tuple
         return PlaceHolder(worker, id, tags, description, shape, dtype).instantiate(child)
 
     @staticmethod
-    def bufferize(worker: Any, placeholder: PlaceHolder) -> Any:
+    def bufferize(worker: Any, tensor: PlaceHolder) -> Any:
         """The placeholder as a Protocol Buffer (`PlaceHolderPB`)."""
         from syft.execution.protobuf import bufferize
 
-        return bufferize(worker, placeholder)
+        return bufferize(worker, tensor)
 
     @staticmethod
-    def unbufferize(worker: Any, message: Any) -> PlaceHolder:
+    def unbufferize(worker: Any, protobuf_placeholder: Any) -> PlaceHolder:
         """The placeholder of a `PlaceHolderPB`."""
         from syft.execution.protobuf import unbufferize
 
-        made: PlaceHolder = unbufferize(worker, message, PlaceHolder)
+        made: PlaceHolder = unbufferize(worker, protobuf_placeholder, PlaceHolder)
         return made
+
+
+def tag_sort(keyword: str) -> Callable[[PlaceHolder], int]:
+    """A key to sort placeholders by: the number in the tag that begins with `#keyword-`, as in `#input-2`."""
+
+    def number(placeholder: PlaceHolder) -> int:
+        found = [t.removeprefix(f"#{keyword}-") for t in placeholder.tags if t.startswith(f"#{keyword}-")]
+        if not found or not found[0].isdigit():
+            raise ValueError(
+                f"tag_sort({keyword!r}) was given {placeholder}, which has no tag #{keyword}-<number>. Sort the "
+                f"placeholders that plan.find_placeholders('#{keyword}') returns."
+            )
+        return int(found[0])
+
+    return number
 
 
 def _tag_order(tag: str) -> tuple[int, str]:

@@ -27,14 +27,14 @@ from syft.execution.placeholder import PlaceHolder
 from syft.execution.pointer_plan import PlanAtWorkers, PointerPlan, kind_of, location_of, placed
 from syft.execution.program import Program
 from syft.execution.replay import Replay
-from syft.execution.state import State
+from syft.execution.state import CAPTURED, State
 from syft.execution.training import Trainer, TrainingStep
 from syft.execution.views import HasViews
 from syft.messaging.message import ObjectMessage
 from syft.workers.store import ObjectStorage
 
 #: Attributes of a Plan that are its own and no state.
-_OWN = frozenset({"child", "owner", "_owner", "state", "forward_func"})
+_OWN = frozenset({"child", "owner", "_owner", "state", "forward", "forward_func"})
 
 
 class Plan(HasPlaceholders, HasViews, AbstractObject, ObjectStorage):
@@ -73,15 +73,15 @@ class Plan(HasPlaceholders, HasViews, AbstractObject, ObjectStorage):
         self.include_state = include_state
         self.pointers: dict[Any, PointerPlan] = {}
         self._attributes: dict[str, Any] = {}
-        self._declared = state if state is not None else State(tuple(state_tensors or ()), owner=owner)
+        self._declared = state if state is not None else State.of(tuple(state_tensors or ()), owner=owner)
         self._state: State | None = None
         self._replay: Replay | None = None
         self._extra_placeholders: dict[Any, PlaceHolder] = dict(placeholders or {})
         self._placeholders: dict[Any, PlaceHolder] | None = None
         self._training: TrainingStep | None = None
         self._trainer: Trainer | None = None
-        if forward_func is None and hasattr(type(self), "forward"):
-            forward_func = self.forward  # type: ignore[attr-defined]
+        if forward_func is None and type(self).forward is not Plan.forward:
+            forward_func = self.forward
         self.forward_func = forward_func
         if isinstance(forward_func, torch.nn.Module):
             self._attributes[""] = forward_func  # its parameters and buffers, under their own names
@@ -120,6 +120,11 @@ class Plan(HasPlaceholders, HasViews, AbstractObject, ObjectStorage):
         return TrainingPlan(model, loss_fn, optimizer, args_shape, args_dtype, name)
 
     # -- what it is ----------------------------------------------------------------------------------
+
+    @property
+    def forward(self) -> Any:
+        """The function that the plan was made of; None if it has only its operations. Subclasses write a method here."""
+        return self.forward_func
 
     @property
     def is_built(self) -> bool:
@@ -161,6 +166,10 @@ class Plan(HasPlaceholders, HasViews, AbstractObject, ObjectStorage):
         )
 
     def __setattr__(self, name: str, value: Any) -> None:
+        if name == "forward":
+            self.forward_func = value
+            if type(self).forward is Plan.forward:
+                return
         is_held = isinstance(value, (torch.Tensor, torch.nn.Module))
         if is_held and name not in _OWN and "_attributes" in self.__dict__:
             old = self._attributes.get(name)
@@ -207,7 +216,7 @@ class Plan(HasPlaceholders, HasViews, AbstractObject, ObjectStorage):
                         buffers.add(len(tensors))
                     tensors.append(tensor)
                     names.append(label)
-        return State(tensors, names, buffers, self._owner)
+        return State.of(tensors, names, buffers, self._owner)
 
     # -- building ------------------------------------------------------------------------------------
 
@@ -247,10 +256,11 @@ class Plan(HasPlaceholders, HasViews, AbstractObject, ObjectStorage):
         program, tensors = built
         names, buffers = list(declared.names), set(declared.buffers)
         for tensor in tensors[len(declared) :]:
-            if not isinstance(tensor, torch.nn.Parameter) and not tensor.requires_grad:
+            is_trained = isinstance(tensor, torch.nn.Parameter) or tensor.requires_grad
+            if self.include_state or not is_trained:  # a plan with `state=` has said what its parameters are
                 buffers.add(len(names))
-            names.append(f"captured-{len(names)}")
-        self._settle(program, State(tensors, names, buffers, self._owner))
+            names.append(f"{CAPTURED}{len(names)}")
+        self._settle(program, State.of(tensors, names, buffers, self._owner))
 
     def _settle(self, program: Program, state: State) -> None:
         if len(state) != program.state:
@@ -532,3 +542,4 @@ def _several(value: Any) -> Any:
 # NB: last, because they stand on Plan. Programs import them from here, too.
 from syft.execution.func2plan import func2plan as func2plan  # noqa: E402
 from syft.execution.func2plan import method2plan as method2plan  # noqa: E402
+from syft.execution.placeholder import tag_sort as tag_sort  # noqa: E402

@@ -14,6 +14,7 @@ from syft.exceptions import TensorsNotCollocatedException
 from syft.execution.errors import PlanError
 from syft.execution.held import PARAMETER, REQUIRES_GRAD
 from syft.execution.operation import leaves
+from syft.execution.pointer_parts import pointer_options, pointer_parts
 from syft.execution.replay import Replay, rebuilt
 from syft.messaging.message import PlanCallMessage, Ref
 from syft.tensors.object_pointer import ObjectPointer
@@ -57,8 +58,28 @@ class PointerPlan(ObjectPointer):
         self._trains = trains
         self._specs: tuple[Any, ...] | None = None
 
+    @property
+    def location(self) -> Any:
+        return self._location
+
+    @location.setter
+    def location(self, new_location: Any) -> None:
+        self._location = new_location
+
+    @property
+    def id_at_location(self) -> Any:
+        return self._id_at_location
+
+    @id_at_location.setter
+    def id_at_location(self, new_id_at_location: Any) -> None:
+        self._id_at_location = new_id_at_location
+
     def __call__(self, *args: Any, user: str | None = None) -> Any:
         """Run the plan where it is; returns pointers to what it returns."""
+        return self._run_there(args, user)
+
+    def _run_there(self, args: tuple[Any, ...], user: str | None, ids: tuple[Any, ...] = ()) -> Any:
+        """Run the plan; its results have these ids there, if any are given."""
         shown = f"The plan {self.name!r}" if self.name else "The plan"
         if self._replay is not None:
             tensors = self._replay.program.flatten(args, shown)
@@ -72,12 +93,32 @@ class PointerPlan(ObjectPointer):
             self._replay.check_fit(tensors, self.state, shown)
         every = [*tensors, *self._differentiable_state()]
         nodes: list[PointerTensor] = [t.child for t in every]
-        call = _PlanCall(self, nodes, len(tensors), user)
+        call = _PlanCall(self, nodes, len(tensors), user, ids)
         if not self._trains and torch.is_grad_enabled() and any(t.requires_grad for t in every):
             results: Any = RemoteCall.apply(call, *every)  # type: ignore[no-untyped-call]
         else:
             results = [new_wrapper(p) for p in call.send((), None)]
         return rebuilt(call.outputs, results)
+
+    def request_run_plan(self, location: Any, response_ids: Any, *args: Any, **kwargs: Any) -> Any:
+        """Run the plan, which has to be at `location`; its results get the ids `response_ids` there."""
+        if getattr(location, "id", location) != self._location.id:
+            raise PlanError(
+                f"request_run_plan() was called for worker {getattr(location, 'id', location)!r}; the plan is at "
+                f"{self._location.id!r}."
+            )
+        user = kwargs.pop("user", None)
+        if kwargs:
+            raise PlanError(
+                f"request_run_plan() was called with {', '.join(kwargs)} by name. A plan that was sent knows no names: "
+                "pass the arguments in order."
+            )
+        ids = response_ids if isinstance(response_ids, (list, tuple)) else [response_ids]
+        return self._run_there(args, user, tuple(i for i in ids if i is not None))
+
+    def wrap(self) -> PointerPlan:
+        """This pointer: only pointers to tensors are wrapped."""
+        return self
 
     def _differentiable_state(self) -> list[Any]:
         """The state; what the plan does not use is out of the graph, so that it gets no gradient, as in torch."""
@@ -85,6 +126,16 @@ class PointerPlan(ObjectPointer):
             return self.state
         used, first = self._replay.used, len(self._replay.program.inputs)
         return [t if first + index in used else t.detach() for index, t in enumerate(self.state)]
+
+    @staticmethod
+    def simplify(worker: Any, ptr: PointerPlan) -> tuple[Any, ...]:
+        """The attributes of a pointer as a tuple."""
+        return pointer_parts(ptr)
+
+    @staticmethod
+    def detail(worker: Any, tensor_tuple: tuple[Any, ...]) -> PointerPlan:
+        """A pointer from its attributes; it deletes nothing."""
+        return PointerPlan(**pointer_options(worker, tensor_tuple))
 
     # -- the state -----------------------------------------------------------------------------------
 
@@ -113,8 +164,14 @@ class _PlanCall:
     """What `RemoteCall` needs to know of one call of a plan. `nodes` are its inputs, then its state."""
 
     def __init__(
-        self, pointer: PointerPlan, nodes: list[PointerTensor], inputs: int, user: str | None
+        self,
+        pointer: PointerPlan,
+        nodes: list[PointerTensor],
+        inputs: int,
+        user: str | None,
+        ids: tuple[Any, ...] = (),
     ) -> None:
+        self.ids = ids
         self.pointer, self.nodes, self.inputs, self.user = pointer, nodes, inputs, user
         self.location = pointer._location
         replay = pointer._replay
@@ -123,7 +180,13 @@ class _PlanCall:
     def send(self, differentiable: tuple[int, ...], handle: Any) -> list[PointerTensor]:
         """Send the call; returns pointers to its results, of which nothing has to be waited for."""
         specs = self._result_specs()
-        ids = () if specs is None else tuple([ID_PROVIDER.pop() for _ in specs])
+        ids = self.ids
+        if specs is not None and not ids:
+            ids = tuple([ID_PROVIDER.pop() for _ in specs])
+        if specs is not None and len(ids) != len(specs):
+            raise PlanError(
+                f"A plan was called with {len(ids)} response_ids; it returns {len(specs)} tensors."
+            )
         rates = self.pointer._rates
         reply = self.pointer.ask(
             PlanCallMessage(
@@ -217,11 +280,6 @@ def placed(tensor: Any, location: Any, name: str) -> Any:
             if tensor.child.location.id == location.id:
                 return tensor
             raise TensorsNotCollocatedException(tensor.child, _At(location), f"Sending the plan {name!r}")
-        if tensor.child is not None and tensor.child.is_remote:
-            raise PlanError(
-                f"The state of the plan {name!r} is shared, so there is no one to send it to. Call the plan here with "
-                "shared tensors, or bring the state back with plan.get_()."
-            )
     pointer: Any = new_wrapper(send_value(tensor, location, None, True, obj_id=ID_PROVIDER.pop()))
     pointer.requires_grad_(tensor.requires_grad)
     if isinstance(tensor, torch.nn.Parameter):

@@ -6,6 +6,11 @@
 
 A plan that returns a tuple or a list passes its parts on as arguments; anything else is one argument. Results go from
 worker to worker and not through here.
+
+NOTE [Whose run it is]
+After `protocol.send(james)` a run starts at james and ends there: `protocol.run(x_at_james)` is a pointer to james, who
+has a pointer to the result. The calls of the plans are made by whoever runs it, under their own name. If james made
+them, everybody who can reach james could have him use plans that only he may use.
 """
 
 from __future__ import annotations
@@ -16,37 +21,22 @@ from functools import partial
 from typing import Any
 
 import torch
-from msgspec import Struct
 
 from syft.core.chain import Wrapper
 from syft.core.ids import ID_PROVIDER
 from syft.core.objects import AbstractObject
 from syft.core.session import session
+from syft.exceptions import TensorsNotCollocatedException
 from syft.execution.errors import PlanError, PlanProtocolError
 from syft.execution.operation import map_structure
 from syft.execution.plan import Plan
-from syft.execution.pointer_plan import PointerPlan
+from syft.execution.pointer_plan import PointerPlan, location_of
 from syft.execution.pointer_protocol import PointerProtocol
+from syft.execution.protocol_steps import Plans, Step
 from syft.tensors.object_wrapper import POINTERS, send_object
 from syft.tensors.pointer import PointerTensor
 from syft.tensors.transfer import move
 from syft.workers import handlers
-
-_Id = int | str
-
-
-class Step(Struct, frozen=True):
-    """One plan of a protocol and its place.
-
-    worker    the id of the worker, or the name that `deploy` gives to one
-    is_open   it is such a name
-    plan      the plan; None if it is at the worker, under `plan_id`
-    """
-
-    worker: _Id
-    is_open: bool
-    plan: Plan | None
-    plan_id: _Id | None = None
 
 
 class Protocol(AbstractObject):
@@ -73,6 +63,8 @@ class Protocol(AbstractObject):
         self._given: dict[Any, Any] = {}
         self._steps = tuple(self._step(index, pair) for index, pair in enumerate(plans or ()))
         self._pointers: tuple[PointerPlan, ...] | None = None
+        #: the worker that it was sent to, where runs start and end
+        self._location: Any = None
 
     def _step(self, index: int, pair: Any) -> Step:
         if not isinstance(pair, (tuple, list)) or len(pair) != 2 or not isinstance(pair[1], Plan):
@@ -99,16 +91,37 @@ class Protocol(AbstractObject):
     # -- what it is ----------------------------------------------------------------------------------
 
     @property
-    def plans(self) -> list[tuple[Any, Any]]:
-        """Pairs of a worker (or a name, if it has none yet) and a plan (or a pointer to it, if it is there)."""
+    def plans(self) -> Plans:
+        """Pairs of a worker (or a name, if it has none yet) and a plan (or a pointer to it, if it is there).
+
+        Until the protocol is deployed, the list can be changed: `protocol.plans[0] = ("first", plan)`.
+        """
         pointers = self._pointers or (None,) * len(self._steps)
-        return [
+        pairs = [
             (
                 step.worker if step.is_open else self._given.get(step.worker, step.worker),
                 step.plan if pointer is None else pointer,
             )
             for step, pointer in zip(self._steps, pointers, strict=True)
         ]
+        return Plans(pairs, self._replace_plans)
+
+    @plans.setter
+    def plans(self, pairs: Iterable[tuple[Any, Any]]) -> None:
+        self._replace_plans(list(pairs))
+
+    def _replace_plans(self, pairs: list[tuple[Any, Any]]) -> None:
+        if self.is_deployed:
+            raise PlanProtocolError(
+                f"The plans of {self._called()} were changed, and it is deployed already, at {self._route()}. Make "
+                "another one of the plans that you want."
+            )
+        self._steps = tuple(self._step(index, pair) for index, pair in enumerate(pairs))
+
+    @property
+    def location(self) -> Any:
+        """The worker that the protocol was sent to; None if it was not."""
+        return self._location
 
     @property
     def is_deployed(self) -> bool:
@@ -122,6 +135,26 @@ class Protocol(AbstractObject):
 
     # -- at workers ----------------------------------------------------------------------------------
 
+    def _assert_is_resolved(self) -> None:
+        """!! PlanProtocolError unless every plan has its worker."""
+        if self.open_names:
+            raise PlanProtocolError(
+                f"{self._called()} has names without a worker: {', '.join(map(repr, self.open_names))}. Call "
+                "protocol.deploy(...) with a worker for each."
+            )
+
+    def _resolve_workers(self, workers: Any) -> dict[str, Any]:
+        """The worker of each open name, in the order of `deploy`."""
+        names = self.open_names
+        me = session.require_local_worker()
+        found = [me.get_worker(w, fail_hard=True) for w in workers]
+        if len(found) != len(names):
+            raise PlanProtocolError(
+                f"deploy() was called with {len(found)} workers; {self._called()} has {len(names)} names that need one"
+                f"{': ' + ', '.join(map(repr, names)) if names else ''}. Pass one worker for each."
+            )
+        return dict(zip(names, found, strict=True))
+
     def deploy(self, *workers: Any) -> Protocol:
         """Send every plan to its worker; returns self. `workers` are given to the open names, in order."""
         if self.is_deployed:
@@ -133,22 +166,14 @@ class Protocol(AbstractObject):
             raise PlanProtocolError(
                 f"{self._called()} has no plans. Make it of pairs: sy.Protocol([(worker, plan), ...])."
             )
-        names = self.open_names
-        me = session.require_local_worker()
-        found = [me.get_worker(w, fail_hard=True) for w in workers]
-        if len(found) != len(names):
-            raise PlanProtocolError(
-                f"deploy() was called with {len(found)} workers; {self._called()} has {len(names)} names that need one"
-                f"{': ' + ', '.join(map(repr, names)) if names else ''}. Pass one worker for each."
-            )
+        places = self._resolve_workers(workers)
         for step in self._steps:
             if step.plan is None or not step.plan.is_built:
                 raise PlanProtocolError(
                     f"deploy() found a plan that is not built: {step.plan!r}. Build it with plan.build(*examples), or "
                     "give it args_shape. Nothing was sent."
                 )
-        places = dict(zip(names, found, strict=True))
-        self._given.update({worker.id: worker for worker in found})
+        self._given.update({worker.id: worker for worker in places.values()})
         at = [places[str(s.worker)] if s.is_open else self._worker(s.worker) for s in self._steps]
         self._pointers = tuple(
             s.plan.send(w) for s, w in zip(self._steps, at, strict=True) if s.plan is not None
@@ -167,6 +192,8 @@ class Protocol(AbstractObject):
 
     def _at_workers(self) -> tuple[PointerPlan, ...]:
         """Pointers to the plans; those of a protocol that came from elsewhere delete nothing."""
+        if self._steps and not self.is_deployed and not self.open_names:
+            self.deploy()
         if not self.is_deployed:
             raise PlanProtocolError(
                 f"run() was called, and {self._called()} is not deployed. Call protocol.deploy"
@@ -179,11 +206,43 @@ class Protocol(AbstractObject):
             )
         return self._pointers
 
-    def run(self, *args: Any, user: str | None = None) -> Any:
+    def run(self, *args: Any, user: str | None = None, **kwargs: Any) -> Any:
         """Run the plans one after the other; returns pointers to what the last one returns.
 
-        Tensors that are here are sent to the first worker. Pointers have to point there.
+        Tensors that are here are sent to the first worker. Pointers have to point there, or to the worker that the
+        protocol was sent to: then the result is a pointer to that worker, see NOTE [Whose run it is].
         """
+        if kwargs:
+            raise TypeError(
+                f"run() was called with {', '.join(kwargs)} by name. The arguments of a protocol go to its first plan, "
+                "in order: pass them without names."
+            )
+        self._at_workers()  # !! if it is not deployed, before anything else is looked at
+        if self._location is not None and _remote_location(args) == self._location.id:
+            return self.request_remote_run(self._location, args, {"user": user})
+        return self._run(args, user)
+
+    def request_remote_run(self, location: Any, args: Any, kwargs: Any) -> Any:
+        """Run the protocol on tensors of a worker; returns pointers to that worker, which has pointers to the results."""
+        options = dict(kwargs or {})
+        user = options.pop("user", None)
+        if options:
+            raise TypeError(
+                f"request_remote_run() was given {', '.join(options)} by name; a plan takes arguments in order."
+            )
+        worker = session.require_local_worker().get_worker(location, fail_hard=True)
+        first = self._at_workers()[0].location
+        # NB: a copy of what the caller holds: their tensor stays where it is.
+        moved = map_structure(partial(_copied_to, location=first, user=user), tuple(args))
+        result = self._run(moved, user)
+        return map_structure(partial(_handed_to, location=worker), result)
+
+    @staticmethod
+    def find_args_location(args: Any) -> Any:
+        """The worker that has the tensors of a call, the local one if they are here; !! TensorsNotCollocatedException."""
+        return location_of(args, "a protocol") or session.require_local_worker()
+
+    def _run(self, args: tuple[Any, ...], user: str | None) -> Any:
         pointers = self._at_workers()
         first = pointers[0]
         if first._replay is not None:  # nothing is sent for a call that cannot be made
@@ -204,18 +263,39 @@ class Protocol(AbstractObject):
                 raise
         return result
 
-    def send(self, worker: Any, garbage_collect_data: bool = True) -> PointerProtocol:
-        """Give the protocol to a worker to keep, e.g. for others to find by its tags; returns a pointer to it.
+    def send(self, location: Any, garbage_collect_data: bool = False) -> PointerProtocol:
+        """Give the protocol to a worker to keep, e.g. for others to find by its id or its tags; returns a pointer to it.
 
-        One that is deployed goes as a list of where its plans are. From then on they stay there until somebody deletes
-        them. One that is not goes with its plans and their state.
+        It stays there until somebody deletes it or fetches it with `get()`. One that is deployed goes as a list of where
+        its plans are, and they stay, too. One that is not goes with its plans and their state.
+
+        garbage_collect_data   whether it goes with the last reference to the pointer
         """
         for pointer in self._pointers or ():
             pointer.garbage_collect_data = False
             for tensor in pointer.state:
                 tensor.child.garbage_collect_data = False
-        sent: PointerProtocol = send_object(self, worker, garbage_collect_data)
+        sent: PointerProtocol = send_object(self, location, garbage_collect_data)
+        self._location = sent.location
         return sent
+
+    def create_pointer(
+        self, owner: Any = None, garbage_collect_data: bool = False, location: Any = None
+    ) -> PointerProtocol:
+        """A pointer to this protocol at the worker that it was sent to, or at another one that has it."""
+        at = self._location if location is None else location
+        if at is None:
+            raise PlanProtocolError(
+                f"create_pointer() was called, and {self._called()} is at no worker. Send it with protocol.send(worker)."
+            )
+        return PointerProtocol(
+            at,
+            self.id,
+            owner,
+            garbage_collect_data=garbage_collect_data,
+            tags=self.tags,
+            description=self.description,
+        )
 
     def held_tensors(self) -> list[Any]:
         """The tensors inside, for a worker that counts what it holds."""
@@ -246,9 +326,32 @@ class Protocol(AbstractObject):
         return protocol.id, steps, frozenset(protocol.tags), protocol.description
 
     @staticmethod
-    def detail(worker: Any, parts: tuple[Any, ...]) -> Protocol:
+    def create_from_attributes(
+        worker: Any,
+        id: Any,
+        tags: Any,
+        description: str | None,
+        workers_resolved: bool,
+        plans_assignments: Any,
+    ) -> Protocol:
+        """A protocol of pairs (worker, plan), or of pairs (worker, id of a plan that is there).
+
+        workers_resolved   the workers are workers, or their ids; if not, they are names that `deploy` gives workers to
+        """
+        steps = []
+        for place, plan in plans_assignments:
+            worker_id = getattr(place, "id", place)
+            held = None if not isinstance(plan, PointerPlan) else plan.id_at_location
+            plan_id = held if isinstance(plan, (PointerPlan, Plan)) else plan
+            steps.append(
+                Step(worker_id, not workers_resolved, plan if isinstance(plan, Plan) else None, plan_id)
+            )
+        return Protocol.detail(worker, (id, tuple(steps), frozenset(tags or ()), description))
+
+    @staticmethod
+    def detail(worker: Any, protocol_tuple: tuple[Any, ...]) -> Protocol:
         """A protocol from its attributes."""
-        id, steps, tags, description = parts
+        id, steps, tags, description = protocol_tuple
         for step in steps:
             if (step.plan is None) == (step.plan_id is None) or (step.is_open and step.plan is None):
                 raise PlanProtocolError(
@@ -268,11 +371,11 @@ class Protocol(AbstractObject):
         return bufferize(worker, protocol)
 
     @staticmethod
-    def unbufferize(worker: Any, message: Any) -> Protocol:
+    def unbufferize(worker: Any, pb_protocol: Any) -> Protocol:
         """The protocol of a `ProtocolPB`; every operation of its plans is checked."""
         from syft.execution.protobuf import unbufferize
 
-        made: Protocol = unbufferize(worker, message, Protocol)
+        made: Protocol = unbufferize(worker, pb_protocol, Protocol)
         return made
 
     # -- in words --------------------------------------------------------------------------------------
@@ -291,6 +394,15 @@ class Protocol(AbstractObject):
     def __str__(self) -> str:
         """`repr`, and one line per plan."""
         return "\n".join([repr(self), *(f"  {step.worker!r}: {_shown(step)}" for step in self._steps)])
+
+
+def _remote_location(args: Any) -> Any:
+    """The id of the worker that has the tensors of a call; None if they are here or not all in one place."""
+    try:
+        found = location_of(args, "a protocol")
+    except TensorsNotCollocatedException:
+        return None
+    return None if found is None else found.id
 
 
 def _shown(step: Step) -> str:
@@ -314,6 +426,17 @@ def _at_first(leaf: Any, location: Any) -> Any:
             f"{location.id!r}. Move the tensor there with `.move({location.id})`, or pass one that is here."
         )
     return leaf
+
+
+def _handed_to(leaf: Any, location: Any) -> Any:
+    return leaf.send(location) if isinstance(leaf, torch.Tensor) else leaf  # type: ignore[attr-defined]
+
+
+def _copied_to(leaf: Any, location: Any, user: str | None) -> Any:
+    if not isinstance(leaf, torch.Tensor) or type(leaf) is not Wrapper or leaf.child is None:
+        return leaf
+    is_there = leaf.child.location is not None and leaf.child.location.id == location.id
+    return leaf if is_there else move(leaf.copy(), location, user)  # type: ignore[attr-defined]
 
 
 def _moved(leaf: Any, location: Any, user: str | None) -> Any:

@@ -7,17 +7,19 @@ from typing import Any
 
 import torch
 
+from syft.core.chain import Wrapper
 from syft.core.ids import ID_PROVIDER
 from syft.core.shapes import Answer
 from syft.core.spec import TensorSpec, spec_of
 from syft.exceptions import ObjectNotFoundError, PlanCommandUnknownError
-from syft.execution.errors import PlanArgumentsError
+from syft.execution.errors import PlanArgumentsError, PlanError
 from syft.execution.held import PARAMETER, REQUIRES_GRAD, HeldPlan
 from syft.execution.plan import Plan
 from syft.execution.pointer_plan import PointerPlan
 from syft.execution.replay import Before
 from syft.execution.state import State
 from syft.messaging.message import PlanCallMessage, PlanCommandMessage
+from syft.tensors.object_pointer import ObjectPointer
 from syft.tensors.transfer import private_copy
 from syft.workers import handlers, pipeline
 from syft.workers.caller import user_of
@@ -73,6 +75,12 @@ class _Run:
         except (KeyError, TypeError):
             raise ObjectNotFoundError(obj_id, self.worker) from None
         if type(found) is not torch.Tensor and type(found) is not Failure:
+            if obj_id in self.held._state_ids and is_shared(found):
+                raise PlanError(
+                    f"The plan {self.held._name!r} was called at worker {self.worker.id!r}, and its state is shared "
+                    "among others, so no worker can run it alone. Fetch it with fetch_plan(...), and call it with shared "
+                    "tensors."
+                )
             raise TypeError(
                 f"A plan runs on tensors; the object {str(obj_id)[:60]!r} is a {type(found).__name__}."
             )
@@ -218,7 +226,7 @@ def _spec(tensor: Any) -> TensorSpec:
 
 def fetch_plan(worker: Any, message: PlanCommandMessage) -> Plan:
     """A copy of a plan with the values of its state, for those who may have all of them."""
-    plan_id, is_copy = message.args
+    plan_id, is_copy = message.message
     held = held_plan(worker, plan_id)
     user = user_of(message)
     for obj_id in (plan_id, *held._state_ids):
@@ -227,11 +235,11 @@ def fetch_plan(worker: Any, message: PlanCommandMessage) -> Plan:
     for obj_id, tensor in zip(held._state_ids, tensors, strict=True):
         if type(tensor) is Failure:
             tensor.tell()
-        if type(tensor) is not torch.Tensor:
+        if type(tensor) is not torch.Tensor and not is_shared(tensor):
             raise TypeError(
                 f"The state of the plan {held._name!r} names {str(obj_id)[:60]!r}, which is no tensor."
             )
-    state = State(
+    state = State.of(
         [_as_it_was(private_copy(t), kind) for t, kind in zip(tensors, held._kinds, strict=True)],
         held._names,
         held._buffers,
@@ -247,8 +255,14 @@ def fetch_plan(worker: Any, message: PlanCommandMessage) -> Plan:
     )
 
 
+def is_shared(obj: Any) -> bool:
+    """Whether an object is a tensor whose values are in shares at other workers."""
+    node = obj.child if type(obj) is Wrapper else None
+    return node is not None and not isinstance(node, ObjectPointer) and bool(node.is_remote)
+
+
 def _as_it_was(tensor: torch.Tensor, kind: int) -> torch.Tensor:
-    if kind & PARAMETER:
+    if kind & PARAMETER and type(tensor) is not Wrapper:
         return torch.nn.Parameter(tensor, requires_grad=bool(kind & REQUIRES_GRAD))
     return tensor.requires_grad_(bool(kind & REQUIRES_GRAD))
 
@@ -258,10 +272,10 @@ PLAN_COMMANDS = {"fetch_plan": fetch_plan}
 
 
 def plan_command(worker: Any, message: PlanCommandMessage) -> Any:
-    command = PLAN_COMMANDS.get(message.command)
+    command = PLAN_COMMANDS.get(message.command_name)
     if command is None:
         raise PlanCommandUnknownError(
-            f"{message.command[:60]!r} is not a command about plans. Those there are: {', '.join(PLAN_COMMANDS)}."
+            f"{message.command_name[:60]!r} is not a command about plans. Those there are: {', '.join(PLAN_COMMANDS)}."
         )
     return command(worker, message)
 

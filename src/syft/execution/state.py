@@ -10,34 +10,60 @@ import torch
 from syft.core.chain import Wrapper
 from syft.execution.placeholder import PlaceHolder
 
+#: Prefix of the names given to tensors that nobody declared: a function was found to use them when it was traced.
+CAPTURED = "captured-"
+
 
 class State:
     """Tensors in a fixed order. What is done in place to one of them is done for everybody who holds it.
 
     names     how the tensors are called, e.g. "fc1.weight"
     buffers   the positions of those that are not trained
+
+    Made of placeholders with tensors in them, each with its name as a tag; `State.of(tensors)` takes the tensors.
     """
 
-    def __init__(
-        self,
+    def __init__(self, owner: Any = None, state_placeholders: Sequence[PlaceHolder] | None = None) -> None:
+        placeholders = list(state_placeholders or ())
+        empty = [p for p in placeholders if not isinstance(p, PlaceHolder) or p.child is None]
+        if empty:
+            raise TypeError(
+                f"State was given {empty[0]!r:.80}; it takes placeholders with a tensor in them. State.of(tensors) "
+                "takes the tensors themselves."
+            )
+        self._tensors: list[Any] = [placeholder.child for placeholder in placeholders]
+        self.names = [_name(p, index) for index, p in enumerate(placeholders)]
+        self.buffers: frozenset[int] = frozenset()
+        self.owner = owner
+
+    @classmethod
+    def of(
+        cls,
         tensors: Iterable[torch.Tensor] = (),
         names: Sequence[str] = (),
         buffers: Iterable[int] = (),
         owner: Any = None,
-    ) -> None:
-        self._tensors: list[Any] = list(tensors)
+    ) -> State:
+        """The state of these tensors; those without a name are called by their position."""
+        made = cls(owner)
+        made._tensors = list(tensors)
         given = list(names)
-        self.names = [*given, *(str(i) for i in range(len(given), len(self._tensors)))]
-        self.buffers = frozenset(buffers)
-        self.owner = owner
+        made.names = [*given, *(str(i) for i in range(len(given), len(made._tensors)))]
+        made.buffers = frozenset(buffers)
+        return made
 
     def tensors(self) -> list[Any]:
         """The tensors, in order."""
         return list(self._tensors)
 
     def read(self) -> tuple[Any, ...]:
-        """The tensors, for a function that takes the state as its last argument."""
-        return tuple(self._tensors)
+        """The tensors that were declared, for a function that takes the state as its last argument.
+
+        Those that it was found to use beside them are not among them: tensors of its closure, the state of a plan that it
+        calls. It has them from where it took them.
+        """
+        pairs = zip(self.names, self._tensors, strict=True)
+        return tuple([tensor for name, tensor in pairs if not name.startswith(CAPTURED)])
 
     def parameters(self) -> list[Any]:
         """The tensors that are not buffers."""
@@ -51,9 +77,15 @@ class State:
             for index, (name, tensor) in enumerate(zip(self.names, self._tensors, strict=True))
         ]
 
+    @staticmethod
+    def create_grad_if_missing(tensor: Any) -> None:
+        """Give a tensor that is trained a gradient of zeros, if it has none."""
+        if tensor.requires_grad and tensor.is_leaf and tensor.grad is None:
+            tensor.grad = torch.zeros_like(tensor)
+
     def copy(self) -> State:
         """The same values in tensors of their own."""
-        return State([_copied(tensor) for tensor in self._tensors], self.names, self.buffers, self.owner)
+        return State.of([_copied(tensor) for tensor in self._tensors], self.names, self.buffers, self.owner)
 
     def set_(self, values: Sequence[torch.Tensor]) -> State:
         """Write values into the tensors; returns self."""
@@ -110,14 +142,14 @@ class State:
         return tuple(state._tensors), tuple(state.names), tuple(sorted(state.buffers))
 
     @staticmethod
-    def detail(worker: Any, parts: tuple[Any, ...]) -> State:
+    def detail(worker: Any, state_tuple: tuple[Any, ...]) -> State:
         """A state from its attributes."""
-        tensors, names, buffers = parts
+        tensors, names, buffers = state_tuple
         if len(tensors) != len(names) or any(not 0 <= index < len(tensors) for index in buffers):
             raise ValueError(
                 f"A state has {len(tensors)} tensors, {len(names)} names and the buffers {buffers}."
             )
-        return State(tensors, names, buffers, worker)
+        return State.of(tensors, names, buffers, worker)
 
     @staticmethod
     def bufferize(worker: Any, state: State) -> Any:
@@ -127,12 +159,18 @@ class State:
         return bufferize(worker, state)
 
     @staticmethod
-    def unbufferize(worker: Any, message: Any) -> State:
+    def unbufferize(worker: Any, protobuf_state: Any) -> State:
         """The state of a `StatePB`."""
         from syft.execution.protobuf import unbufferize
 
-        made: State = unbufferize(worker, message, State)
+        made: State = unbufferize(worker, protobuf_state, State)
         return made
+
+
+def _name(placeholder: PlaceHolder, index: int) -> str:
+    """The name among the tags of a placeholder of a state, e.g. "fc1.weight"; its position if there is none."""
+    tags = sorted(tag for tag in placeholder.tags if tag != "#state" and not tag.removeprefix("#").isdigit())
+    return tags[0].removeprefix("#") if tags else str(index)
 
 
 def _is_chain(tensor: Any) -> bool:

@@ -62,7 +62,7 @@ class TrainingPlan(Plan):
         ]
         started = torch.zeros(len(self._memory), dtype=torch.int64)
         object.__setattr__(self, "_started", started)
-        if args_shape is not None:
+        if args_shape:
             self.build_from_shapes(args_shape, args_dtype)
 
     def _traced(self, *args: Any) -> Any:
@@ -96,7 +96,7 @@ class TrainingPlan(Plan):
             for name, tensor in memory.items():
                 names.append(f"{label[id(parameter)]}.{name}")
                 held.append(tensor)
-        return State(
+        return State.of(
             [*held, self._started],
             [*names, "optimizer.started"],
             {*model.buffers, *range(count, len(held) + 1)},

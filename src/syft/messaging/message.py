@@ -6,9 +6,11 @@ under which results are stored, so it never has to wait for them. A transport on
 
 from __future__ import annotations
 
+from abc import ABC
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import force_setattr
 
 Id = Any
 
@@ -19,8 +21,8 @@ class Ref(Struct, frozen=True, gc=False):
     id: Id
 
 
-class Message(Struct, frozen=True):
-    """Base of all messages."""
+class MessageRecord(Struct, frozen=True):
+    """Base of all records that are sent."""
 
     @property
     def contents(self) -> Any:
@@ -32,8 +34,41 @@ class Message(Struct, frozen=True):
         """Whether the sender needs the reply. If not, it goes on, and hears of a failure later."""
         return True
 
+    def __str__(self) -> str:
+        return f"({type(self).__name__} {self.contents})"
 
-class Operation(Message, frozen=True):
+
+class Message(ABC):  # noqa: B024  (it is made as it is; being an ABC lets the records be Messages)
+    """A message of nothing but its contents, as programs of 2020 make one; every record is a `Message`, too.
+
+    It travels, and no worker answers it.
+    """
+
+    def __init__(self, contents: Any = None) -> None:
+        self._contents = contents
+
+    @property
+    def contents(self) -> Any:
+        return self._contents
+
+    def is_asked(self) -> bool:
+        return True
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and other.contents == self.contents
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __str__(self) -> str:
+        return f"({type(self).__name__} {self.contents})"
+
+    __repr__ = __str__
+
+
+Message.register(MessageRecord)
+
+
+class Operation(MessageRecord, frozen=True):
     """Run a torch operation; store its results under `return_ids`, taken from the end.
 
     `wants_specs` asks for the metadata of the results in reply; otherwise nothing is replied.
@@ -55,7 +90,7 @@ class Operation(Message, frozen=True):
         return (self.cmd_name, self.cmd_owner, self.cmd_args, self.cmd_kwargs), self.return_ids
 
 
-class CallMessage(Message, frozen=True):
+class CallMessage(MessageRecord, frozen=True):
     """Run a whole function as one node of the caller's autograd graph (see syft.tensors.remote_call)."""
 
     name: str
@@ -69,7 +104,7 @@ class CallMessage(Message, frozen=True):
         return False
 
 
-class CallBackwardMessage(Message, frozen=True):
+class CallBackwardMessage(MessageRecord, frozen=True):
     """Differentiate a call that `CallMessage` or `PlanCallMessage` made; the gradients are stored under `return_ids`."""
 
     handle: Id
@@ -80,7 +115,7 @@ class CallBackwardMessage(Message, frozen=True):
         return False
 
 
-class PlanCallMessage(Message, frozen=True):
+class PlanCallMessage(MessageRecord, frozen=True):
     """Run a plan that the receiver holds, as one node of the caller's autograd graph (see syft.execution).
 
     `differentiable` are positions among the inputs followed by the state. `rates` are the learning rates of a training
@@ -100,19 +135,30 @@ class PlanCallMessage(Message, frozen=True):
         return self.wants_specs
 
 
-class ObjectMessage(Message, frozen=True):
-    """Here is an object: keep it. `allowed` names the users who may fetch it (None: everybody)."""
+class ObjectMessage(MessageRecord, frozen=True):
+    """Here is an object: keep it, under its own id if no other is given.
+
+    `allowed` names the users who may fetch it (None: everybody).
+    """
 
     object: Any
     id: Id = None
     allowed: frozenset[str] | None = None
     user: str | None = None
 
+    def __post_init__(self) -> None:
+        if self.id is None:
+            force_setattr(self, "id", getattr(self.object, "id", None))
+
+    @property
+    def contents(self) -> Any:
+        return self.object
+
     def is_asked(self) -> bool:
         return False
 
 
-class ObjectRequestMessage(Message, frozen=True):
+class ObjectRequestMessage(MessageRecord, frozen=True):
     """Give me the object `(id, user, reason)`; unless `keep` it is removed where it was.
 
     `is_random` says that it is the share of a secret, so that nobody tries to compress it on its way.
@@ -124,14 +170,14 @@ class ObjectRequestMessage(Message, frozen=True):
 
     @property
     def contents(self) -> Any:
-        return self.request, self.keep
+        return self.request
 
     @property
     def user(self) -> str | None:
         return self.request[1]
 
 
-class ForwardMessage(Message, frozen=True):
+class ForwardMessage(MessageRecord, frozen=True):
     """Send the object on to another worker, which keeps it under `new_id`."""
 
     id: Id
@@ -140,7 +186,7 @@ class ForwardMessage(Message, frozen=True):
     user: str | None = None
 
 
-class ShareMessage(Message, frozen=True):
+class ShareMessage(MessageRecord, frozen=True):
     """Split an object into shares and send one to each holder, to be kept under the ids."""
 
     id: Id
@@ -149,26 +195,26 @@ class ShareMessage(Message, frozen=True):
     user: str | None = None
 
 
-class RemoteGetMessage(Message, frozen=True):
+class RemoteGetMessage(MessageRecord, frozen=True):
     """The object is a pointer: replace it by what it points to."""
 
     id: Id
     user: str | None = None
 
 
-class IsNoneMessage(Message, frozen=True):
+class IsNoneMessage(MessageRecord, frozen=True):
     """Is the object None (or gone)?"""
 
     id: Id
 
 
-class GetShapeMessage(Message, frozen=True):
+class GetShapeMessage(MessageRecord, frozen=True):
     """The shape of a tensor."""
 
     id: Id
 
 
-class AttributeMessage(Message, frozen=True):
+class AttributeMessage(MessageRecord, frozen=True):
     """Store an attribute of an object under `return_id`, or set it to `value`."""
 
     id: Id
@@ -179,7 +225,7 @@ class AttributeMessage(Message, frozen=True):
     user: str | None = None
 
 
-class CallObjectMessage(Message, frozen=True):
+class CallObjectMessage(MessageRecord, frozen=True):
     """Call a callable that the owner of the data put there; the result is stored under `return_id`."""
 
     id: Id
@@ -189,7 +235,7 @@ class CallObjectMessage(Message, frozen=True):
     user: str | None = None
 
 
-class CallMethodMessage(Message, frozen=True):
+class CallMethodMessage(MessageRecord, frozen=True):
     """Call a method that the class of the object allows remotely; the result is stored under `return_id`."""
 
     id: Id
@@ -199,7 +245,7 @@ class CallMethodMessage(Message, frozen=True):
     return_id: Id
 
 
-class BatchMessage(Message, frozen=True):
+class BatchMessage(MessageRecord, frozen=True):
     """Make a batch of these rows of a data set that the receiver holds; the reply describes what was stored."""
 
     id: Id
@@ -207,7 +253,7 @@ class BatchMessage(Message, frozen=True):
     user: str | None = None
 
 
-class TrainConfigMessage(Message, frozen=True):
+class TrainConfigMessage(MessageRecord, frozen=True):
     """How to train from now on: a model and a loss that the receiver holds, and the settings."""
 
     model_id: Id
@@ -222,7 +268,7 @@ class TrainConfigMessage(Message, frozen=True):
     user: str | None = None
 
 
-class FitMessage(Message, frozen=True):
+class FitMessage(MessageRecord, frozen=True):
     """Train on a data set that the owner of the receiver offers; the reply is the last loss."""
 
     dataset_key: str
@@ -230,7 +276,7 @@ class FitMessage(Message, frozen=True):
     user: str | None = None
 
 
-class EvaluateMessage(Message, frozen=True):
+class EvaluateMessage(MessageRecord, frozen=True):
     """Evaluate on a data set that the owner of the receiver offers; the reply is a dict of figures."""
 
     dataset_key: str
@@ -242,13 +288,13 @@ class EvaluateMessage(Message, frozen=True):
     user: str | None = None
 
 
-class OffersMessage(Message, frozen=True):
+class OffersMessage(MessageRecord, frozen=True):
     """Which data sets does the receiver's owner offer for training? The reply: what their rows look like, by name."""
 
     user: str | None = None
 
 
-class RoundMessage(Message, frozen=True):
+class RoundMessage(MessageRecord, frozen=True):
     """A client's part of a round: train, or try, a model that the receiver holds on a data set that it offers.
 
     `instructions` are those of syft.federated.records. `keep` names the update, which then stays there to be summed
@@ -264,7 +310,7 @@ class RoundMessage(Message, frozen=True):
     user: str | None = None
 
 
-class SecureStepMessage(Message, frozen=True):
+class SecureStepMessage(MessageRecord, frozen=True):
     """One step of a secure aggregation, about an update that the receiver keeps; the reply goes to the server."""
 
     kept: bytes
@@ -274,7 +320,7 @@ class SecureStepMessage(Message, frozen=True):
     user: str | None = None
 
 
-class ForceObjectDeleteMessage(Message, frozen=True):
+class ForceObjectDeleteMessage(MessageRecord, frozen=True):
     """Remove the object, or all objects of a tuple of ids."""
 
     id: Any
@@ -283,7 +329,7 @@ class ForceObjectDeleteMessage(Message, frozen=True):
         return False
 
 
-class PointersGoneMessage(Message, frozen=True):
+class PointersGoneMessage(MessageRecord, frozen=True):
     """The pointers to these objects have gone: one reference to each goes with them."""
 
     ids: tuple[Id, ...]
@@ -292,29 +338,36 @@ class PointersGoneMessage(Message, frozen=True):
         return False
 
 
-class SyncMessage(Message, frozen=True):
+class SyncMessage(MessageRecord, frozen=True):
     """Reply when everything before this has been done."""
 
 
-class StatusMessage(Message, frozen=True):
+class StatusMessage(MessageRecord, frozen=True):
     """How are you? The reply is a dict of numbers and names."""
 
 
-class ListObjectsMessage(Message, frozen=True):
+class ListObjectsMessage(MessageRecord, frozen=True):
     """The ids of the objects that the user may know of."""
 
 
-class ClearObjectsMessage(Message, frozen=True):
+class ClearObjectsMessage(MessageRecord, frozen=True):
     """Remove everything that the user brought or computed."""
 
 
-class SearchMessage(Message, frozen=True):
-    """Which objects match all terms? The reply is a list of `Found`."""
+class SearchMessage(MessageRecord, frozen=True):
+    """Which objects match all terms, which are in a list or a tuple? The reply is a list of `Found`."""
 
-    query: tuple[Any, ...]
+    query: Any
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.query, (list, tuple)):
+            raise TypeError(
+                f"SearchMessage was given a {type(self.query).__name__}; it takes a list of terms, e.g. "
+                'SearchMessage(["#mnist"]).'
+            )
 
 
-class ReleaseMessage(Message, frozen=True):
+class ReleaseMessage(MessageRecord, frozen=True):
     """Release a statistic of a private data set with noise; replies the value (see syft.dp.release)."""
 
     id: Id
@@ -325,7 +378,7 @@ class ReleaseMessage(Message, frozen=True):
     user: str | None = None
 
 
-class PrivateTrainingMessage(Message, frozen=True):
+class PrivateTrainingMessage(MessageRecord, frozen=True):
     """Train a model on private data with noise, paid for from a budget; replies its state (see syft.dp.release_training).
 
     `model` is a record of layers, of a closed list.
@@ -345,23 +398,23 @@ class PrivateTrainingMessage(Message, frozen=True):
     user: str | None = None
 
 
-class BudgetMessage(Message, frozen=True):
+class BudgetMessage(MessageRecord, frozen=True):
     """What has the user spent of their budget on a data set, and what is left?"""
 
     dataset: Any
     user: str | None = None
 
 
-class PlanCommandMessage(Message, frozen=True):
-    """A command about plans: (name, arguments)."""
+class PlanCommandMessage(MessageRecord, frozen=True):
+    """A command about plans: its name, and its arguments as a tuple."""
 
-    command: str
-    args: tuple[Any, ...] = ()
+    command_name: str
+    message: tuple[Any, ...] = ()
     user: str | None = None
 
     @property
     def contents(self) -> Any:
-        return self.command, self.args
+        return self.command_name, self.message
 
 
 class Found(Struct, frozen=True):

@@ -45,7 +45,7 @@ def _run(plan: Any, shapes: Any, protocol: str, holders: list[Any], provider: An
     options: dict[str, Any] = dict(crypto_provider=provider, protocol=protocol)
     program, state = plan.program, plan.state
     tensors = [example(t.shape, dtype_of(t)) for t in state.tensors()]
-    twin = Plan.of_program(program, State(tensors, state.names, state.buffers), name=plan.name)
+    twin = Plan.of_program(program, State.of(tensors, state.names, state.buffers), name=plan.name)
     with torch.no_grad():
         twin.fix_precision_().share_(*holders, **options)
         examples = [example(s, i.dtype) for s, i in zip(shapes, program.inputs, strict=True)]

@@ -11,10 +11,12 @@ Modules, in the order they import each other:
     ..._types        how each type travels
     codec            `serialize`, `deserialize`, `simplify`, `detail`
     serde            `serialize` and `deserialize` with the options of 2020
+    message_methods  `simplify`, `bufferize` and their like as methods of messages
     batch            many objects in one frame
     at_rest          `save` and `load`: tagged tensors in safetensors files
 """
 
+from syft.serde import message_methods as message_methods
 from syft.serde.at_rest import load, save
 from syft.serde.batch import BatchWriter, deserialize_batch
 from syft.serde.chain_types import register_chain

@@ -54,11 +54,19 @@ MESSAGES: tuple[type, ...] = tuple(
     if isinstance(found, type)
     and issubclass(found, msgspec.Struct)
     and found.__module__ == message.__name__
-    and found is not message.Message
+    and found is not message.MessageRecord
 )
 for _message in MESSAGES:
     if _message is not message.Operation:
         register_record(_message)
+
+register(
+    message.Message,
+    "Message",
+    lambda _worker, made: (made.contents,),
+    lambda _worker, parts: message.Message(*parts),
+    fields=tuple[Any],
+)
 
 
 # -- operations: by far the most messages are these, and most of them refer to objects and little else -----------

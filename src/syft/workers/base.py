@@ -282,7 +282,9 @@ class BaseWorker(ObjectStorage, DocumentedWorker, ReleasingWorker, TrainsHere, A
     def fetch_plan(self, plan_id: Any, location: Any, copy: bool = False, user: str | None = None) -> Any:
         """A plan that a worker holds, with the values its state has there; `copy` gives it an id of its own."""
         message = PlanCommandMessage("fetch_plan", (plan_id, copy), user)
-        return self.send_msg(message, self.get_worker(location, True))
+        plan = self.send_msg(message, self.get_worker(location, True))
+        plan.owner = self
+        return plan
 
     def send_command(self, recipient: Any, message: Any, return_ids: Any = None, **_options: Any) -> Any:
         """Run `(name, self, args, kwargs)` on a worker; returns pointers to the results."""

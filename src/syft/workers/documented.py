@@ -55,7 +55,7 @@ class DocumentedWorker:
     def execute_plan_command(self: Any, message: Any) -> Any:
         """Carry out a `PlanCommandMessage` (or what stands in one: (command, arguments)) here."""
         if isinstance(message, PlanCommandMessage):
-            command, args = message.command, message.args
+            command, args = message.command_name, message.message
         else:
             command, args = message
         if command == PLAN_CMDS.FETCH_PLAN:

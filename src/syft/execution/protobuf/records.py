@@ -45,7 +45,8 @@ from syft.execution.protobuf.values import (
     write_tensor,
     write_value,
 )
-from syft.execution.protocol import Protocol, Step
+from syft.execution.protocol import Protocol
+from syft.execution.protocol_steps import Step
 from syft.execution.state import State
 from syft.execution.training import TrainedGroup, TrainingStep
 from syft.execution.vocabulary import plan_command

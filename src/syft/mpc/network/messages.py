@@ -16,7 +16,7 @@ import torch
 
 from syft import serde
 from syft.exceptions import NetworkError
-from syft.messaging.message import Id, Message
+from syft.messaging.message import Id, MessageRecord
 from syft.mpc import correlations
 from syft.mpc.correlations import Correlation
 from syft.mpc.drivers import RoundMismatchError
@@ -30,7 +30,7 @@ class PeerFailedError(NetworkError):
     """Another party of a program failed, or cannot be reached: the program cannot be finished."""
 
 
-class Command(Message, frozen=True):
+class Command(MessageRecord, frozen=True):
     """Base of what is sent and not waited for."""
 
     def is_asked(self) -> bool:
@@ -40,7 +40,7 @@ class Command(Message, frozen=True):
 # -- from the client -------------------------------------------------------------------------------------
 
 
-class JoinGroup(Message, frozen=True):
+class JoinGroup(MessageRecord, frozen=True):
     """Be the member `rank` of these, the provider last. `patience`: seconds to wait for a peer before doubting."""
 
     return_id: Id
@@ -49,13 +49,13 @@ class JoinGroup(Message, frozen=True):
     patience: float
 
 
-class MeetPeers(Message, frozen=True):
+class MeetPeers(MessageRecord, frozen=True):
     """Give every other member its ticket; they have all joined."""
 
     group: Id
 
 
-class ExchangeSeeds(Message, frozen=True):
+class ExchangeSeeds(MessageRecord, frozen=True):
     """Send the members before you the seeds you have in common; all tickets are given."""
 
     group: Id
@@ -93,14 +93,14 @@ class TakeAhead(Command, frozen=True):
     kinds: tuple[Any, ...]
 
 
-class GroupCosts(Message, frozen=True):
+class GroupCosts(MessageRecord, frozen=True):
     """What have you spent on this group? `reset` sets the counters back."""
 
     group: Id
     reset: bool = False
 
 
-class Shape(Message, frozen=True):
+class Shape(MessageRecord, frozen=True):
     """Stands for a share where there is none: at the provider."""
 
     shape: tuple[int, ...]
@@ -110,7 +110,7 @@ class Shape(Message, frozen=True):
 # -- between members -------------------------------------------------------------------------------------
 
 
-class Ticket(Message, frozen=True):
+class Ticket(MessageRecord, frozen=True):
     """What you send me as member `rank` of a group bears this. See NOTE [Tickets] in `syft.mpc.network`."""
 
     group: Id
@@ -118,7 +118,7 @@ class Ticket(Message, frozen=True):
     ticket: bytes
 
 
-class Seeds(Message, frozen=True):
+class Seeds(MessageRecord, frozen=True):
     """The seed of our pairwise stream, and of the stream of correlations if I am the provider."""
 
     ticket: bytes
@@ -151,7 +151,7 @@ class RunFailed(Command, frozen=True):
     reason: str
 
 
-class AreYouThere(Message, frozen=True):
+class AreYouThere(MessageRecord, frozen=True):
     """The reply is the last run that you began."""
 
     ticket: bytes

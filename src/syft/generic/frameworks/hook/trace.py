@@ -1,8 +1,8 @@
-"""The historical path of `syft.execution.trace`: the same module under an older name."""
+"""Alias of syft.execution.trace_log."""
 
 import sys
 
-from syft.execution import trace
-from syft.execution.trace import *
+from syft.execution import trace_log
+from syft.execution.trace_log import *
 
-sys.modules[__name__] = trace
+sys.modules[__name__] = trace_log
