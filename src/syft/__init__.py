@@ -28,6 +28,7 @@ from syft.execution.plan import Plan
 from syft.execution.pointer_plan import PointerPlan
 from syft.execution.pointer_protocol import PointerProtocol
 from syft.execution.protocol import Protocol
+from syft.execution.role_protocol import func2protocol
 from syft.execution.state import State
 from syft.federated.dataloader import FederatedDataLoader
 from syft.federated.dataset import BaseDataset, FederatedDataset
@@ -146,6 +147,7 @@ __all__ = [
     "create_sandbox",
     "exceptions",
     "func2plan",
+    "func2protocol",
     "hook_args",
     "keygen",
     "method2plan",

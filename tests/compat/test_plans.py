@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import syft as sy
-from syft.execution.errors import PlanArgumentsError
+from syft.execution.errors import PlanArgumentsError, PlanError
 from syft.execution.program import Input
 from syft.serde import deserialize, serialize
 
@@ -371,3 +371,131 @@ def test_pointers_to_plans_come_back_from_their_parts(bob: Any, me: Any) -> None
     assert not back.garbage_collect_data and back(torch.ones(1).send(bob)).get() == 2  # type: ignore[attr-defined]
     back.id_at_location, back.location = 5, me
     assert back.id_at_location == 5 and back.location is me
+
+
+# -- later names: roles, actions, translations, protocols of roles ------------------------------------------
+
+
+def test_a_plan_has_one_role_with_its_actions_placeholders_and_state() -> None:
+    @sy.func2plan(args_shape=[(2,)], state=(torch.tensor([1.0]),))
+    def line(x: Any, state: Any) -> Any:
+        (bias,) = state.read()
+        return torch.relu(x * 2) + bias
+
+    first, second, _ = line.actions
+    assert (first.name, first.args, first.kwargs) == ("mul", (2,), {}) and first.target.index == 0
+    assert (
+        second.name == "torch.relu" and second.target is None and second.args[0].index == first.return_ids[0]
+    )
+    assert line.role.actions == line.actions and line.role.state is line.state
+    assert [p.id for p in line.role.input_placeholders()] == [0]
+    assert [p.id for p in line.role.output_placeholders()] == list(line.actions[-1].return_ids)
+    assert line.input_types == [torch.Tensor]
+    assert sy.func2plan()(lambda x: x).input_types == []
+
+
+def test_the_types_of_inputs_are_nested_as_the_arguments_are() -> None:
+    plan = sy.Plan(forward_func=lambda pair, k: pair[0] + pair[1] * k).build(
+        [torch.ones(1), torch.ones(1)], 3
+    )
+    assert plan.input_types == [[torch.Tensor, torch.Tensor], int]
+
+
+def test_a_translation_is_made_when_it_is_asked_for() -> None:
+    plan = sy.func2plan(args_shape=[(-1, 2)])(lambda x: x.relu() + 1)
+    assert plan.torchscript is None
+    made = plan.add_translation("torchscript")
+    x = torch.randn(5, 2)
+    assert plan.torchscript is made and torch.equal(made(x), plan(x))
+
+    class Names:
+        def __init__(self, plan: Any) -> None:
+            self.plan = plan
+
+        def translate(self) -> Any:
+            return [action.name for action in self.plan.actions]
+
+    assert plan.add_translation(Names) == ["relu", "add"]
+    with pytest.raises(PlanError, match="translate"):
+        plan.add_translation("javascript")
+
+
+def test_autograd_inside_a_plan_is_refused_with_the_way_there_is() -> None:
+    plan = sy.func2plan()(lambda x: x + 1)
+    assert plan.build(torch.ones(1), trace_autograd=False).is_built
+    with pytest.raises(PlanError, match=r"Plan\.training"):
+        plan.build(torch.ones(1), trace_autograd=True)
+
+
+def test_the_paths_of_later_releases_import() -> None:
+    from syft.execution.action import Action
+    from syft.execution.communication import CommunicationAction
+    from syft.execution.computation import ComputationAction
+    from syft.execution.placeholder import PlaceHolder
+    from syft.execution.plan import Plan, func2plan
+    from syft.execution.protocol import Protocol
+    from syft.execution.role import Role
+    from syft.execution.state import State
+    from syft.execution.tracing import FrameworkWrapper
+
+    assert (Plan, func2plan, Protocol, State, PlaceHolder) == (
+        sy.Plan, sy.func2plan, sy.Protocol, sy.State, sy.PlaceHolder,
+    )  # fmt: skip
+    assert issubclass(ComputationAction, Action) and issubclass(CommunicationAction, Action)
+    assert isinstance(Role("alice").torch, FrameworkWrapper)
+
+
+def scaled_sum() -> Any:
+    @sy.func2protocol(roles=["alice", "bob"], states={"bob": (torch.tensor([10.0, 20.0]),)})
+    def protocol(alice: Any, bob: Any, factor: int = 2) -> Any:
+        x = alice.torch.tensor([1.0, 2.0])
+        (w,) = bob.load_state()
+        return bob.receive(x * factor) + w
+
+    return protocol
+
+
+def test_a_protocol_of_roles_runs_where_its_roles_are(alice: Any, bob: Any) -> None:
+    protocol = scaled_sum()
+    assert protocol().tolist() == [12.0, 24.0], "without workers it runs here"
+    protocol.assign("alice", alice).assign("bob", bob)
+    result = protocol()
+    assert result.location is bob and result.get().tolist() == [12.0, 24.0]
+    assert protocol(5).get().tolist() == [15.0, 30.0]
+    again = scaled_sum().assign_roles({"alice": alice, "bob": bob})
+    assert again.run().get().tolist() == [12.0, 24.0]
+
+
+def test_build_tells_what_each_role_does() -> None:
+    from syft.execution.communication import CommunicationAction
+
+    protocol = scaled_sum()
+    assert not protocol.is_built and protocol.build().is_built
+    of_alice, of_bob = (protocol.roles[name].actions for name in ("alice", "bob"))
+    assert [a.name for a in of_alice if not isinstance(a, CommunicationAction)] == ["torch.tensor", "mul"]
+    (sent,) = [a for a in of_alice if isinstance(a, CommunicationAction)]
+    assert (sent.source, sent.destinations) == ("alice", ("bob",))
+    assert [a.name for a in of_bob] == ["add"]
+
+
+def test_what_makes_no_sense_of_roles_is_explained(alice: Any, bob: Any) -> None:
+    protocol = scaled_sum()
+    with pytest.raises(PlanError, match="role 'carol'; the protocol 'protocol' has alice, bob"):
+        protocol.assign("carol", alice)
+    with pytest.raises(PlanError, match="it takes a worker"):
+        protocol.assign("alice", "alice")
+    with pytest.raises(PlanError, match="states belong to roles"):
+        sy.func2protocol(roles=["alice"], states={"bob": ()})(lambda alice: None)
+    with pytest.raises(TypeError, match="before it decorates"):
+        sy.func2protocol(lambda alice: None)  # type: ignore[arg-type]
+
+    @sy.func2protocol(roles=["a", "b"])
+    def mixed(a: Any, b: Any) -> Any:
+        return a.torch.ones(1) + b.torch.ones(1)
+
+    with pytest.raises(PlanError, match=r"tensors of a, b.*receive"):
+        mixed.build()
+    with pytest.raises(sy.exceptions.TensorsNotCollocatedException):
+        mixed.assign_roles({"a": alice, "b": bob})()
+    with pytest.raises(AttributeError, match="no such function"):
+        mixed.roles["a"].torch.dance(1)

@@ -17,8 +17,10 @@ Modules, in the order they import each other:
     held, remote     a plan at a worker: how it is kept, called and differentiated
     watch, cost      a run on metadata: shapes, flops, memory; what a call costs
     naming, export, views   a plan as a module of fx, as TorchScript, as code
+    action, computation, communication, tracing, role, plan_role   what a plan or a role does, for people
     pointer_parts, pointer_plan, plan, func2plan
     pointer_protocol, protocol_steps, protocol   plans chained over workers
+    role_protocol    functions of roles, each of which is given a worker
     protobuf         all of it as Protocol Buffers
     codec            how all this travels
 """

@@ -24,6 +24,7 @@ from syft.execution.held import HeldPlan
 from syft.execution.listing import HasPlaceholders, listing, program_of_records
 from syft.execution.operation import Operation
 from syft.execution.placeholder import PlaceHolder
+from syft.execution.plan_role import HasRole
 from syft.execution.pointer_plan import PlanAtWorkers, PointerPlan, kind_of, location_of, placed
 from syft.execution.program import Program
 from syft.execution.replay import Replay
@@ -34,10 +35,12 @@ from syft.messaging.message import ObjectMessage
 from syft.workers.store import ObjectStorage
 
 #: Attributes of a Plan that are its own and no state.
-_OWN = frozenset({"child", "owner", "_owner", "state", "forward", "forward_func"})
+_OWN = frozenset(
+    {"child", "owner", "_owner", "state", "forward", "forward_func", "torchscript", "_torchscript"}
+)
 
 
-class Plan(HasPlaceholders, HasViews, AbstractObject, ObjectStorage):
+class Plan(HasPlaceholders, HasViews, HasRole, AbstractObject, ObjectStorage):
     """Stores a sequence of torch operations, just like a function.
 
     Made by `@sy.func2plan(...)`, or by a subclass with a `forward`: tensors and modules that are set as attributes become
@@ -80,6 +83,7 @@ class Plan(HasPlaceholders, HasViews, AbstractObject, ObjectStorage):
         self._placeholders: dict[Any, PlaceHolder] | None = None
         self._training: TrainingStep | None = None
         self._trainer: Trainer | None = None
+        self._torchscript: Any = None
         if forward_func is None and type(self).forward is not Plan.forward:
             forward_func = self.forward
         self.forward_func = forward_func
@@ -220,11 +224,16 @@ class Plan(HasPlaceholders, HasViews, AbstractObject, ObjectStorage):
 
     # -- building ------------------------------------------------------------------------------------
 
-    def build(self, *args: Any) -> Plan:
+    def build(self, *args: Any, trace_autograd: bool = False) -> Plan:
         """Trace the function with arguments like these (tensors, also nested); returns self.
 
         The first dimension of tensors is any size, unless the function can only have the size it has here.
         """
+        if trace_autograd:
+            raise PlanError(
+                f"build(trace_autograd=True) was called on the plan {self.name!r}. A plan does not hold a backward "
+                "pass that its function runs: let it return the loss, or use Plan.training(model, loss_fn, ...)."
+            )
         declared = self._declared_state()
         self._finish(program_of_examples(self._traced, args, declared.tensors()), declared)
         return self

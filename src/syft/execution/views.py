@@ -45,8 +45,8 @@ class HasViews:
     def code(self) -> str:
         """A function of torch, as text, that does what the plan does: arguments first, then `state`.
 
-        It is named after the plan. `state` is what `plan.state.tensors()` gives. A plan with larger constants has one more
-        argument, `constants`, which is `plan.program.constants`.
+        It is named after the plan. `state` is what `plan.state.tensors()` gives. A plan with larger constants has one
+        more argument, `constants`, which is `plan.program.constants`.
         """
         return code_of(self.program, self.state, self.name)
 
