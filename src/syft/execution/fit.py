@@ -242,10 +242,15 @@ class Fitting:
         try:
             given = [self.example(i, s, d, 1) for i, (s, d) in enumerate(zip(shapes, dtypes, strict=True))]
             with torch.no_grad(), torch.random.fork_rng(devices=[]):
-                self._replay.run(given, [_stand_in(tensor) for tensor in self.state])
+                self._replay.run(given, self._state_to_run_with)
         except Exception:  # noqa: BLE001  (as above)
             return None
         return True
+
+    @cached_property
+    def _state_to_run_with(self) -> list[torch.Tensor]:
+        # One copy for all runs: what they write into it does not matter.
+        return [_stand_in(tensor) for tensor in self.state]
 
     @cached_property
     def _replay(self) -> Replay:

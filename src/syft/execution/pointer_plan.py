@@ -116,8 +116,10 @@ class PointerPlan(ObjectPointer):
         ids = response_ids if isinstance(response_ids, (list, tuple)) else [response_ids]
         return self._run_there(args, user, tuple(i for i in ids if i is not None))
 
-    def wrap(self) -> PointerPlan:
-        """This pointer: only pointers to tensors are wrapped."""
+    def wrap(self, type: Any = None, register: bool = False, **kwargs: Any) -> PointerPlan:
+        """This pointer: only pointers to tensors are wrapped. A `type` to wrap it in is refused."""
+        if type is not None or register or kwargs:
+            raise TypeError("wrap() of a PointerPlan takes no options: it returns the pointer itself.")
         return self
 
     def _differentiable_state(self) -> list[Any]:

@@ -42,6 +42,8 @@ class PointerProtocol(ObjectPointer):
         """A pointer from its attributes; it deletes nothing."""
         return PointerProtocol(**pointer_options(worker, tensor_tuple))
 
-    def wrap(self) -> PointerProtocol:
-        """This pointer: only pointers to tensors are wrapped."""
+    def wrap(self, type: Any = None, register: bool = False, **kwargs: Any) -> PointerProtocol:
+        """This pointer: only pointers to tensors are wrapped. A `type` to wrap it in is refused."""
+        if type is not None or register or kwargs:
+            raise TypeError("wrap() of a PointerProtocol takes no options: it returns the pointer itself.")
         return self

@@ -93,16 +93,18 @@ class _Run:
                 f"The plan {self.held._name!r} was called with {self.inputs} tensors; it takes {len(wanted)}."
             )
         for index, (input_, given) in enumerate(zip(wanted, self.tensors, strict=False)):
-            dtype = given.spec.dtype if type(given) is Failure else given.dtype
+            dtype = _dtype(given)
             if not input_.takes_shape(given.shape) or not input_.takes_dtype(dtype):
                 raise PlanArgumentsError(
                     f"The plan {self.held._name!r} was called with a tensor of {dtype} and shape {tuple(given.shape)} "
                     f"as input {index}; it was built for {input_}."
                 )
-        specs = [_spec(tensor) for tensor in self.tensors]
-        self.held._replay.check_fit(
-            specs[: self.inputs], specs[self.inputs :], f"The plan {self.held._name!r}"
-        )
+        given = self.tensors[: self.inputs]
+        if not all(i.is_like(t.shape, _dtype(t)) for i, t in zip(wanted, given, strict=True)):
+            specs = [_spec(tensor) for tensor in self.tensors]
+            self.held._replay.check_fit(
+                specs[: self.inputs], specs[self.inputs :], f"The plan {self.held._name!r}"
+            )
         if any(not 0 <= i < len(self.ids) for i in self.message.differentiable):
             raise PlanArgumentsError("A call asks for gradients of tensors that the plan does not have.")
         if self.message.rates and (
@@ -215,6 +217,11 @@ def _flat(result: Any) -> Any:
     if isinstance(result, dict):
         result = tuple(result.values())
     return tuple([_flat(v) for v in result]) if isinstance(result, (tuple, list)) else result
+
+
+def _dtype(tensor: Any) -> torch.dtype:
+    found: torch.dtype = tensor.spec.dtype if type(tensor) is Failure else tensor.dtype
+    return found
 
 
 def _spec(tensor: Any) -> TensorSpec:
