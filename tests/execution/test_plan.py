@@ -415,8 +415,9 @@ def test_sharing_the_state_makes_an_encrypted_model(workers: Any) -> None:
         secret = x.fix_precision().share(workers.alice, workers.bob, **holders)
         revealed = each(secret).get().float_precision()
         torch.testing.assert_close(revealed.detach(), wanted, atol=1e-2, rtol=0)
+        there = each.send(workers.bob)  # it can be kept there and fetched; nobody can run it alone
         with pytest.raises(PlanError, match="is shared"):
-            each.send(workers.bob)
+            there(x.send(workers.bob))
         each.get_().float_precision_()
         torch.testing.assert_close(each(x).detach(), wanted, atol=1e-2, rtol=0)
 
