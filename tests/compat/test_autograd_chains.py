@@ -93,6 +93,19 @@ def _plain(tensor: Any) -> Any:
     return tensor
 
 
+def test_a_pointer_below_an_autograd_tensor_is_moved(alice: Any, at_bob: Any, bob: Any) -> None:
+    leaf = at_bob(A)
+    leaf.move(alice)
+    assert leaf.location is alice and isinstance(leaf.child, AutogradTensor) and leaf.is_leaf
+    y = leaf * 2
+    y.move(bob)
+    assert y.location is bob and len(bob._objects) == 1
+    other = leaf.move(bob)  # the graph of y still uses it
+    assert leaf.location is alice and other.location is bob
+    (y + other).backward()
+    assert _plain(leaf.grad.get()).tolist() == [[3.0, 3.0], [3.0, 3.0]]
+
+
 # -- item 11: backward without an argument ---------------------------------------------------------------------
 
 

@@ -38,9 +38,12 @@ def test_a_move_goes_the_direct_way_between_workers_that_know_each_other(servers
     with sy.connect(south.address, auto_add=False) as link:
         north.add_worker(link)
         x = torch.arange(4.0).send(to_north)
+        before = x.id_at_location
         y = x.move(to_south)
-        assert y.location is to_south and y.get().tolist() == [0.0, 1.0, 2.0, 3.0]
-        assert x.get().tolist() == [0.0, 1.0, 2.0, 3.0]
+        to_north.sync()
+        assert y is x and y.location is to_south and y.id_at_location == before
+        assert before not in north._objects
+        assert y.get().tolist() == [0.0, 1.0, 2.0, 3.0]
         del north._known_workers["south"]
 
 
@@ -81,7 +84,7 @@ def test_somebody_without_a_name_moves_through_their_own_hands(hook: Any, me: An
 def test_without_an_introduction_it_goes_through_the_one_who_may_have_it(clients: Any, alice: Any) -> None:
     north, south = clients
     x = torch.arange(4.0).send(north)
-    assert x.move(south).get().tolist() == [0.0, 1.0, 2.0, 3.0]
+    assert x.copy().move(south).get().tolist() == [0.0, 1.0, 2.0, 3.0]
     assert x.move(alice).get().tolist() == [0.0, 1.0, 2.0, 3.0]
     assert torch.ones(2).send(alice).move(north).get().tolist() == [1.0, 1.0]
 

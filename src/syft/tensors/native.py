@@ -204,6 +204,8 @@ class TorchTensor(NativeSpellings):
         target = session.require_local_worker().get_worker(location, fail_hard=True)
         if target is session.local_worker:
             moved = self.get(user=user)
+        elif transfer.is_above_pointer(self):
+            moved = transfer.move_below(self, target, user)
         elif type(self) is not Wrapper or not isinstance(self.child, PointerTensor):
             moved = self.send(target, user=user)
         else:

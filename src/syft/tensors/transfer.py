@@ -15,6 +15,7 @@ import torch
 from syft.core.chain import Wrapper, alias, new_wrapper
 from syft.core.identity import identity_of, known_identity
 from syft.core.ids import ID_PROVIDER
+from syft.core.levels import step_down, step_up
 from syft.core.session import session
 from syft.core.spec import TensorSpec, make_spec, spec_of
 from syft.core.swap import become
@@ -345,6 +346,27 @@ def move_in_place(tensor: Any, location: Any, user: str | None = None) -> Any:
     if is_used_by_torch(tensor):
         return move(tensor, location, user)
     return become(tensor, move_leaf(tensor, location, user, keep_id=True))
+
+
+def is_above_pointer(tensor: Any) -> bool:
+    """Whether a chain is `Wrapper > AutogradTensor > ... > PointerTensor`."""
+    below = (
+        without_autograd_node(tensor.detach())
+        if type(tensor) is Wrapper and tensor.child is not None
+        else tensor
+    )
+    return _is_remote(below) and not _is_remote(tensor)
+
+
+def move_below(tensor: Any, location: Any, user: str | None = None) -> Any:
+    """`move_in_place` for a pointer below an AutogradTensor."""
+    if tensor.child.location.id == location.id:
+        return tensor
+    if tensor.is_leaf and not is_used_by_torch(tensor):
+        moved = move_leaf(without_autograd_node(tensor), location, user, keep_id=True)
+        return become(tensor, with_autograd_node(moved))
+    moved = step_up(tensor.child, move(step_down(tensor), location, user, keep_id=not tensor.is_leaf))
+    return moved if tensor.is_leaf else become(tensor, moved)
 
 
 def is_used_by_torch(tensor: torch.Tensor) -> bool:
