@@ -334,6 +334,8 @@ def test_the_constants_and_helpers_of_securenn_are_there(group: Any) -> None:
 
     assert securenn.p == 67 and group.share([1]).field == 2**securenn.Q_BITS
     assert securenn.no_wrap == spdz.no_wrap == {"no_wrap": True}
+    assert securenn.decompose(torch.tensor([6]), 2**4).tolist() == [[0, 1, 1, 0]]
+    assert securenn.decompose(torch.tensor([6])).shape == (1, 64)
     x = torch.tensor([[1, 2], [3, 4]])
     assert securenn.flip(x, 1).tolist() == [[2, 1], [4, 3]]
     assert securenn.flip(group.share(x), 0).get().tolist() == [[3, 4], [1, 2]]

@@ -21,6 +21,7 @@ from syft.mpc.documented.odd_shares import OddSharingTensor
 from syft.mpc.drivers import Shares
 from syft.mpc.methods import secret_of
 from syft.mpc.network.programs import PROGRAMS
+from syft.mpc.node_methods import checked_field
 from syft.mpc.party import Party, Program, with_provider
 from syft.mpc.protocols import securenn as programs
 from syft.mpc.protocols.registry import comparison
@@ -54,11 +55,12 @@ def _operand(function: str, value: Any, instead: str) -> Secret:
 # -- bits ------------------------------------------------------------------------------------------------
 
 
-def decompose(tensor: torch.Tensor) -> torch.Tensor:
+def decompose(tensor: torch.Tensor, field: int | None = None) -> torch.Tensor:
     """The 64 bits of public integers (two's complement), lowest first, in a new last dimension.
 
-    A tensor that is elsewhere is taken apart there.
+    With `field`, a power of two, only as many as its elements have. A tensor that is elsewhere is taken apart there.
     """
+    count = ring.BITS if field is None else checked_field(field).bit_length() - 1
     node = tensor.child if type(tensor) is Wrapper else tensor
     if secret_of(node) is not None:
         raise ChainError(
@@ -71,8 +73,8 @@ def decompose(tensor: torch.Tensor) -> torch.Tensor:
         )
     wide = tensor.to(torch.int64)
     if isinstance(node, torch.Tensor):
-        return programs.decompose(wide).to(torch.int64)
-    return torch.stack([(wide >> place) & 1 for place in range(ring.BITS)], -1)
+        return programs.decompose(wide).to(torch.int64)[..., :count]
+    return torch.stack([(wide >> place) & 1 for place in range(count)], -1)
 
 
 def flip(x: torch.Tensor, dim: int) -> torch.Tensor:
