@@ -62,7 +62,7 @@ def _composites() -> list[Call]:
     x, y, m, row = f(3, 4), f(3, 4), f(4, 5), f(4)
     cube, image, volume = f(2, 3, 8), f(2, 3, 8, 8), f(2, 3, 6, 6, 6)
     made = calls(
-        """square selu relu6 absolute negative log_sigmoid numpy_T mT mH adjoint ravel msort isfinite isreal nanmean
+        """square selu relu6 absolute negative log_sigmoid numpy_T mT mH adjoint ravel msort isfinite isreal
         fliplr flipud contiguous diff trapezoid.dx cumulative_trapezoid.dx diag linalg_diagonal atleast_1d
         atleast_2d atleast_3d special_expit fix arccos arcsin arctan argsort std var std_mean var_mean conj_physical rrelu
         clip linalg_norm flatten.using_ints""",
@@ -81,7 +81,7 @@ def _composites() -> list[Call]:
     made += calls("to.dtype", x, {"torch": "float64"}) + calls("to.dtype", x, {"torch": "float32"})
     made += calls("to.dtype_layout", x, dtype={"torch": "float64"}) + calls("clip", x, -1.0, 1.0)
     made += calls("softmax.int log_softmax.int special_softmax special_log_softmax", x, 1)
-    made += calls("special_logsumexp std.dim var.dim", x, [1]) + calls("nanmean", x, [0])
+    made += calls("special_logsumexp std.dim var.dim", x, [1])
     made += calls("cross_entropy_loss nll_loss nll_loss_nd", x, i(3))
     made += calls("cross_entropy_loss", f(2, 3, 4), i(2, 4)) + calls("nll_loss_nd", f(2, 3, 4, 4), i(2, 4, 4))
     made += calls("layer_norm", x, [4], row, row) + calls("group_norm", f(2, 4, 3), 2, row, row)

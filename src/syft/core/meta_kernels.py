@@ -62,6 +62,7 @@ CORRECTED: dict[str, Callable[[Any, Any, dict[str, Any]], Any]] = {
     "aten._native_batch_norm_legit.default": _batch_norm_told,
     "aten._native_batch_norm_legit.no_stats": _batch_norm_without_statistics,
     "aten._native_batch_norm_legit_no_training.default": _batch_norm_not_updated,
+    "aten._native_batch_norm_legit_functional.default": _batch_norm_told,
     "aten._batch_norm_with_update.default": _batch_norm_updated,
     "aten._batch_norm_no_update.default": _batch_norm_not_updated,
 }

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from syft.core import shapes
-from syft.core.spec import TensorSpec
+from syft.core.spec import TensorSpec, extent_in_bytes
 from syft.exceptions import OperationNotAdmittedError, SyftError
 from syft.operations.expansion import Expansion
 from syft.operations.row import Call, Row, Way
@@ -34,6 +34,11 @@ _admissions: dict[tuple[Any, ...], Admission] = {}
 
 _PLAIN = frozenset({int, float, bool, complex, type(None), str, torch.dtype})
 _OTHER_PUBLIC = (torch.device, torch.layout, torch.memory_format)
+
+
+def size_in_memory(spec: TensorSpec) -> int:
+    """The bytes of a tensor that has its memory for itself, with the gaps between its elements."""
+    return extent_in_bytes(spec) + spec.offset * spec.dtype.itemsize
 
 
 class Result:
@@ -62,7 +67,17 @@ class Admission:
     memory   a bound on the bytes that it takes while it runs, results included
     """
 
-    __slots__ = ("answer", "memory", "operation", "result_bytes", "results", "row", "work", "writes")
+    __slots__ = (
+        "answer",
+        "is_simple",
+        "memory",
+        "operation",
+        "result_bytes",
+        "results",
+        "row",
+        "work",
+        "writes",
+    )
 
     def __init__(
         self,
@@ -76,7 +91,9 @@ class Admission:
         self.row, self.operation = row, row.name
         self.answer, self.results, self.writes = answer, results, writes
         self.work, self.memory = work, memory
-        self.result_bytes = sum(r.spec.nbytes for r in results if r.view_of is None)
+        #: It makes one new tensor, by a kernel that goes by strides and can be called as it is.
+        self.is_simple = row.is_simple and not writes and len(results) == 1 and results[0].view_of is None
+        self.result_bytes = sum(size_in_memory(r.spec) for r in results if r.view_of is None)
 
     @property
     def way(self) -> Way:
@@ -170,7 +187,7 @@ def _asked(
             row.name, "The shape of its result depends on values, or torch cannot tell it."
         )
     answer, fresh, views = foretold
-    if len(fresh) > MOST_RESULTS or any(s.nbytes > LARGEST_SIZE for s in fresh):
+    if len(fresh) > MOST_RESULTS or any(max(size_in_memory(s), s.nbytes) > LARGEST_SIZE for s in fresh):
         raise ValueError(
             f"{row.name} was not run: its results are too many, or too large. Pass smaller sizes."
         )
@@ -178,7 +195,7 @@ def _asked(
     made = [r.spec for r in results if r.view_of is None]
     work = row.work(specs, fresh, call) if expansion is None else expansion.work
     extra = row.extra(specs, fresh, call) if expansion is None else expansion.memory
-    memory = sum(s.nbytes for s in made) + extra + 2 * sum(specs[i].nbytes for i in writes)
+    memory = sum(map(size_in_memory, made)) + extra + 2 * sum(specs[i].nbytes for i in writes)
     return Admission(row, answer, results, writes, work, memory)
 
 

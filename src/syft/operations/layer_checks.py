@@ -73,6 +73,24 @@ def check_pivots(call: Call) -> None:
     call.require(str(call[name].dtype) == "torch.int32", f"{name!r} are of {call[name].dtype}, not of int32")
 
 
+def check_fourier(call: Call) -> None:
+    whole, dims = shape_of(call, "self"), _numbers(call["dim"])
+    call.require(
+        bool(dims) and len(set(dims)) == len(dims) and all(0 <= d < len(whole) for d in dims),
+        f"'dim' is {dims} for {len(whole)} dimensions, which are counted from 0 here",
+    )
+    call.require(0 not in whole, f"'self' is {whole}")
+    call.require(int(call["normalization"]) in (0, 1, 2), f"'normalization' is {call['normalization']}")
+    is_complex = call["self"].dtype.is_complex
+    call.require(is_complex == ("r2c" not in call.operation), f"'self' is of {call['self'].dtype}")
+    if "last_dim_size" in call:
+        last = int(call["last_dim_size"])
+        call.require(
+            last >= 1 and whole[dims[-1]] == last // 2 + 1,
+            f"a 'last_dim_size' of {last} needs {last // 2 + 1} elements, and there are {whole[dims[-1]]}",
+        )
+
+
 def check_matrix_power(call: Call) -> None:
     call.require(abs(int(call["n"])) < 2**31, f"there is no power {call['n']}")
 
@@ -201,10 +219,31 @@ def check_nll_backward(call: Call) -> None:
     _same_type(call, "self", "grad_output", "total_weight")
 
 
-def check_floating_loss(call: Call) -> None:
-    """torch divides in the type of the arguments."""
-    _same_type(call, "grad_output", "self", "target")
+def check_loss(call: Call) -> None:
+    """torch computes in the type of the arguments."""
+    _same_type(call, "grad_output", "self", "target", "weight", "pos_weight")
     call.require(call["self"].dtype.is_floating_point, f"'self' is of {call['self'].dtype}")
+    call.require(int(call["reduction"]) in (0, 1, 2), f"'reduction' is {call['reduction']}")
+
+
+def check_loss_backward(call: Call) -> None:
+    check_loss(call)
+    _same_shape(call, "self", "target")
+    gradient = shape_of(call, "grad_output")
+    call.require(
+        gradient == shape_of(call, "self") or gradient == [],
+        f"'grad_output' is {gradient} for {shape_of(call, 'self')}",
+    )
+    weight = call.get("weight")
+    if isinstance(weight, TensorSpec):
+        wide = [
+            n
+            for n, m in zip(reversed(weight.shape), reversed(shape_of(call, "self")), strict=False)
+            if n not in (1, m)
+        ]
+        call.require(
+            len(weight.shape) <= len(shape_of(call, "self")) and not wide, f"'weight' is {list(weight.shape)}"
+        )
 
 
 def _check_margins(call: Call) -> list[int]:
@@ -296,6 +335,11 @@ def check_batch_norm(call: Call) -> None:
     for name in ("save_mean", "save_invstd", "save_var"):
         if name in call and (trains or (isinstance(call[name], TensorSpec) and 0 not in call[name].shape)):
             _length(call, name, channels, may_lack=False)
+    mask = call["output_mask"]
+    call.require(isinstance(mask, (list, tuple)) and len(mask) == 3, f"'output_mask' is {mask}")
+    call.require(
+        call["weight"] is not None or (not mask[1] and not mask[2]), "there is no 'weight' to differentiate"
+    )
     if isinstance(call.get("reserve"), TensorSpec):
         call.require(shape_of(call, "reserve") == [0], "'reserve' is not empty")
 
@@ -350,7 +394,9 @@ def check_weight_norm(call: Call) -> None:
     v, g, dim = ("saved_v", "saved_g", call["dim"]) if "saved_v" in call else ("v", "g", call["dim"])
     whole = shape_of(call, v)
     call.require(bool(whole) and dim in (0, len(whole) - 1) and 0 not in whole, f"{v!r} is {whole}")
-    _length(call, g, whole[dim], may_lack=False)
+    wanted = [1] * len(whole)
+    wanted[dim] = whole[dim]
+    call.require(shape_of(call, g) == wanted, f"{g!r} is {shape_of(call, g)}, not {wanted}")
     call.require(
         is_in_order(call[g]) and call[g].dtype is call[v].dtype,
         f"{g!r} is no row of {call[v].dtype} in memory",
@@ -358,7 +404,8 @@ def check_weight_norm(call: Call) -> None:
     if "grad_w" in call:
         _same_shape(call, "grad_w", v)
         _same_type(call, "grad_w", v)
-        _length(call, "saved_norms", whole[dim], may_lack=False)
+        call.require(shape_of(call, "saved_norms") == wanted, f"'saved_norms' is not {wanted}")
+        _same_type(call, "saved_norms", v)
         call.require(is_in_order(call["saved_norms"]), "'saved_norms' is no row in memory")
 
 
@@ -478,7 +525,13 @@ def check_same_shapes(call: Call) -> None:
 
 def check_dropout(call: Call) -> None:
     """Without training, and of nothing, torch returns something else than a mask."""
-    call.require(call["train"] is not False and 0 not in shape_of(call, "input"), "there is nothing to drop")
+    has_some = call["train"] is not False and 0 < call["p"] <= 1 and 0 not in shape_of(call, "input")
+    call.require(has_some, "there is nothing to drop")
+
+
+def check_deviation(call: Call) -> None:
+    found = [s.dtype for s in call.values() if isinstance(s, TensorSpec)]
+    call.require(all(dtype.is_floating_point for dtype in found), f"its arguments are of {found}")
 
 
 def check_lists(call: Call) -> None:

@@ -59,6 +59,10 @@ SpecCheck = Callable[[Call], None]
 Cost = Callable[[list[TensorSpec], list[TensorSpec], Call], int]
 
 
+#: Families whose kernels go by strides.
+_BY_ELEMENT = frozenset({"elementwise", "views and creation", "composites", "optimizers", "random"})
+
+
 def elements(arguments: list[TensorSpec], results: list[TensorSpec], call: Call) -> int:
     """One step per element that is read or made."""
     return sum(s.shape.numel() for s in arguments) + sum(s.shape.numel() for s in results)
@@ -83,6 +87,7 @@ class Row:
     extra     a bound on the bytes that it takes beside its results
     check     looks at specs and public values that torch would trust
     direct    an operation in place that writes all or nothing, and never fails because of values
+    dense     its kernel may go through memory in order, although its family goes by strides
     inner     runs only as a part of a decomposed operation
     writes    names of arguments that are written in training although the schema does not say so
     """
@@ -96,6 +101,7 @@ class Row:
     check: SpecCheck | None = None
     direct: bool = False
     inner: bool = False
+    dense: bool = False
     writes: tuple[str, ...] = ()
 
     @property
@@ -133,6 +139,22 @@ class Row:
     @cached_property
     def is_random(self) -> bool:
         return torch.Tag.nondeterministic_seeded in self.function.tags
+
+    @cached_property
+    def trusts_memory(self) -> bool:
+        """Whether its kernel may read arguments as if their elements lay one behind the other."""
+        return (self.dense or self.family not in _BY_ELEMENT) and not self.is_view
+
+    @cached_property
+    def is_simple(self) -> bool:
+        """Whether its kernel is called with its arguments as they are, and nothing else is done about it."""
+        return not (
+            self.way != "native"
+            or self.is_random
+            or self.is_view
+            or self.trusts_memory
+            or self.packet.startswith(("empty", "new_empty"))
+        )
 
     @cached_property
     def is_view(self) -> bool:

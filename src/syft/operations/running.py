@@ -22,6 +22,7 @@ from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from syft.core.nested import found_in
+from syft.core.shapes import contiguous_spec
 from syft.core.spec import TensorSpec, extent_in_bytes
 from syft.operations.admission import Admission, Result
 from syft.operations.expansion import inner_row
@@ -53,6 +54,16 @@ def run(admission: Admission, args: Sequence[Any], kwargs: Mapping[str, Any] | N
     given = dict(kwargs) if kwargs else {}
     if "device" in given:
         given["device"] = None
+    if admission.is_simple:
+        # Most operations by far: one new tensor, made by one kernel that goes by strides.
+        try:
+            made = row.function(*args, **given)
+            result = admission.results[0]
+            if _fits(made, result.spec):
+                return Outcome([made])
+            return Outcome([_fitted(made, result, (), row)])
+        except Exception as error:  # noqa: BLE001
+            return _failed(admission, error, ())
     tensors = list(found_in((args, given), torch.Tensor))
     try:
         if admission.writes:
@@ -61,10 +72,15 @@ def run(admission: Admission, args: Sequence[Any], kwargs: Mapping[str, Any] | N
             made = _compute(row, args, given, tensors)
         return Outcome(_as_foretold(admission, made, tensors))
     except Exception as error:  # noqa: BLE001  (whatever it is, it must not show)
-        reason = str(error) if type(error) is _Unlike else f"{type(error).__name__}: {error}"
+        return _failed(admission, error, tensors)
+
+
+def _failed(admission: Admission, error: Exception, tensors: Sequence[torch.Tensor]) -> Outcome:
+    """See NOTE [Zeros in place of a failure]."""
     with torch.no_grad():
         for place in admission.writes:
             tensors[place].zero_()
+    reason = str(error) if type(error) is _Unlike else f"{type(error).__name__}: {error}"
     return Outcome([_zeros(result, tensors) for result in admission.results], reason)
 
 
@@ -84,11 +100,35 @@ def _compute(row: Row, args: Any, kwargs: dict[str, Any], tensors: list[torch.Te
             _Tabled(row.name),
         ):
             return row.function(*args, **kwargs)
+    if row.trusts_memory:
+        args, kwargs = _side_by_side(args), _side_by_side(kwargs)
     function = WRITTEN_WHOLE.get(row.name, row.function)
     if row.is_random:
         with own_randomness():
             return function(*args, **kwargs)
     return function(*args, **kwargs)
+
+
+def _side_by_side(value: Any) -> Any:
+    """Arguments whose elements share memory, or have gaps between them, as copies that do not."""
+    if isinstance(value, torch.Tensor):
+        return value if value.is_contiguous() or is_dense(value) else value.contiguous()
+    if isinstance(value, (tuple, list)) and not isinstance(value, torch.Size):
+        return type(value)(_side_by_side(v) for v in value)
+    if isinstance(value, dict):
+        return {k: _side_by_side(v) for k, v in value.items()}
+    return value
+
+
+def is_dense(tensor: torch.Tensor) -> bool:
+    """Whether its elements fill its memory, in whatever order."""
+    step = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size != 1:
+            if stride != step:
+                return tensor.numel() == 0
+            step *= size
+    return True
 
 
 class _Tabled(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -125,6 +165,31 @@ def new_seed() -> int:
     return secrets.randbits(63)
 
 
+def run_backward(
+    outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor | None]
+) -> Outcome:
+    """The gradients of the inputs of a decomposed operation that was run with a graph: as many, of the inputs' shapes."""
+    specs = [contiguous_spec(tuple(leaf.shape), leaf.dtype) for leaf in inputs]
+    reason: str | None = None
+    try:
+        pairs = [(o, g) for o, g in zip(outputs, gradients, strict=True) if g is not None and o.requires_grad]
+        with own_randomness(), _Tabled("A backward pass"):
+            found = torch.autograd.grad(
+                [o for o, _ in pairs],
+                list(inputs),
+                [g for _, g in pairs],
+                retain_graph=True,
+                allow_unused=True,
+            )
+        made = []
+        for value, spec in zip(found, specs, strict=True):
+            made.append(_memory_for(spec).reshape(spec.shape) if value is None else _copied(value, spec))
+        return Outcome(made)
+    except Exception as error:  # noqa: BLE001  (whatever it is, it must not show)
+        reason = f"{type(error).__name__}: {error}"
+    return Outcome([_memory_for(spec).reshape(spec.shape) for spec in specs], reason)
+
+
 # -- in place --------------------------------------------------------------------------------------------
 
 
@@ -133,7 +198,7 @@ def _run_in_place(
 ) -> Any:
     """Run it on copies of what it writes, and copy those back when it has succeeded."""
     row = admission.row
-    if row.direct and len(admission.writes) == 1 and _is_alone(tensors, admission.writes[0]):
+    if row.direct and _are_alone(tensors, admission.writes):
         return row.function(*args, **kwargs)
     copies = _Copies(admission, tensors)
     new_args, new_kwargs = copies.put_into(args), copies.put_into(kwargs)
@@ -142,12 +207,14 @@ def _run_in_place(
     return made
 
 
-def _is_alone(tensors: list[torch.Tensor], place: int) -> bool:
-    """Whether nothing else that is read shares memory with what is written."""
+def _are_alone(tensors: list[torch.Tensor], places: tuple[int, ...]) -> bool:
+    """Whether nothing else that is read or written shares memory with what is written."""
     if len(tensors) == 1:
         return True
-    written = tensors[place].untyped_storage()._cdata
-    return all(i == place or t.untyped_storage()._cdata != written for i, t in enumerate(tensors))
+    memories = [t.untyped_storage()._cdata for t in tensors]
+    if len(places) == 1:
+        return memories.count(memories[places[0]]) == 1
+    return len(set(memories)) == len(memories)
 
 
 def _copied_memory(storage: Any) -> torch.Tensor:
@@ -198,11 +265,19 @@ def _as_foretold(admission: Admission, made: Any, tensors: list[torch.Tensor]) -
         return []
     if type(made) is torch.Tensor and len(results) == 1:
         return [_fitted(made, results[0], tensors, admission.row)]
-    facts = admission.row.function
-    fresh = list(_new_tensors(made, facts._schema.returns))
+    if admission.answer.kind is tuple and len(admission.answer.parts) == len(made):
+        # A gradient that nobody asked for is left out, one that torch left out is zero.
+        made = [_asked_for(value, part) for value, part in zip(made, admission.answer.parts, strict=True)]
+    fresh = list(_new_tensors(made, admission.row.function._schema.returns))
     if len(fresh) != len(results):
         raise _Unlike(f"{admission.operation} made {len(fresh)} tensors instead of {len(results)}.")
     return [_fitted(t, result, tensors, admission.row) for t, result in zip(fresh, results, strict=True)]
+
+
+def _asked_for(value: Any, part: Any) -> Any:
+    if part is None:
+        return None
+    return _memory_for(part).as_strided(part.shape, part.strides) if value is None else value
 
 
 def _new_tensors(made: Any, returns: Any) -> Iterator[torch.Tensor]:
@@ -212,7 +287,18 @@ def _new_tensors(made: Any, returns: Any) -> Iterator[torch.Tensor]:
             yield from found_in(value, torch.Tensor)
 
 
-def _fitted(made: torch.Tensor, result: Result, tensors: list[torch.Tensor], row: Row) -> torch.Tensor:
+def _fits(made: torch.Tensor, spec: TensorSpec) -> bool:
+    """Whether a new tensor is what was foretold, in memory of exactly its size."""
+    return (
+        made.dtype is spec.dtype
+        and made.shape == spec.shape
+        and made.stride() == spec.strides
+        and made.storage_offset() == spec.offset
+        and made.untyped_storage().nbytes() == spec.nbytes
+    )
+
+
+def _fitted(made: torch.Tensor, result: Result, tensors: Sequence[torch.Tensor], row: Row) -> torch.Tensor:
     """A result of exactly the spec that was foretold; see NOTE [Memory of its own]."""
     spec = result.spec
     if made.shape != spec.shape or made.dtype is not spec.dtype:
@@ -225,13 +311,8 @@ def _fitted(made: torch.Tensor, result: Result, tensors: list[torch.Tensor], row
             return made
         raise _Unlike(f"{row.name} made a copy where a view was foretold.")
     storage = made.untyped_storage()
-    if (
-        made.stride() == spec.strides
-        and made.storage_offset() == spec.offset
-        and storage.nbytes() == spec.nbytes
-        and not (
-            row.way == "decomposed" and any(t.untyped_storage()._cdata == storage._cdata for t in tensors)
-        )
+    if _fits(made, spec) and (
+        not (row.way == "decomposed" and any(t.untyped_storage()._cdata == storage._cdata for t in tensors))
     ):
         return made
     return _copied(made, spec)
@@ -253,7 +334,7 @@ def _memory_for(spec: TensorSpec) -> torch.Tensor:
     return torch.zeros(spec.offset + extent_in_bytes(spec) // spec.dtype.itemsize, dtype=spec.dtype)
 
 
-def _zeros(result: Result, tensors: list[torch.Tensor]) -> torch.Tensor:
+def _zeros(result: Result, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     spec = result.spec
     if result.view_of is not None:
         # NB: a view looks at no values, so only a lack of memory gets here.

@@ -195,6 +195,7 @@ def check_window(call: Call) -> None:
     if isinstance(weight, TensorSpec):
         call.require(0 not in weight.shape[2:], f"the kernel is {list(weight.shape)}")
         call.require(int(call.get("groups") or 1) > 0, "there are no groups")
+        _same_type(call, "input", "weight", "bias")
 
 
 #: Numbers as large are no size of a window, nor of what is pooled.
@@ -421,8 +422,11 @@ def check_convolution(call: Call) -> None:
     inner = weight[0] if call["transposed"] else weight[1] * groups
     call.require(whole[1] == inner, f"'input' has {whole[1]} channels instead of {inner}")
     call.require(inner % groups == 0 and channels % groups == 0, f"{inner} channels are not {groups} groups")
-    sizes_of_bias = _numbers(call["bias_sizes"])
-    call.require(not sizes_of_bias or sizes_of_bias == [channels], f"'bias_sizes' are {sizes_of_bias}")
+    sizes_of_bias, mask = _numbers(call["bias_sizes"]), call["output_mask"]
+    call.require(
+        sizes_of_bias == [channels] if sizes_of_bias or mask[2] else True, f"'bias_sizes' are {sizes_of_bias}"
+    )
+    call.require(isinstance(mask, (list, tuple)) and len(mask) == 3, f"'output_mask' is {mask}")
     _same_type(call, "grad_output", "input", "weight")
 
 
@@ -433,3 +437,37 @@ def check_not_empty(call: Call) -> None:
 def check_floating(call: Call) -> None:
     dtype = call["self"].dtype
     call.require(dtype.is_floating_point or dtype.is_complex, f"a result of floats cannot be cast to {dtype}")
+
+
+def check_one_type(call: Call) -> None:
+    """All tensors are of one type, masks aside."""
+    found = {str(s.dtype) for s in call.values() if isinstance(s, TensorSpec)} - {"torch.bool"}
+    call.require(len(found) <= 1, f"its arguments are of several types: {sorted(found)}")
+
+
+def check_one_type_and_shape(call: Call) -> None:
+    check_one_type(call)
+    shapes = [
+        list(call[n].shape) for n in ("grad_output", "grad", "self") if isinstance(call.get(n), TensorSpec)
+    ]
+    if "glu_backward" in call.operation and "gelu" not in call.operation:
+        dim, size = int(call["dim"]), len(shapes[-1])
+        call.require(-size <= dim < size, f"there is no dimension {dim}")
+        half = list(shapes[-1])
+        half[dim] //= 2
+        call.require(shapes[0] == half and shapes[-1][dim] % 2 == 0, f"'grad_output' is not {half}")
+        return
+    call.require(len(shapes) < 2 or shapes[0] == shapes[1], f"its arguments are {shapes}")
+    weight = call.get("weight")
+    if isinstance(weight, TensorSpec):
+        wide = [n for n, m in zip(weight.shape, shapes[-1], strict=False) if n not in (1, m)]
+        call.require(len(weight.shape) == len(shapes[-1]) and not wide, f"'weight' is {list(weight.shape)}")
+
+
+def check_shuffle(call: Call) -> None:
+    check_not_empty(call)
+    call.require(int(call["groups"]) > 1, f"there are {call['groups']} groups")
+    shape = shape_of(call, "self")
+    call.require(
+        len(shape) > 2 and shape[1] % int(call["groups"]) == 0, f"{shape} are not {call['groups']} groups"
+    )

@@ -214,9 +214,8 @@ def _check_unsafe_index(call: Call) -> str | None:
 @check_of("embedding_dense_backward")
 def _check_embedding(call: Call) -> str | None:
     count = int(call["num_weights"])
-    if outside(call["indices"], 0, count, but=int(call["padding_idx"])):
-        return f"'indices' are not in [0, {count})"
-    return None
+    # NB: a padding_idx of -1 stands for none, and torch counts how often each index occurs, -1 as well.
+    return f"'indices' are not in [0, {count})" if outside(call["indices"], 0, count) else None
 
 
 def _are_offsets(offsets: torch.Tensor, count: int) -> bool:

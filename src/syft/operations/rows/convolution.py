@@ -18,6 +18,7 @@ from syft.operations.spec_checks import (
     check_pooled_2d,
     check_pooled_3d,
     check_scales,
+    check_shuffle,
     check_unfolded,
     check_unpooled,
     check_window,
@@ -103,7 +104,8 @@ ROWS = [
         _FAMILY, "reflection_pad3d_backward replication_pad3d_backward", check=check_padded_3d, extra=copies
     ),
     *rows(_FAMILY, "unfold_backward", check=check_unfolded, extra=copies),
-    *rows(_FAMILY, "pixel_shuffle pixel_unshuffle channel_shuffle", check=check_not_empty, extra=copies),
+    *rows(_FAMILY, "pixel_shuffle pixel_unshuffle", check=check_not_empty, extra=copies),
+    *rows(_FAMILY, "channel_shuffle", check=check_shuffle, extra=copies),
     # Resampling.
     *rows(
         _FAMILY,

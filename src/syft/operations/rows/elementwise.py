@@ -8,6 +8,8 @@ from syft.operations.spec_checks import (
     check_digits,
     check_floating,
     check_noise,
+    check_one_type,
+    check_one_type_and_shape,
     check_rounding,
 )
 
@@ -55,6 +57,7 @@ ROWS = [
         bitwise_left_shift.Tensor_Scalar bitwise_right_shift.Tensor bitwise_right_shift.Tensor_Scalar masked_fill.Scalar
         masked_fill.Tensor complex polar frexp.Tensor""",
         in_place=True,
+        direct=True,
         row_wise=ELEMENTWISE,
     ),
     # NB: the processor ends the process where it divides the least of all integers by -1.
@@ -70,14 +73,23 @@ ROWS = [
     # NB: steps grow with the distance of a value below zero.
     *rows(_FAMILY, "polygamma", way="checked", check=check_degree, row_wise=ELEMENTWISE),
     *rows(_FAMILY, "special_zeta", way="checked", row_wise=ELEMENTWISE),
-    # Backward passes.
+    # Backward passes. NB: their kernels take it that all arguments are of one type.
     *rows(
         _FAMILY,
-        """elu_backward gelu_backward hardshrink_backward hardsigmoid_backward hardswish_backward hardtanh_backward
-        leaky_relu_backward log_sigmoid_backward log_sigmoid_forward logit_backward mish_backward native_dropout_backward
-        sigmoid_backward silu_backward softplus_backward softshrink_backward tanh_backward threshold_backward
-        _prelu_kernel _prelu_kernel_backward glu glu_backward""",
+        """elu_backward hardshrink_backward hardsigmoid_backward hardswish_backward hardtanh_backward leaky_relu_backward
+        log_sigmoid_forward logit_backward sigmoid_backward softplus_backward softshrink_backward tanh_backward
+        threshold_backward native_dropout_backward glu""",
+        check=check_one_type,
+        dense=True,
         extra=copies,
     ),
-    *rows(_FAMILY, "rrelu_with_noise_backward", check=check_noise, extra=copies),
+    *rows(
+        _FAMILY,
+        """gelu_backward mish_backward silu_backward log_sigmoid_backward _prelu_kernel _prelu_kernel_backward
+        glu_backward""",
+        check=check_one_type_and_shape,
+        dense=True,
+        extra=copies,
+    ),
+    *rows(_FAMILY, "rrelu_with_noise_backward", check=check_noise, dense=True, extra=copies),
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from syft.operations.costs import cubes, factors, pairs, products
 from syft.operations.layer_checks import (
     check_distances,
+    check_fourier,
     check_gradient_of_distances,
     check_pair_gradients,
     check_pivots,
@@ -35,6 +36,7 @@ ROWS = [
         extra=factors,
     ),
     *rows(_FAMILY, "linalg_lu_solve lu_unpack", way="checked", check=check_pivots, work=cubes, extra=factors),
+    *rows(_FAMILY, "_fft_c2c _fft_r2c _fft_c2r", check=check_fourier, work=cubes, extra=factors),
     *rows(_FAMILY, "_euclidean_dist _cdist_forward", check=check_distances, work=pairs, extra=copies),
     *rows(_FAMILY, "_cdist_backward", check=check_gradient_of_distances, work=pairs, extra=copies),
     *rows(_FAMILY, "_pdist_forward", check=check_rows, work=pairs, extra=copies),

@@ -25,14 +25,16 @@ ROWS = [
         _foreach_minimum.Scalar _foreach_minimum.ScalarList _foreach_norm.Scalar _foreach_pow.List _foreach_pow.Scalar
         _foreach_pow.ScalarList _foreach_pow.ScalarAndTensor""",
         in_place=True,
+        direct=True,
         check=check_lists,
         extra=copies,
     ),
-    *rows(_FAMILY, "_foreach_zero_ _foreach_copy_", check=check_lists),
+    *rows(_FAMILY, "_foreach_zero_ _foreach_copy_", direct=True, check=check_lists),
     *rows(
         _FAMILY,
         """_fused_adam_ _fused_adam_.tensor_lr _fused_adamw_ _fused_adamw_.tensor_lr _fused_sgd_ _fused_sgd_.tensor_lr
         _fused_adagrad_ _fused_adagrad_.tensor_lr""",
+        direct=True,
         check=check_fused,
         extra=copies,
     ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from syft.operations.layer_checks import check_dropout, check_range, check_same_shapes
+from syft.operations.layer_checks import check_deviation, check_dropout, check_range, check_same_shapes
 from syft.operations.row import copies, rows
 from syft.operations.spec_checks import check_noise
 
@@ -11,8 +11,14 @@ _FAMILY = "random"
 ROWS = [
     *rows(
         _FAMILY,
-        """bernoulli bernoulli.p normal.Tensor_float normal.float_Tensor normal.Tensor_Tensor normal.float_float
+        """bernoulli bernoulli.p normal.float_float
         normal_functional rand rand_like randn randn_like randperm multinomial poisson""",
+        extra=copies,
+    ),
+    *rows(
+        _FAMILY,
+        "normal.Tensor_float normal.float_Tensor normal.Tensor_Tensor",
+        check=check_deviation,
         extra=copies,
     ),
     *rows(
