@@ -35,8 +35,8 @@ a sentence that names them (`OperationNotAdmittedError`).
 
 #: Operations that people ask for -> what to use instead.
 _INSTEAD = {
-    "nonzero, argwhere, masked_select, x[mask], unique": "results have as many elements as values say: use `torch.where`, "
-    "`masked_fill`, weights of 0 and 1, or `nonzero_static` with a size",
+    "nonzero, argwhere, masked_select, x[mask], unique": "results have as many elements as values say: use "
+    "`torch.where`, `masked_fill`, weights of 0 and 1, or `nonzero_static` with a size",
     "item, tolist, equal, allclose": "they hand out values: ask for a release",
     "set_, resize_, as_strided beyond the tensor": "they reach memory of others: use `reshape`, `contiguous`",
     "out=...": "leave it away; your side writes it as `out.copy_(...)` where the shapes agree",
