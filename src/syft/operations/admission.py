@@ -41,6 +41,14 @@ def size_in_memory(spec: TensorSpec) -> int:
     return extent_in_bytes(spec) + spec.offset * spec.dtype.itemsize
 
 
+def _is_possible(spec: TensorSpec) -> bool:
+    """Whether there can be a tensor of that spec."""
+    numbers = (*spec.shape, *spec.strides, spec.offset)
+    return (
+        all(0 <= n < LARGEST_SIZE for n in numbers) and max(size_in_memory(spec), spec.nbytes) < LARGEST_SIZE
+    )
+
+
 class Result:
     """One new value of an operation.
 
@@ -92,7 +100,9 @@ class Admission:
         self.answer, self.results, self.writes = answer, results, writes
         self.work, self.memory = work, memory
         #: It makes one new tensor, by a kernel that goes by strides and can be called as it is.
-        self.is_simple = row.is_simple and not writes and len(results) == 1 and results[0].view_of is None
+        self.is_simple = (
+            row.is_simple and not writes and answer.spec is not None and results[0].view_of is None
+        )
         self.result_bytes = sum(size_in_memory(r.spec) for r in results if r.view_of is None)
 
     @property
@@ -187,7 +197,7 @@ def _asked(
             row.name, "The shape of its result depends on values, or torch cannot tell it."
         )
     answer, fresh, views = foretold
-    if len(fresh) > MOST_RESULTS or any(max(size_in_memory(s), s.nbytes) > LARGEST_SIZE for s in fresh):
+    if len(fresh) > MOST_RESULTS or not all(map(_is_possible, fresh)):
         raise ValueError(
             f"{row.name} was not run: its results are too many, or too large. Pass smaller sizes."
         )
