@@ -54,7 +54,7 @@ _OWNED_SLACK = 1_024
 _COPIED_BYTES = 64 << 10
 _LONGEST_NOTED = 128
 #: Where a message says what it is about.
-_SUBJECTS = ("id", "cmd_name", "name", "command", "plan")
+_SUBJECTS = ("id", "cmd_name", "name", "command_name", "plan")
 #: What a user should not have asked for; most of these are in the audit log when they get here.
 _REFUSALS = (
     PermissionDeniedError,
