@@ -125,7 +125,6 @@ def test_what_is_simple_already_can_be_serialised(me: Any) -> None:
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: torch.tensor([1.5]),
         lambda: torch.tensor([1.5]).fix_prec(),
         lambda: sy.LoggingTensor().on(torch.tensor([1.5])),
         lambda: sy.LoggingTensor().on(torch.tensor([1.5])).fix_prec(),

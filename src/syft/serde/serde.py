@@ -46,9 +46,14 @@ def serialize(
 
 
 def _settle_ids(obj: Any) -> None:
-    """Tensors keep their ids on the way, also those that nobody has asked for before: `obj` itself, or its elements."""
+    """Chains keep the ids of all their links, also those that nobody has asked for before: `obj`, or its elements.
+
+    On a plain tensor nothing is left behind that nobody asked for.
+    """
     parts = obj.values() if type(obj) is dict else obj if type(obj) in (list, tuple) else (obj,)
     for node in parts:
+        if type(node) in (torch.Tensor, torch.nn.Parameter):
+            continue
         while isinstance(node, (torch.Tensor, AbstractTensor)):
             owned: Any = identity_of(node) if isinstance(node, torch.Tensor) else node
             owned.id = owned.id  # it is made when it is asked for
