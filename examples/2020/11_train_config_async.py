@@ -55,7 +55,7 @@ async def fit_model_on_worker(worker, traced_model, batch_size, lr):
     )
     train_config.send(worker)
     loss = await worker.async_fit(dataset_key="mixture", return_ids=[0])
-    model = train_config.model_ptr.get()
+    model = train_config.model_ptr.get().obj
     return worker.id, model, loss
 
 

@@ -16,7 +16,7 @@ torch.manual_seed(0)
 digits = load_digits()
 images = torch.tensor(digits.data, dtype=torch.float32) / 16
 labels = torch.tensor(digits.target)
-BATCH, N_TRAIN, N_TEST, LR, EPOCHS = 64, 512, 128, 0.3, 4
+BATCH, N_TRAIN, N_TEST, LR, EPOCHS = 64, 512, 128, 0.3, 6
 
 
 def one_hot_of(index_tensor):

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from syft.core.chain import Wrapper, new_wrapper
-from syft.core.identity import identity_of
+from syft.core.identity import identity_of, known_identity
 from syft.core.ids import ID_PROVIDER
 from syft.core.session import session
 from syft.core.shapes import contiguous_spec
@@ -116,7 +116,10 @@ class TorchTensor(NativeSpellings):
                 f"allowed_users is a {type(users).__name__}; pass a user name, or a list or tuple of user names, "
                 "e.g. private_tensor(allowed_users=('alice',))."
             )
-        chain = PrivateTensor(allowed_users=tuple(users)).on(self)
+        known = known_identity(self) if type(self) is torch.Tensor else None
+        tags, description = (known.tags, known.description) if known is not None else (None, None)
+        private = PrivateTensor(allowed_users=tuple(users), tags=tags, description=description)
+        chain = private.on(self)
         return chain.child if no_wrap else chain
 
     def allow(self: Any, user: Any = None) -> bool:
