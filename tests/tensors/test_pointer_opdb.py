@@ -91,12 +91,12 @@ class Inspector:
         self.interpret = PointerTensor.interpret
 
     def __call__(self, cls: Any, func: Any, args: Any, kwargs: Any) -> Any:
-        read = [] if _writes(func) else [self._objects(p) for p in _pointers((args, kwargs))]
+        read = [] if _writes(func) else [self._stored(p) for p in _pointers((args, kwargs))]
         before = [t.clone() for t in read]
         result = self.interpret(func, args, kwargs)
         self.operations += 1
         for pointer in _pointers(result):
-            stored = self._objects(pointer)
+            stored = self._stored(pointer)
             if not _same_layout(pointer.spec, stored):
                 self.faults.append(f"{func}: told {pointer.spec}, stored {stored.shape} {stored.stride()}")
         for was, tensor in zip(before, read, strict=True):
