@@ -3,13 +3,15 @@
 Modules, in the order they import each other:
 
     errors, limits   what is raised, what a frame may ask for
-    class_methods    `simplify` and `detail` of the classes themselves
-    registry         type <-> code, and the functions between them
-    compression      none, lz4, zstd, per buffer
+    codec_tables     type <-> code, and the functions between them: the tables
     writer, reader   object <-> simple form
+    simple_form      `simplify`, `detail`
+    class_methods    `simplify` and `detail` of the classes themselves
+    registry         fills the tables: `register`
+    compression      none, lz4, zstd, per buffer
     wire             simple form and buffers <-> a frame
     ..._types        how each type travels
-    codec            `serialize`, `deserialize`, `simplify`, `detail`
+    codec            `serialize`, `deserialize`
     serde            `serialize` and `deserialize` with the options of 2020
     message_methods  `simplify`, `bufferize` and their like as methods of messages
     batch            many objects in one frame

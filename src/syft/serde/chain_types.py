@@ -20,9 +20,10 @@ from syft.core.abstract import AbstractTensor
 from syft.core.chain import Wrapper, new_wrapper
 from syft.core.shapes import contiguous_spec
 from syft.core.spec import TensorSpec
+from syft.serde.codec_tables import Codec, Simple
 from syft.serde.errors import SerdeError
 from syft.serde.reader import Reader, resolve_worker
-from syft.serde.registry import Codec, Simple, add_codec, checked, register_record
+from syft.serde.registry import add_codec, checked, register_record
 from syft.serde.torch_types import (
     PARAMETER,
     REQUIRES_GRAD,

@@ -13,6 +13,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from syft.serde import simple_form
 from syft.serde.errors import SerdeError
 
 _OURS = __name__.partition(".")[0]
@@ -56,9 +57,7 @@ def add_class_methods(cls: Any, code: str) -> None:
         return
 
     def simplify(worker: Any, obj: Any) -> tuple[Any, ...]:
-        from syft.serde import codec  # which imports the registry, which imports this
-
-        simple = codec.simplify(worker, obj) if isinstance(obj, cls) else ()
+        simple = simple_form.simplify(worker, obj) if isinstance(obj, cls) else ()
         if simple[:1] != (code,):  # also a subclass that travels in a way of its own
             raise SerdeError(
                 f"{cls.__name__}.simplify was given a {type(obj).__name__}. Use syft.serde.simplify, which takes "
@@ -67,9 +66,7 @@ def add_class_methods(cls: Any, code: str) -> None:
         return simple[1:]
 
     def detail(worker: Any, contents: tuple[Any, ...]) -> Any:
-        from syft.serde import codec
-
-        made = codec.detail(worker, (code, *contents))
+        made = simple_form.detail(worker, (code, *contents))
         if not isinstance(made, cls):
             raise SerdeError(
                 f"{cls.__name__}.detail was given what {type(made).__name__}.simplify returns. Use syft.serde.simplify "

@@ -10,9 +10,11 @@ from syft.serde.compression import compression_named
 from syft.serde.errors import SerdeError
 from syft.serde.limits import DEFAULT_LIMITS, Limits
 from syft.serde.reader import Reader, TakesOver
-from syft.serde.registry import Simple
+from syft.serde.simple_form import detail, simplify
 from syft.serde.wire import pack, unpack
 from syft.serde.writer import Writer
+
+__all__ = ["deserialize", "detail", "serialize", "serialize_frames", "simplify"]
 
 Buffer = bytes | bytearray | memoryview
 
@@ -76,21 +78,3 @@ def deserialize(
         raise
     except Exception as error:  # see NOTE [Parts come from strangers]
         raise SerdeError(f"The bytes do not describe an object: {type(error).__name__}: {error}") from error
-
-
-def simplify(worker: Any, obj: Any) -> Simple:
-    """An object as None, numbers, strings, bytes and tuples `(code, *contents)` of those."""
-    return Writer(worker, inline=True).write(obj)
-
-
-def detail(worker: Any, simple: Simple) -> Any:
-    """The object that a simple form stands for: the inverse of `simplify`. !! SerdeError"""
-    try:
-        reader = Reader(worker)
-        return reader.finish(reader.read(simple))
-    except (SerdeError, DependencyError):
-        raise
-    except Exception as error:  # see NOTE [Parts come from strangers]
-        raise SerdeError(
-            f"This is not the simple form of an object: {type(error).__name__}: {error}"
-        ) from error

@@ -13,9 +13,10 @@ from typing import Any
 
 from syft import exceptions
 from syft.serde.class_methods import add_class_methods
+from syft.serde.codec_tables import Codec, Simple
 from syft.serde.errors import SerdeError, UnknownWorkerError, UnserializableError
 from syft.serde.reader import Reader
-from syft.serde.registry import Codec, Simple, add_codec, checked
+from syft.serde.registry import add_codec, checked
 from syft.serde.writer import Writer
 
 _BUILTIN: tuple[type[Exception], ...] = (

@@ -10,9 +10,10 @@ import msgspec
 from syft.core.shapes import ALIAS, Answer
 from syft.core.spec import TensorSpec
 from syft.messaging import message
+from syft.serde.codec_tables import Codec, Simple
 from syft.serde.errors import SerdeError
 from syft.serde.reader import Reader
-from syft.serde.registry import Codec, Simple, add_codec, register, register_record
+from syft.serde.registry import add_codec, register, register_record
 from syft.serde.writer import Writer
 
 _CONTAINERS: dict[str | None, Any] = {None: None, "list": list, "tuple": tuple}

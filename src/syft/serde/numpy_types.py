@@ -8,9 +8,10 @@ from typing import Annotated, Any
 import msgspec
 import numpy as np
 
+from syft.serde.codec_tables import Codec, Simple
 from syft.serde.errors import SerdeError, UnserializableError
 from syft.serde.reader import Reader
-from syft.serde.registry import Codec, Simple, add_codec, checked, register
+from syft.serde.registry import add_codec, checked, register
 from syft.serde.torch_types import check_shape
 from syft.serde.writer import Writer
 

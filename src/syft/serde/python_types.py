@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable
 from itertools import chain
 from typing import Any
 
+from syft.serde.codec_tables import Codec, Simple
 from syft.serde.errors import SerdeError
 from syft.serde.reader import Reader
-from syft.serde.registry import Codec, Simple, add_codec
+from syft.serde.registry import add_codec
 from syft.serde.writer import Writer
 
 #: Containers up to this size are built without a look at the hashes of their keys.

@@ -10,9 +10,9 @@ from contextvars import ContextVar
 from typing import Any
 
 from syft.core.session import session
+from syft.serde.codec_tables import BY_CODE
 from syft.serde.errors import SerdeError, UnknownWorkerError
 from syft.serde.limits import DEFAULT_LIMITS, Limits
-from syft.serde.registry import BY_CODE
 
 _THEMSELVES = frozenset({type(None), bool, int, float, str, bytes})
 

@@ -16,49 +16,21 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 import msgspec
 
 from syft.serde.class_methods import add_class_methods
+from syft.serde.codec_tables import BY_CODE, BY_FAMILY, BY_TYPE, Codec, Simple, codec_of
 from syft.serde.errors import SerdeError
 
 if TYPE_CHECKING:
     from syft.serde.reader import Reader
     from syft.serde.writer import Writer
 
-#: What stands for an object in a header: a primitive, or a tuple of its code and its contents.
-Simple = Any
 Encode = Callable[[Any, Any], tuple[Any, ...]]
 Decode = Callable[[Any, Any], Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Codec:
-    """How one type travels. `write` makes the simple form, which begins with the code; `read` takes it."""
-
-    cls: type
-    code: str
-    write: Callable[[Writer, Any], Simple]
-    read: Callable[[Reader, Any], Any]
-
-
-#: codec of exactly this type
-BY_TYPE: dict[type, Codec] = {}
-#: codec of this type and of all below it
-BY_FAMILY: dict[type, Codec] = {}
-#: codec by the code in the header
-BY_CODE: dict[str, Codec] = {}
-
-
-def codec_of(cls: type) -> Codec | None:
-    """The codec of a type: its own, or that of the nearest registered family."""
-    found = BY_TYPE.get(cls)
-    if found is None and BY_FAMILY:
-        found = next((BY_FAMILY[base] for base in cls.__mro__ if base in BY_FAMILY), None)
-    return found
 
 
 def is_registered(cls: type) -> bool:

@@ -24,10 +24,11 @@ import torch
 from syft.core.identity import TensorIdentity, identity_of, known_identity
 from syft.core.session import session
 from syft.core.spec import TensorSpec, make_spec
+from syft.serde.codec_tables import BY_TYPE, Codec, Simple
 from syft.serde.errors import SerdeError, UnserializableError
 from syft.serde.python_types import refuse_colliding
 from syft.serde.reader import Reader
-from syft.serde.registry import BY_TYPE, Codec, Simple, add_codec, checked, register
+from syft.serde.registry import add_codec, checked, register
 from syft.serde.writer import Writer
 
 _FLOATS = "float16 bfloat16 float32 float64 complex32 complex64 complex128"

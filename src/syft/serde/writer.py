@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from syft.serde.codec_tables import BY_TYPE, Simple, codec_of
 from syft.serde.errors import SerdeError, UnserializableError
 from syft.serde.limits import DEFAULT_LIMITS, Limits
-from syft.serde.registry import BY_TYPE, Simple, codec_of
 
 #: Types that stand for themselves in a header. (An int may be too large for one; bytes may be better outside.)
 _THEMSELVES = frozenset({type(None), bool, float, str})
