@@ -3,10 +3,12 @@
 Modules, in the order they import each other:
 
     errors           what is raised
+    protobuf         all of this as Protocol Buffers; `protobuf.records` stands on top of all others
     inputs           what is known of the tensors that a plan takes
     operation        the records of a plan: `Slot`, `Size`, `Operation`
     vocabulary       which functions a plan may name
     program          `Program`: all of a built plan but its state, and the check that strangers' programs pass
+    makers           the arguments of an operation, made when it runs
     replay           a program as a list of prepared calls; what it would return, from metadata
     sizes            numbers that remember of which sizes they were computed
     trace, merge     the function is run twice, what it did becomes a program
@@ -21,10 +23,20 @@ Modules, in the order they import each other:
     pointer_parts, pointer_plan, plan, func2plan
     pointer_protocol, protocol_steps, protocol   plans chained over workers
     role_protocol    functions of roles, each of which is given a worker
-    protobuf         all of it as Protocol Buffers
     codec            how all this travels
 """
 
-from syft.execution import codec, remote
+from typing import Any as _Any
+
+from syft.execution import codec, protobuf, remote
 
 __all__ = ["codec", "remote"]  # imported for what they register
+
+
+def _load_records() -> _Any:
+    from syft.execution.protobuf import records  # needs the optional package `protobuf`
+
+    return records
+
+
+protobuf.load_records[:] = [_load_records]

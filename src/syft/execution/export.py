@@ -19,11 +19,11 @@ from torch import fx, nn
 from syft.core.chain import Wrapper
 from syft.execution.build import example
 from syft.execution.errors import PlanError
+from syft.execution.makers import SIZE_FUNCTIONS
 from syft.execution.merge import example_shapes
 from syft.execution.naming import checked_keyword, identifier, is_attribute
 from syft.execution.operation import Operation, Size, Slot, leaves, map_structure
 from syft.execution.program import Program
-from syft.execution.replay import SIZE_FUNCTIONS
 from syft.execution.state import State
 from syft.execution.vocabulary import plan_command
 

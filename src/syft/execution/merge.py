@@ -21,6 +21,7 @@ import torch
 
 from syft.execution.errors import TraceError
 from syft.execution.inputs import Input
+from syft.execution.makers import size_maker
 from syft.execution.operation import Operation, Size, Slot, leaves, map_structure
 from syft.execution.program import Program, checked_program
 from syft.execution.sizes import _Symbolic
@@ -298,9 +299,7 @@ class _Merge:
 
 
 def _evaluated(size: Size) -> Any:
-    from syft.execution.replay import _size_maker
-
-    return _size_maker(size)([])
+    return size_maker(size)([])
 
 
 def _shown(value: Any) -> str:

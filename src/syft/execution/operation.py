@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from msgspec import Struct
 
+from syft.execution import protobuf
+
 
 class Slot(Struct, frozen=True, gc=False):
     """The place of a tensor in a running plan."""
@@ -72,16 +74,12 @@ class Operation(Struct, frozen=True):
     @staticmethod
     def bufferize(worker: Any, operation: Operation) -> Any:
         """The operation as a Protocol Buffer (`OperationPB`)."""
-        from syft.execution.protobuf import bufferize
-
-        return bufferize(worker, operation)
+        return protobuf.bufferize(worker, operation)
 
     @staticmethod
     def unbufferize(worker: Any, message: Any) -> Operation:
         """The operation of an `OperationPB`; one that names no function a plan may name !! UnknownCommandError."""
-        from syft.execution.protobuf import unbufferize
-
-        made: Operation = unbufferize(worker, message, Operation)
+        made: Operation = protobuf.unbufferize(worker, message, Operation)
         return made
 
 

@@ -9,6 +9,7 @@ import torch
 
 from syft.core.abstract import AbstractTensor
 from syft.core.hook_args import default_register_tensor
+from syft.execution import protobuf
 from syft.execution.inputs import Fit
 
 
@@ -81,16 +82,12 @@ class PlaceHolder(AbstractTensor):
     @staticmethod
     def bufferize(worker: Any, tensor: PlaceHolder) -> Any:
         """The placeholder as a Protocol Buffer (`PlaceHolderPB`)."""
-        from syft.execution.protobuf import bufferize
-
-        return bufferize(worker, tensor)
+        return protobuf.bufferize(worker, tensor)
 
     @staticmethod
     def unbufferize(worker: Any, protobuf_placeholder: Any) -> PlaceHolder:
         """The placeholder of a `PlaceHolderPB`."""
-        from syft.execution.protobuf import unbufferize
-
-        made: PlaceHolder = unbufferize(worker, protobuf_placeholder, PlaceHolder)
+        made: PlaceHolder = protobuf.unbufferize(worker, protobuf_placeholder, PlaceHolder)
         return made
 
 

@@ -12,6 +12,7 @@ from syft.core.chain import Wrapper
 from syft.core.ids import ID_PROVIDER
 from syft.core.objects import AbstractObject
 from syft.core.session import session
+from syft.execution import protobuf
 from syft.execution.build import (
     example,
     inputs_of_shapes,
@@ -542,6 +543,17 @@ class Plan(HasPlaceholders, HasViews, HasRole, AbstractObject, ObjectStorage):
         return Plan.of_program(
             program, state, training, name=name, id=id, owner=worker, tags=tags, description=description
         )
+
+    @staticmethod
+    def bufferize(worker: Any, plan: Plan) -> Any:
+        """The attributes of a built plan as a Protocol Buffer (`PlanPB`)."""
+        return protobuf.bufferize(worker, plan)
+
+    @staticmethod
+    def unbufferize(worker: Any, protobuf_plan: Any) -> Plan:
+        """The plan of a `PlanPB`; every operation is checked."""
+        made: Plan = protobuf.unbufferize(worker, protobuf_plan, Plan)
+        return made
 
 
 def _several(value: Any) -> Any:

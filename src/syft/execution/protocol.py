@@ -27,6 +27,7 @@ from syft.core.ids import ID_PROVIDER
 from syft.core.objects import AbstractObject
 from syft.core.session import session
 from syft.exceptions import TensorsNotCollocatedException
+from syft.execution import protobuf
 from syft.execution.errors import PlanError, PlanProtocolError
 from syft.execution.operation import map_structure
 from syft.execution.plan import Plan
@@ -366,16 +367,12 @@ class Protocol(AbstractObject):
     @staticmethod
     def bufferize(worker: Any, protocol: Protocol) -> Any:
         """The protocol as a Protocol Buffer (`ProtocolPB`)."""
-        from syft.execution.protobuf import bufferize
-
-        return bufferize(worker, protocol)
+        return protobuf.bufferize(worker, protocol)
 
     @staticmethod
     def unbufferize(worker: Any, pb_protocol: Any) -> Protocol:
         """The protocol of a `ProtocolPB`; every operation of its plans is checked."""
-        from syft.execution.protobuf import unbufferize
-
-        made: Protocol = unbufferize(worker, pb_protocol, Protocol)
+        made: Protocol = protobuf.unbufferize(worker, pb_protocol, Protocol)
         return made
 
     # -- in words --------------------------------------------------------------------------------------

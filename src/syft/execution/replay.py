@@ -6,9 +6,7 @@ more is dropped on the way.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Sequence
-from operator import itemgetter
 from typing import Any
 
 import torch
@@ -17,29 +15,17 @@ from torch.utils._device import _device_constructors
 
 from syft.core.commands import KnownCommand
 from syft.core.spec import TensorSpec, spec_of
-from syft.execution.errors import InvalidProgramError, PlanArgumentsError
+from syft.execution.errors import PlanArgumentsError
+from syft.execution.makers import Slots, argument_maker
 from syft.execution.meter import Meter
-from syft.execution.operation import Operation, Size, Slot, leaves, map_structure, sizes_in, slots_in
+from syft.execution.operation import Operation, Slot, leaves, map_structure, sizes_in, slots_in
 from syft.execution.program import Program, checked_program
 from syft.execution.vocabulary import plan_command
 from syft.workers.sound_arguments import sound, sound_with_out
 from syft.workers.writes import UNDECLARED_WRITERS
 
-Slots = list[Any]
-Maker = Callable[[Slots], Any]
 #: Asked before an operation with its function, arguments and keyword arguments.
 Before = Callable[[KnownCommand, list[Any], dict[str, Any]], None]
-
-_CONTAINERS = (tuple, list, dict, slice)
-SIZE_FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-    "//": operator.floordiv,
-    "%": operator.mod,
-    "/": operator.truediv,
-    "**": operator.pow,
-}
 
 
 class _OnMeta(TorchFunctionMode):
@@ -59,10 +45,6 @@ class _OnMeta(TorchFunctionMode):
 
 _MOVES = frozenset({torch.Tensor.to, torch.Tensor.cpu, torch.Tensor.cuda})
 
-#: A power of sizes beyond this is no size of anything; a stranger could otherwise keep a worker busy with one.
-_MAX_EXPONENT = 64
-_BEYOND_SIZES = 1 << 63
-
 
 class _Step:
     """One prepared call."""
@@ -76,62 +58,12 @@ class _Step:
         # And torch trusts some arguments; see NOTE [Memory beside the tensors] in syft.workers.sound_arguments.
         writes_out = operation.kwargs.get("out") is not None
         self.function = sound_with_out(command) if writes_out else sound(command) or command.function
-        self.args = [_maker(value) for value in operation.args]
-        self.kwargs = [(name, _maker(value)) for name, value in operation.kwargs.items()]
+        self.args = [argument_maker(value) for value in operation.args]
+        self.kwargs = [(name, argument_maker(value)) for name, value in operation.kwargs.items()]
         self.results = operation.results
         self.result = operation.results.index if type(operation.results) is Slot else -1
         self.tracks = operation.tracks
         self.drops: tuple[int, ...] = ()
-
-
-def _maker(value: Any) -> Maker:
-    """The function that makes an argument when the plan runs."""
-    if type(value) is Slot:
-        return itemgetter(value.index)
-    if type(value) is Size:
-        return _size_maker(value)
-    if isinstance(value, _CONTAINERS) and any(type(leaf) in (Slot, Size) for leaf in leaves(value)):
-        return _container_maker(value)
-    return lambda _slots: value
-
-
-def _container_maker(value: Any) -> Maker:
-    if isinstance(value, slice):
-        start, stop, step = _maker(value.start), _maker(value.stop), _maker(value.step)
-        return lambda slots: slice(start(slots), stop(slots), step(slots))
-    if isinstance(value, dict):
-        by_key = {key: _maker(part) for key, part in value.items()}
-        return lambda slots: {key: make(slots) for key, make in by_key.items()}
-    makers = [_maker(part) for part in value]
-    if isinstance(value, tuple):
-        return lambda slots: tuple([make(slots) for make in makers])
-    return lambda slots: [make(slots) for make in makers]
-
-
-def _size_maker(size: Size) -> Maker:
-    if size.op == "dim":
-        index, dim = size.left, size.right
-        return lambda slots: slots[index].shape[dim]
-    left = _maker(size.left)
-    if size.op == "neg":
-        return lambda slots: -left(slots)
-    right, function = _maker(size.right), SIZE_FUNCTIONS[size.op]
-    if size.op == "**":
-        function = _bounded_power
-    return lambda slots: _bounded(function(left(slots), right(slots)))
-
-
-def _bounded_power(base: Any, exponent: Any) -> Any:
-    if abs(exponent) > _MAX_EXPONENT:
-        raise InvalidProgramError(f"A plan raises a size to the power {exponent}.")
-    return base**exponent
-
-
-def _bounded(size: Any) -> Any:
-    """NB: not only what is used in the end: numbers with a million digits keep a worker busy on the way."""
-    if not -_BEYOND_SIZES < size < _BEYOND_SIZES:
-        raise InvalidProgramError("A plan computes a size beyond 2**63, which nothing has.")
-    return size
 
 
 def _assign(slots: Slots, results: Any, value: Any) -> None:
@@ -150,7 +82,7 @@ class Replay:
         self.program = program
         self._steps = [_Step(operation) for operation in program.operations]
         self._empty = [None] * (program.slot_count - program.first_result)
-        self._outputs = _maker(program.outputs)
+        self._outputs = argument_maker(program.outputs)
         self._constants = program.constants
         self._plan_drops()
         self._described: dict[tuple[Any, ...], Description | None] = {}

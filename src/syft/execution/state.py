@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from syft.core.chain import Wrapper
+from syft.execution import protobuf
 from syft.execution.placeholder import PlaceHolder
 
 #: Prefix of the names given to tensors that nobody declared: a function was found to use them when it was traced.
@@ -154,16 +155,12 @@ class State:
     @staticmethod
     def bufferize(worker: Any, state: State) -> Any:
         """The state as a Protocol Buffer (`StatePB`)."""
-        from syft.execution.protobuf import bufferize
-
-        return bufferize(worker, state)
+        return protobuf.bufferize(worker, state)
 
     @staticmethod
     def unbufferize(worker: Any, protobuf_state: Any) -> State:
         """The state of a `StatePB`."""
-        from syft.execution.protobuf import unbufferize
-
-        made: State = unbufferize(worker, protobuf_state, State)
+        made: State = protobuf.unbufferize(worker, protobuf_state, State)
         return made
 
 

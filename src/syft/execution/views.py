@@ -1,4 +1,4 @@
-"""A plan as torch code for people to read, and what every plan offers of views, costs, exports and messages.
+"""A plan as torch code for people to read, and what every plan offers of views, costs and exports.
 
 See NOTE [Code of strangers] in syft.execution.naming. Nobody here runs the code.
 """
@@ -69,21 +69,6 @@ class HasViews:
         It takes the tensors of a call in order. Where the plan returns a dict it returns the tuple of its values.
         """
         return torchscript_of(self.program, self.state, self.name)
-
-    @staticmethod
-    def bufferize(worker: Any, plan: Any) -> Any:
-        """The attributes of a built plan as a Protocol Buffer (`PlanPB`)."""
-        from syft.execution.protobuf import bufferize
-
-        return bufferize(worker, plan)
-
-    @staticmethod
-    def unbufferize(worker: Any, protobuf_plan: Any) -> Any:
-        """The plan of a `PlanPB`; every operation is checked."""
-        from syft.execution.plan import Plan
-        from syft.execution.protobuf import unbufferize
-
-        return unbufferize(worker, protobuf_plan, Plan)
 
 
 def code_of(program: Program, state: State, name: str) -> str:

@@ -8,18 +8,23 @@
     data = to_bytes(plan)                           # its bytes
     plan = from_bytes(sy.Plan, data)                # checked as any plan of a stranger
 
-The package is optional, so nothing of it is imported before it is needed.
+The package is optional, so nothing of it is imported before it is needed. The classes of plans import this file, and
+`records` imports those classes: `syft.execution`, which imports all of them, says here how `records` is loaded.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from syft.exceptions import DependencyError, SyftError
 from syft.serde import Limits, SerdeError, UnserializableError
 from syft.serde.limits import DEFAULT_LIMITS
 
-__all__ = ["bufferize", "from_bytes", "to_bytes", "unbufferize"]
+__all__ = ["bufferize", "from_bytes", "load_records", "to_bytes", "unbufferize"]
+
+#: One function, put here by `syft.execution`: it imports `records`, the top of this room.
+load_records: list[Callable[[], Any]] = []
 
 
 def bufferize(worker: Any, obj: Any) -> Any:
@@ -106,12 +111,11 @@ def _refuse_unknown_fields(message: Any) -> None:
 
 def _records() -> Any:
     try:
-        from syft.execution.protobuf import records
+        return load_records[0]()
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "google":
             raise
         raise DependencyError("protobuf", "'resyft[protobuf]'") from error
-    return records
 
 
 def _errors() -> Any:
