@@ -27,7 +27,7 @@ KNOWN: dict[str, dict[str, str]] = {
         "the decorators, which make plans, from syft.execution.plan.",
     },
     "mpc": {
-        "crt_precision rules.crt": "The class asks for its rules at the first operation, and the rules are written for it.",
+        "crt_precision rules.crt": "The class imports its rules at the first operation; they stand on it.",
         "large_precision rules.large": "The same.",
         "chain_methods fixed_methods fixed_numbers methods node_methods precision rules.fixed_arithmetic "
         "rules.fixed_bits rules.fixed_compare rules.fixed_extrema rules.fixed_fallback rules.fixed_fine "
