@@ -189,6 +189,12 @@ def _others() -> list[Call]:
             *(f(3, 3), i(6), i(6, values=[0, 0, 2, 2, 2, 2]), i(3, values=[2, 0, 4])),
             *(i(3, 3) if mode == 2 else i(3), 5, False, mode, None),
         )
+        made += calls(
+            "_embedding_bag_backward",
+            *(f(3, 3), i(6), i(3, values=[0, 2, 2]), i(6, values=[0, 0, 2, 2, 2, 2]), i(3, values=[2, 0, 4])),
+            *(i(3, 3) if mode == 2 else i(3), 5, False, mode, False, None),
+        )
+    made += calls("copy", x, f(4)) + calls("_efficientzerotensor", [3, 4])
     made += calls(
         "_embedding_bag_per_sample_weights_backward",
         *(f(3, 3), f(5, 3), i(6), i(3, values=[0, 2, 2]), i(6, values=[0, 0, 2, 2, 2, 2]), 0),

@@ -55,8 +55,14 @@ def _batch_norm_not_updated(result: Any, args: Any, kwargs: dict[str, Any]) -> A
     return _batch_norm(result, args, kwargs, trains=False)
 
 
+def _multilabel_margin(result: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    alone = int(_argument(args, kwargs, 2, "reduction", 1)) == 0 and args[0].dim() > 1
+    return args[0].new_empty(args[0].shape[:1] if alone else []), result[1]
+
+
 #: Operation -> what makes the right answer of the one that its meta kernel gave.
 CORRECTED: dict[str, Callable[[Any, Any, dict[str, Any]], Any]] = {
+    "aten.multilabel_margin_loss_forward.default": _multilabel_margin,
     "aten.native_layer_norm.default": _layer_norm,
     "aten.native_batch_norm.default": _batch_norm_told,
     "aten._native_batch_norm_legit.default": _batch_norm_told,
@@ -120,6 +126,19 @@ def _one_hot(numbers: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
     return numbers.new_empty([*numbers.shape, num_classes])
 
 
+def _embedding_bag_backward(
+    grad: torch.Tensor,
+    _indices: Any,
+    _offsets: Any,
+    _to_bag: Any,
+    _sizes: Any,
+    _largest: Any,
+    num_weights: int,
+    *_: Any,
+) -> torch.Tensor:
+    return grad.new_empty([num_weights, grad.shape[1]])
+
+
 def _nothing(*_: Any, **__: Any) -> None:
     return None
 
@@ -138,6 +157,7 @@ WITHOUT_META: dict[str, Callable[..., Any]] = {
     "aten._dirichlet_grad.default": _like_first,
     "aten.repeat_interleave.Tensor": _repeat_interleave,
     "aten._embedding_bag.default": _embedding_bag,
+    "aten._embedding_bag_backward.default": _embedding_bag_backward,
     "aten._embedding_bag_forward_only.default": _embedding_bag,
     **{
         f"aten._fused_{name}_.{overload}": _nothing

@@ -149,6 +149,7 @@ def check_bag_backward(call: Call) -> None:
     bags, count = shape_of(call, "grad")[0], shape_of(call, "indices")[0]
     _integers(call, "indices", "offsets", "offset2bag", "bag_size", "maximum_indices")
     _length(call, "offset2bag", count, may_lack=False)
+    call.require(not call.get("sparse"), "its result would be sparse, and workers hold dense tensors")
     if "weight" in call:
         _dims(call, "weight", 2)
         call.require(

@@ -153,7 +153,7 @@ class Row:
             or self.is_random
             or self.is_view
             or self.trusts_memory
-            or self.packet.startswith(("empty", "new_empty"))
+            or self.packet.startswith(("empty", "new_empty", "_efficientzerotensor"))
         )
 
     @cached_property

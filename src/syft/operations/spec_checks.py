@@ -180,7 +180,7 @@ def check_strides(call: Call) -> None:
         "call contiguous() first",
     )
     call.require(
-        start >= spec.offset and start + reach <= spec.offset + held,
+        (start >= spec.offset and start + reach <= spec.offset + held) or (reach == 0 and start >= 0),
         f"elements {start} to {start + reach} are not among the {held} of the tensor, which begin at {spec.offset}",
     )
 

@@ -237,7 +237,7 @@ def _check_bag(call: Call) -> str | None:
     return None
 
 
-@check_of("_embedding_bag_dense_backward _embedding_bag_per_sample_weights_backward")
+@check_of("_embedding_bag_backward _embedding_bag_dense_backward _embedding_bag_per_sample_weights_backward")
 def _check_bag_backward(call: Call) -> str | None:
     bags = call["grad"].shape[0]
     rows = call["weight"].shape[0] if "weight" in call else int(call["num_weights"])

@@ -99,6 +99,7 @@ def _embedding_bag(
 
 #: Operation -> what runs in its place.
 WRITTEN_WHOLE: dict[str, Callable[..., Any]] = {
+    "aten._efficientzerotensor.default": torch.ops.aten.zeros.default,  # whose memory torch leaves out
     "aten._ctc_loss.default": _ctc_loss,
     "aten._ctc_loss_backward.default": _ctc_loss_backward,
     "aten._embedding_bag.default": partial(_embedding_bag, torch.ops.aten._embedding_bag.default),

@@ -54,7 +54,8 @@ ROWS = [
     ),
     *rows(
         _FAMILY,
-        "_embedding_bag_dense_backward _embedding_bag_per_sample_weights_backward",
+        """_embedding_bag_backward _embedding_bag_dense_backward
+        _embedding_bag_per_sample_weights_backward""",
         way="checked",
         check=check_bag_backward,
         extra=copies,

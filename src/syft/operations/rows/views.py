@@ -54,17 +54,17 @@ ROWS = [
     *rows(
         _FAMILY,
         """repeat flip roll rot90 tril triu diag_embed block_diag diagonal_backward select_backward slice_backward
-        fill.Scalar fill.Tensor""",
+        fill.Scalar fill.Tensor copy""",
         in_place=True,
     ),
     # In place by nature.
-    *rows(_FAMILY, "copy_ zero_", direct=True),
+    *rows(_FAMILY, "zero_", direct=True),
     # Tensors made of nothing; those that torch would not fill are filled with zeros.
     *rows(_FAMILY, "zeros_like ones_like full_like empty_like", row_wise=ELEMENTWISE),
     *rows(
         _FAMILY,
         """zeros ones full arange arange.start arange.start_step eye eye.m linspace logspace scalar_tensor tril_indices
         triu_indices new_zeros new_ones new_full empty.memory_format empty_strided empty_permuted new_empty
-        new_empty_strided""",
+        new_empty_strided _efficientzerotensor""",
     ),
 ]
