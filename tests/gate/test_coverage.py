@@ -182,8 +182,8 @@ def test_optimizers_step_by_the_table(kind):
     options = {"foreach": kind == "foreach"} if kind != "fused" else {"fused": True}
     count = 0
     for info in optim_db:
-        if info.optim_cls is torch.optim.SparseAdam:
-            continue
+        if info.optim_cls in (torch.optim.SparseAdam, torch.optim.LBFGS):
+            continue  # gradients are sparse; the loss is read, to decide what to do next
         for given in info.optim_inputs_func(device="cpu", dtype=torch.float32):
             torch.manual_seed(0)
             start = [torch.randn(3, 4), torch.randn(4)]
