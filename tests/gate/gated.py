@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -23,21 +24,21 @@ class HiddenFailureError(Exception):
 class Gated(TorchDispatchMode):
     """Runs each operation through `admit` and `run`, or decomposes it.
 
-    With `has_counters`, numbers may be read that are no truth values: modules and optimizers count, on the client's side.
+    `may_read` says which numbers are the client's own: modules and optimizers count, and keep their settings in tensors.
     """
 
-    def __init__(self, has_counters: bool = False) -> None:
+    def __init__(self, may_read: Callable[[torch.Tensor], bool] = lambda _: False) -> None:
         super().__init__()
-        self.has_counters = has_counters
+        self.may_read = may_read
         self.ran: set[str] = set()
         self.decomposed: set[str] = set()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         row = all_rows().get(str(func))
-        is_counter = func is _ITEM and self.has_counters and args[0].dtype is not torch.bool
+        is_own = func is _ITEM and self.may_read(args[0])
         # Notes for a profiler, and layers that run inside of a whole call.
-        if func.namespace != "aten" or is_counter or (row is not None and row.inner):
+        if func.namespace != "aten" or is_own or (row is not None and row.inner):
             return func(*args, **kwargs)
         func = EAGER_TWINS.get(func, func)
         facts = facts_of(func)
