@@ -37,7 +37,10 @@ def test_local_autograd_puts_an_autograd_tensor_above_the_pointer(bob: Any) -> N
     assert isinstance(chain.child, AutogradTensor) and isinstance(chain.child.child, PointerTensor)
     assert chain.requires_grad and chain.is_leaf and chain.location is bob
     plain = torch.tensor(A).send(bob, local_autograd=True)
-    assert isinstance(plain.child, AutogradTensor) and not plain.requires_grad
+    assert isinstance(plain.child, AutogradTensor) and plain.requires_grad  # as the node has it by default
+    untracked = torch.tensor(A).send(bob, local_autograd=True, requires_grad=False)
+    assert not untracked.requires_grad
+    assert not torch.tensor([1, 2]).send(bob, local_autograd=True).requires_grad
     both = torch.tensor(A).send(bob, local_autograd=True, no_wrap=True)
     assert isinstance(both, AutogradTensor)
 

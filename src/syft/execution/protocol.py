@@ -130,6 +130,11 @@ class Protocol(AbstractObject):
         return bool(self._steps) and all(step.plan_id is not None for step in self._steps)
 
     @property
+    def workers_resolved(self) -> bool:
+        """Whether every plan has its worker."""
+        return bool(self._steps) and not self.open_names
+
+    @property
     def open_names(self) -> list[str]:
         """The names that have no worker yet, each once, in the order in which `deploy` takes workers."""
         return list(dict.fromkeys(str(step.worker) for step in self._steps if step.is_open))

@@ -189,13 +189,18 @@ class AdditiveSharingTensor(SharedMethods, SharedNode):
         return tuple(self.nodes(part, there) for part in result)
 
     def check_same_holders(self, other: AdditiveSharingTensor) -> None:
-        if list(self.child) != list(other.child) or self.crypto_provider.id != other.crypto_provider.id:
+        """!! ChainError unless both are held by the same workers. `other` lists them in the order of this secret then.
+
+        Shares are summands, so their order means nothing by itself; those of one program only have to agree.
+        """
+        if set(self.child) != set(other.child) or self.crypto_provider.id != other.crypto_provider.id:
             raise ChainError(
                 f"Two secrets with different holders met: one is held by {', '.join(map(str, self.child))} with provider "
                 f"{self.crypto_provider.id}, the other by {', '.join(map(str, other.child))} with provider "
-                f"{other.crypto_provider.id}. Share both among the same workers, in the same order, with the same "
-                "crypto_provider."
+                f"{other.crypto_provider.id}. Share both among the same workers, with the same crypto_provider."
             )
+        if list(self.child) != list(other.child):
+            other.child = {holder: other.child[holder] for holder in self.child}
 
     # -- what fixed precision asks of its integers (see rules.fixed_ring) ---------------------------
 

@@ -142,7 +142,8 @@ class TorchTensor(NativeSpellings):
     ) -> Any:
         """Copy the tensor to a worker; returns a pointer. Several workers: one MultiPointerTensor.
 
-        local_autograd        puts an AutogradTensor between the wrapper and the pointer
+        local_autograd        puts an AutogradTensor between the wrapper and the pointer, which collects a gradient
+                              unless requires_grad=False (integers have none)
         preinitialize_grad    a tensor that requires grad has a gradient of zeros at once
         garbage_collect_data  False: the value stays there when the last reference to the pointer goes
         """
@@ -161,10 +162,12 @@ class TorchTensor(NativeSpellings):
             )
         else:
             sent = transfer.send(self, workers[0], user, preinitialize_grad, garbage_collect_data)
+        if requires_grad is None and local_autograd and sent.is_floating_point():
+            requires_grad = True
         if requires_grad is not None and sent.is_leaf:
             sent.requires_grad_(requires_grad)
         if local_autograd:
-            sent = transfer.with_autograd_node(sent)
+            sent = transfer.with_autograd_node(sent, preinitialize_grad)
         if no_wrap:
             return sent.child
         if not inplace:

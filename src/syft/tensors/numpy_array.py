@@ -69,6 +69,11 @@ class NumpyTensor(HookedTensor):
         """As torch's; without dimensions it turns their order round, as numpy's."""
         return _self.transpose(*dims) if dims else _self.permute(*reversed(range(_self.dim())))
 
+    @overloaded.method
+    def dot(self: Any, _self: Any, other: Any) -> Any:
+        """As numpy's: of matrices it is their product."""
+        return _self.dot(other) if _self.dim() == other.dim() == 1 else _self.matmul(other)
+
     @property
     def child(self) -> Any:
         """The values as a numpy array."""

@@ -29,6 +29,7 @@ from syft.core.public_names import public_name, spoken_name
 from syft.core.session import session
 from syft.core.spec import TensorSpec, spec_of
 from syft.exceptions import (
+    CannotRequestObjectAttribute,
     PermissionDeniedError,
     RemoteObjectFoundError,
     TensorsNotCollocatedException,
@@ -153,6 +154,11 @@ class PointerTensor(BarePointer, ObjectPointer, AbstractTensor):
         return self._fetch(None, "", self.garbage_collect_data, is_random=True)
 
     def _fetch(self, user: str | None, reason: str, keep: bool, is_random: bool = False) -> Any:
+        if self.point_to_attr:
+            raise CannotRequestObjectAttribute(
+                f"get() was called on a pointer to the attribute {self.point_to_attr!r} of an object. Fetch the object: "
+                "set `point_to_attr = None` first."
+            )
         message = ObjectRequestMessage((self._id_at_location, user, reason), keep, is_random)
         return take_over(self.ask(message), self._speaker())
 

@@ -395,11 +395,11 @@ def send_on(tensor: Any, location: Any, user: str | None = None) -> torch.Tensor
     return made
 
 
-def with_autograd_node(sent: torch.Tensor) -> torch.Tensor:
+def with_autograd_node(sent: torch.Tensor, preinitialize_grad: bool = False) -> torch.Tensor:
     """A pointer with an AutogradTensor between it and its wrapper; its gradient goes along."""
     from syft.tensors.autograd import AutogradTensor
 
-    made = AutogradTensor(requires_grad=sent.requires_grad).on(sent)
+    made = AutogradTensor(requires_grad=sent.requires_grad, preinitialize_grad=preinitialize_grad).on(sent)
     if sent.is_leaf and sent.grad is not None:
         made.grad = AutogradTensor(requires_grad=False).on(sent.grad)
     return made  # type: ignore[no-any-return]

@@ -1,0 +1,59 @@
+"""What a stranger who knows 0.2 by heart tried, and found different."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import syft as sy
+from syft.exceptions import CannotRequestObjectAttribute, ChainError
+from syft.tensors.logging import LoggingTensor
+
+
+def test_dot_of_numpy_matrices_is_their_product() -> None:
+    x = sy.NumpyTensor(numpy_tensor=np.array([[1, 2, 3, 4]]))
+    assert x.dot(x.transpose()).child.child.tolist() == [[30]]
+    v = sy.NumpyTensor(numpy_tensor=np.array([1, 2]))
+    assert v.dot(v).child.child.tolist() == 5
+
+
+def test_a_pointer_to_an_attribute_is_not_fetched(bob: Any) -> None:
+    x = LoggingTensor().on(torch.tensor([1.0, 2])).send(bob)
+    x.child.point_to_attr = "child"
+    with pytest.raises(CannotRequestObjectAttribute, match="point_to_attr = None"):
+        x.get()
+    x.child.point_to_attr = None
+    assert x.get().child.child.tolist() == [1.0, 2.0]
+
+
+@pytest.mark.parametrize("n_holders", [2, 3])
+def test_secrets_of_the_same_holders_in_another_order_go_together(make_worker: Any, n_holders: int) -> None:
+    holders, dealer = [make_worker(f"h{i}") for i in range(n_holders)], make_worker("dealer")
+    x = torch.tensor([3, -2]).share(*holders, crypto_provider=dealer)
+    y = torch.tensor([5, 7]).share(*reversed(holders), crypto_provider=dealer)
+    assert (x + y).get().tolist() == [8, 5]
+    assert (y * x).get().tolist() == [15, -14]
+    assert (x > y).get().tolist() == [0, 0]
+    assert torch.cat([y, x]).get().tolist() == [5, 7, 3, -2]
+    assert y.get().tolist() == [5, 7] and x.get().tolist() == [3, -2]
+
+
+def test_secrets_of_other_holders_do_not_meet(make_worker: Any) -> None:
+    a, b, c, dealer = (make_worker(name) for name in ("a", "b", "c", "dealer"))
+    x = torch.tensor([3]).share(a, b, crypto_provider=dealer)
+    with pytest.raises(ChainError, match="different holders"):
+        x + torch.tensor([3]).share(a, c, crypto_provider=dealer)
+
+
+def test_a_protocol_tells_whether_its_workers_are_resolved(alice: Any, bob: Any) -> None:
+    @sy.func2plan(args_shape=[(1,)])
+    def one_more(x: torch.Tensor) -> torch.Tensor:
+        return x + 1
+
+    protocol = sy.Protocol([("first", one_more), ("second", one_more)])
+    assert not protocol.workers_resolved
+    protocol.deploy(alice, bob)
+    assert protocol.workers_resolved
