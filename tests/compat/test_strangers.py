@@ -57,3 +57,39 @@ def test_a_protocol_tells_whether_its_workers_are_resolved(alice: Any, bob: Any)
     assert not protocol.workers_resolved
     protocol.deploy(alice, bob)
     assert protocol.workers_resolved
+
+
+def test_comparisons_at_a_worker_are_numbers_in_fixed_precision(bob: Any) -> None:
+    x = torch.tensor([1.0, -2.0, 0.0]).fix_prec().send(bob)
+    assert ((x > 0) - (x < 0)).get().float_prec().tolist() == [1.0, -1.0, 0.0]
+    assert ((x >= 0) + (x >= 0) + (x == 0)).get().float_prec().tolist() == [2.0, 0.0, 3.0]
+    assert ((x != 0) * x).sum().get().float_prec().item() == -1.0
+    assert (x <= x).get().float_prec().tolist() == [1.0, 1.0, 1.0]
+    # Plain tensors keep torch's rule.
+    assert (torch.tensor([1.0, -2.0]).send(bob) > 0).dtype is torch.bool
+
+
+def test_comparisons_of_a_matrix_that_lies_otherwise_in_memory(bob: Any) -> None:
+    x = torch.tensor([[1.0, -2.0], [0.0, 3.0]]).t().fix_prec().send(bob)
+    assert ((x > 0) - (x < 0)).get().float_prec().tolist() == [[1.0, 0.0], [-1.0, 1.0]]
+
+
+def test_decoding_at_a_worker_what_was_encoded_here_says_what_to_write(bob: Any) -> None:
+    x = torch.tensor([1.5]).fix_prec().send(bob)
+    with pytest.raises(ChainError, match=r"x.get\(\).float_precision\(\)"):
+        x.float_prec()
+    assert torch.tensor([1.5]).send(bob).fix_prec().float_prec().get().tolist() == [1.5]
+
+
+def test_a_leaf_at_a_worker_shows_its_gradient(bob: Any) -> None:
+    x = torch.tensor([1, 2, 3.0], requires_grad=True).send(bob)
+    there = bob._objects[x.id_at_location]
+    assert there.grad is None
+    (x + x).sum().backward()
+    there = bob._objects[x.id_at_location]
+    assert there.grad.tolist() == [2.0, 2.0, 2.0] and there.tolist() == [1.0, 2.0, 3.0]
+    model = torch.nn.Linear(2, 1).send(bob)
+    model(torch.ones(3, 2).send(bob)).sum().backward()
+    assert bob._objects[model.weight.id_at_location].grad.tolist() == [[3.0, 3.0]]
+    model.get()
+    assert model.weight.grad.tolist() == [[3.0, 3.0]]

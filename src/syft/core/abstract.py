@@ -47,6 +47,8 @@ class AbstractTensor(AbstractObject):
     aten_rules: ClassVar[dict[Any, Callable[..., Any]]] = {}
     #: False: an aten operation without a rule is refused instead of being passed on to the child.
     passes_unknown_ops: ClassVar[bool] = True
+    #: Comparisons are the numbers 0 and 1 of the type, not bool.
+    has_number_bits: ClassVar[bool] = False
     _chain: Any = None
     #: (func, args, kwargs), the wrappers still on -> the response, or MISSED to go the usual way down.
     shortcut: ClassVar[Callable[..., Any] | None] = None

@@ -119,7 +119,28 @@ def _ask_meta(func: Any, args: Any, kwargs: dict[str, Any]) -> Answer:
     if facts.mutates:
         _refuse_resized(func, args, meta_args)
         _refuse_resized(func, tuple(kwargs.values()), tuple(meta_kwargs.values()))
-    return describe(result, facts)
+    answer = describe(result, facts)
+    marked = next((spec for spec in found_in((args, kwargs), TensorSpec) if spec.has_number_bits), None)
+    return answer if marked is None else _with_number_bits(answer, func, marked.dtype)
+
+
+#: Comparisons, which are numbers in fixed precision.
+_COMPARISONS = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
+
+
+def _with_number_bits(answer: Answer, func: Any, dtype: torch.dtype) -> Answer:
+    """The answer of an operation on remote fixed precision, given that on torch tensors; see `TensorSpec`."""
+    is_comparison = func.overloadpacket.__name__ in _COMPARISONS
+
+    def marked(part: Any) -> Any:
+        if isinstance(part, Answer):
+            return _with_number_bits(part, func, dtype)
+        if not isinstance(part, TensorSpec) or not (part.dtype.is_floating_point or is_comparison):
+            return part
+        kind = dtype if is_comparison else part.dtype
+        return make_spec(part.shape, part.strides, part.offset, kind, True)
+
+    return Answer(marked(answer.spec), tuple(marked(part) for part in answer.parts), answer.kind, answer.asks)
 
 
 def predict(

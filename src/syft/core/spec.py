@@ -15,12 +15,24 @@ _INTERNED_LIMIT = 65536
 
 
 class TensorSpec:
-    """Shape, strides, offset and dtype of a tensor. Make one with `spec_of` or `make_spec`."""
+    """Shape, strides, offset and dtype of a tensor. Make one with `spec_of` or `make_spec`.
 
-    __slots__ = ("dtype", "offset", "shape", "strides")
+    `has_number_bits`: it is a remote chain whose comparisons are the numbers 0 and 1 (fixed precision). The mark stays
+    on this machine: a spec that travelled has lost it.
+    """
 
-    def __init__(self, shape: torch.Size, strides: tuple[int, ...], offset: int, dtype: torch.dtype) -> None:
+    __slots__ = ("dtype", "has_number_bits", "offset", "shape", "strides")
+
+    def __init__(
+        self,
+        shape: torch.Size,
+        strides: tuple[int, ...],
+        offset: int,
+        dtype: torch.dtype,
+        has_number_bits: bool = False,
+    ) -> None:
         self.shape, self.strides, self.offset, self.dtype = shape, strides, offset, dtype
+        self.has_number_bits = has_number_bits
 
     @property
     def nbytes(self) -> int:
@@ -41,14 +53,20 @@ class TensorSpec:
         return f"TensorSpec({tuple(self.shape)}, {self.dtype}, strides={self.strides})"
 
 
-def make_spec(shape: torch.Size, strides: tuple[int, ...], offset: int, dtype: torch.dtype) -> TensorSpec:
-    key = (shape, strides, offset, dtype)
+def make_spec(
+    shape: torch.Size,
+    strides: tuple[int, ...],
+    offset: int,
+    dtype: torch.dtype,
+    has_number_bits: bool = False,
+) -> TensorSpec:
+    key = (shape, strides, offset, dtype, has_number_bits)
     spec = _interned.get(key)
     if spec is None:
         if len(_interned) >= _INTERNED_LIMIT:
             # Specs still in use stay valid: identity only matters as a cache key.
             _interned.clear()
-        spec = _interned[key] = TensorSpec(shape, strides, offset, dtype)
+        spec = _interned[key] = TensorSpec(shape, strides, offset, dtype, has_number_bits)
     return spec
 
 

@@ -29,6 +29,7 @@ from syft.mpc.rules import fixed_fine
 from syft.mpc.rules.registry import on_children
 from syft.mpc.storage import encoded_in, stored
 from syft.tensors.autograd import AutogradTensor
+from syft.tensors.pointer import PointerTensor
 from syft.tensors.private import PrivateTensor
 from syft.tensors.transfer import without_autograd_node
 
@@ -190,6 +191,7 @@ def float_precision(self: Any) -> Any:
             return float_precision(without_autograd_node(self) if self.is_leaf else step_down(self))
         return step_up(self.child, float_precision(step_down(self)))
     if not _is_fixed(self):
+        _refuse_far_decoding(self)
         raise ChainError(
             "float_precision() was called on a tensor that is not in fixed precision. Use it as it "
             "is; only what "
@@ -203,6 +205,17 @@ def float_precision(self: Any) -> Any:
         if self.is_leaf and self.grad is not None:
             made.grad = _decoded(self.grad)
     return made
+
+
+def _refuse_far_decoding(tensor: Any) -> None:
+    """A pointer to a fixed-precision chain is decoded after it was fetched."""
+    node = tensor.child if type(tensor) is Wrapper else None
+    if isinstance(node, PointerTensor) and node.spec.has_number_bits:
+        raise ChainError(
+            "float_precision() was called on a pointer to a tensor that was put into fixed precision before it was sent. "
+            "Write `x.get().float_precision()`. What is to be decoded at the worker is encoded there as well: "
+            "`x.send(worker).fix_precision()`."
+        )
 
 
 def fix_precision_(self: Any, *args: Any, **kwargs: Any) -> Any:

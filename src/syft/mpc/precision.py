@@ -118,6 +118,7 @@ class FixedPrecisionTensor(FixedMethods, AbstractTensor):
     """
 
     passes_unknown_ops = False
+    has_number_bits = True
 
     def __init__(
         self,

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from syft.core.abstract import AbstractTensor
 from syft.core.chain import Wrapper, alias, new_wrapper
 from syft.core.identity import identity_of, known_identity
 from syft.core.ids import ID_PROVIDER
@@ -23,6 +24,7 @@ from syft.exceptions import SendNotPermittedError, UnsupportedOperationError
 from syft.messaging.message import ObjectMessage
 from syft.tensors.pointer import PointerTensor
 from syft.tensors.private import PrivateTensor, users_allowed
+from syft.tensors.remote_leaves import note_leaf
 from syft.tensors.stale_graphs import note_fetch
 
 
@@ -42,9 +44,22 @@ def private_copy(obj: Any) -> Any:
 
 def spec_when_sent(tensor: torch.Tensor) -> TensorSpec:
     """The metadata a tensor has after it has been copied to a worker."""
+    marked = _has_number_bits(tensor.child) if type(tensor) is Wrapper else False
     if tensor.is_contiguous():
-        return make_spec(tensor.shape, tensor.stride(), 0, tensor.dtype)
-    return spec_of(torch.empty_like(spec_of(tensor).meta()))
+        return make_spec(tensor.shape, tensor.stride(), 0, tensor.dtype, marked)
+    made = spec_of(torch.empty_like(spec_of(tensor).meta()))
+    return make_spec(made.shape, made.strides, made.offset, made.dtype, marked) if marked else made
+
+
+def _has_number_bits(node: Any) -> bool:
+    """Whether comparisons of a chain are numbers: fixed precision is in it, or a pointer to such a chain."""
+    while isinstance(node, AbstractTensor):
+        if node.has_number_bits:
+            return True
+        if isinstance(node, PointerTensor):
+            return node.spec.has_number_bits
+        node = node.child
+    return False
 
 
 def check_may_send(tensor: Any, user: str | None) -> frozenset[Any] | None:
@@ -187,6 +202,7 @@ def send(
         return pointer
     pointer.requires_grad_()
     pointer.child.belong_to(pointer)
+    note_leaf(pointer.child)
     if isinstance(tensor, torch.nn.Parameter):
         pointer._is_param = True
     if tensor.is_leaf and tensor.grad is not None:

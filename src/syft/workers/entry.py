@@ -6,6 +6,9 @@ from collections.abc import Iterator, MutableMapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import torch
+
+from syft.tensors.remote_leaves import gradient_at
 
 if TYPE_CHECKING:
     from syft.workers.store import ObjectStorage
@@ -47,7 +50,16 @@ class Objects(MutableMapping[Any, Any]):
         self._store, self._entries = store, store._entries
 
     def __getitem__(self, obj_id: Any) -> Any:
-        return self._entries[obj_id].value
+        """The object. A leaf whose gradient is here as well has it in `.grad`; its memory is that of the object."""
+        value = self._entries[obj_id].value
+        if type(value) is not torch.Tensor:
+            return value
+        pointer = gradient_at(getattr(self._store, "id", None), obj_id)
+        if pointer is None or pointer.id_at_location not in self._entries:
+            return value
+        shown = value.detach().requires_grad_()
+        shown.grad = self._entries[pointer.id_at_location].value
+        return shown
 
     def __setitem__(self, obj_id: Any, obj: Any) -> None:
         self._store.set_obj(obj_id, obj)
