@@ -27,13 +27,9 @@ KNOWN: dict[str, dict[str, str]] = {
         "the decorators, which make plans, from syft.execution.plan.",
     },
     "mpc": {
-        "crt_precision rules.crt": "The class imports its rules at the first operation; they stand on it.",
-        "large_precision rules.large": "The same.",
-        "chain_methods fixed_methods fixed_numbers methods node_methods precision rules.fixed_arithmetic "
-        "rules.fixed_bits rules.fixed_compare rules.fixed_extrema rules.fixed_fallback rules.fixed_fine "
-        "rules.fixed_functions rules.fixed_kinds rules.fixed_nn rules.fixed_pooling rules.fixed_products "
-        "rules.fixed_reductions rules.fixed_rounding rules.fixed_secret_index rules.fixed_structure "
-        "rules.shared_linear rules.shared_nonlinear rules.shared_products sharing": "Being cut.",
+        "rules.fixed_arithmetic rules.fixed_compare rules.fixed_functions rules.fixed_reductions "
+        "rules.fixed_rounding": "A "
+        "power takes exp and log, which are made of products; a quotient rounds, and rounding divides.",
     },
     "tensors": {
         "object_pointer object_wrapper": "What a pointer to an object fetches is wrapped, and sending the wrapper makes "

@@ -11,4 +11,12 @@ Modules, in the order they import each other:
     drivers         what runs party programs and counts their cost: `Lockstep`
     protocols       beaver, truncate, compare, convert, select, divide, securenn, fss, registry
     network         the same programs among workers on a network
+    encoding        reals as integers
+    shared_node, node_methods, precision, sharing   tensors in fixed precision and in shares
+    rules           what operations mean on them; `rules.all_rules` stands on all of them
+    ..._methods     what users call
 """
+
+from syft.mpc.rules import all_rules
+
+__all__ = ["all_rules"]  # imported for what it registers

@@ -19,15 +19,12 @@ from syft.core.abstract import AbstractTensor
 from syft.core.chain import Wrapper, new_wrapper
 from syft.core.levels import on_bare_nodes, step_down, step_up
 from syft.core.overload import CHAINS, Overload
-from syft.exceptions import ChainError
-from syft.mpc.methods import secret_of
 from syft.mpc.precision import FixedPrecisionTensor
 from syft.mpc.rules import fixed_bits
 from syft.mpc.rules import fixed_kinds as kinds
 from syft.mpc.rules import fixed_ring as ring
 from syft.mpc.rules.registry import on_children
-from syft.mpc.sharing import AdditiveSharingTensor
-from syft.tensors.multi_pointer import MultiPointerTensor
+from syft.mpc.sharing import AdditiveSharingTensor, roll, secret_of
 
 aten = torch.ops.aten
 
@@ -163,40 +160,6 @@ def truth(self: Any) -> bool:
         )
     with torch._C.DisableTorchFunctionSubclass():
         return torch.Tensor.__bool__(self)
-
-
-def roll(self: Any, shifts: Any, dims: Any = None) -> Any:
-    """torch.roll; a shift may be known to the holders only, as pointers to it at each of them."""
-    each = list(shifts) if isinstance(shifts, (list, tuple)) else [shifts]
-    if not any(type(shift) is Wrapper for shift in each):
-        with torch._C.DisableTorchFunctionSubclass():
-            return torch.roll(self, shifts) if dims is None else torch.roll(self, shifts, dims)
-    if dims is None or dims == ():
-        if len(each) != 1:
-            raise ValueError("roll with several shifts takes as many dims.")
-        return roll(self.reshape(-1), each[0], 0).reshape(self.shape)
-    places = list(dims) if isinstance(dims, (list, tuple)) else [dims]
-    if len(places) != len(each):
-        raise ValueError(
-            f"roll was given {len(each)} shifts for {len(places)} dims. Give one shift per dimension."
-        )
-    made = self
-    for shift, dim in zip(each, places, strict=True):
-        made = _rolled(made, shift, dim)
-    return made
-
-
-def _rolled(tensor: Any, shift: Any, dim: int) -> Any:
-    if type(shift) is not Wrapper:
-        return torch.roll(tensor, shift, dim)
-    if not isinstance(shift.child, MultiPointerTensor) or secret_of(tensor.child) is None:
-        raise ChainError(
-            "roll was given a shift that is elsewhere. Of a secret, send it to every holder: shift.send(*x.locations); "
-            "else fetch it with `.get()`."
-        )
-    size = tensor.shape[dim]
-    places = torch.arange(size).send(*shift.child.locations)  # type: ignore[attr-defined]
-    return tensor.index_select(dim, (places - shift) % size)
 
 
 #: Methods that `Wrapper` gets: they come before torch's own.

@@ -21,8 +21,8 @@ size (with either sign) by an exact truncation before it could leave the ring. `
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
 import torch
 
@@ -132,11 +132,13 @@ class CRTPrecisionTensor(StoredNumbers):
     def id_at_location(self) -> Any:
         return None
 
+    #: Put here by `syft.mpc.rules`: it imports the rules of this class, which stand on it.
+    load_rules: ClassVar[Callable[[], None]]
+
     @classmethod
     def interpret(cls, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The rule for the operation. The rules are imported when the first one is asked for."""
-        from syft.mpc.rules import crt  # noqa: F401  (adds the rules)
-
+        cls.load_rules()
         return super().interpret(func, args, kwargs)
 
     @property

@@ -23,7 +23,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -132,11 +133,13 @@ class LargePrecisionTensor(StoredNumbers):
             "magnitude": self.magnitude,
         }
 
+    #: Put here by `syft.mpc.rules`: it imports the rules of this class, which stand on it.
+    load_rules: ClassVar[Callable[[], None]]
+
     @classmethod
     def interpret(cls, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The rule for the operation. The rules are imported when the first one is asked for."""
-        from syft.mpc.rules import large  # noqa: F401  (adds the rules)
-
+        cls.load_rules()
         return super().interpret(func, args, kwargs)
 
     @property

@@ -19,15 +19,13 @@ from syft.mpc.node_methods import FIELD, check_values, field_of
 from syft.mpc.precision import FixedPrecisionTensor
 from syft.mpc.protocols.registry import comparison
 from syft.mpc.randomness import Stream, new_seed
-from syft.mpc.rules import shared_linear, shared_nonlinear, shared_products
-from syft.mpc.sharing import AdditiveSharingTensor, share_integers
+from syft.mpc.rules import shared_linear
+from syft.mpc.sharing import AdditiveSharingTensor, secret_of, share_integers
 from syft.mpc.storage import stored
 from syft.tensors.pointer import PointerTensor, new_pointer
 from syft.tensors.transfer import with_autograd_node
 from syft.workers import handlers, pipeline
 from syft.workers.caller import user_of
-
-RULES = (shared_linear, shared_products, shared_nonlinear)  # imported for the rules they register
 
 
 class Share(torch.autograd.Function):
@@ -40,13 +38,6 @@ class Share(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Any) -> Any:
         return opened(grad), None, None, None, None
-
-
-def secret_of(node: Any) -> Any:
-    """The AdditiveSharingTensor of a chain, or None."""
-    while node is not None and not isinstance(node, AdditiveSharingTensor):
-        node = getattr(node, "child", None) if not isinstance(node, torch.Tensor) else None
-    return node
 
 
 def opened(secret: Any) -> Any:

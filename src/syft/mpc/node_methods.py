@@ -1,7 +1,6 @@
 """What the programs of 2020 call on the bare nodes of fixed precision and of shares (`x.child`, `x.child.child`).
 
-Each is a thin form of what chains have. Mixed into the classes of `precision` and `sharing`, imported by them: what a
-method needs of those it imports when it is called.
+Each is a thin form of what chains have. Mixed into the classes of `precision` and `sharing`, which import this.
 """
 
 from __future__ import annotations
@@ -10,11 +9,15 @@ from typing import Any
 
 import torch
 
+from syft.core.chain import Wrapper, new_wrapper
 from syft.core.levels import on_bare_nodes
 from syft.core.session import session
 from syft.exceptions import ChainError
 from syft.mpc import ring
+from syft.mpc.encoding import encode_integers
 from syft.mpc.randomness import Stream, new_seed
+from syft.mpc.rules import fixed_ring
+from syft.mpc.shared_node import split_among
 
 #: NOTE [The field]
 #: Shares add up to the secret modulo 2^64, which torch cannot take as a number. Programs write
@@ -75,8 +78,6 @@ class SharedMethods:
 
     def on(self, tensor: Any, wrap: bool = True) -> Any:
         """This node over integers that are here and not split yet: `init_shares` splits them among workers."""
-        from syft.core.chain import Wrapper, new_wrapper
-
         if type(tensor) is Wrapper or not isinstance(tensor, torch.Tensor):
             raise ChainError(
                 "AdditiveSharingTensor().on(...) takes a plain tensor of integers, and got a "
@@ -96,8 +97,6 @@ class SharedMethods:
 
     def init_shares(self, *owners: Any) -> Any:
         """Split the integers that `on` put below this node and send every owner a share; returns self."""
-        from syft.mpc.sharing import share_integers
-
         if self.is_split:
             raise ChainError(
                 "init_shares(...) splits integers that are here: AdditiveSharingTensor().on(x).child.init_shares(alice, "
@@ -106,7 +105,7 @@ class SharedMethods:
         me = session.require_local_worker()
         holders = [me.get_worker(owner, fail_hard=True) for owner in owners]
         provider = me if self.crypto_provider is None else me.get_worker(self.crypto_provider, fail_hard=True)
-        self.child = share_integers(self.child, holders, provider, self.protocol).child
+        self.child = split_among(self.child, holders, provider)
         self.crypto_provider = provider
         return self
 
@@ -163,8 +162,6 @@ class FixedMethods:
 
         `check_range=False`: the field of the node is not asked, only whether the integers can be held.
         """
-        from syft.mpc.precision import encode_integers
-
         if not isinstance(self.child, torch.Tensor) or not self.child.is_floating_point():
             raise ChainError(
                 "fix_precision() was called on a FixedPrecisionTensor whose integers are encoded already. Use it as it "
@@ -178,17 +175,13 @@ class FixedMethods:
 
     def float_precision(self) -> Any:
         """The values in floating point, as a plain tensor or a pointer to one."""
-        from syft.mpc import fixed_methods
-
-        return fixed_methods.float_precision(self.wrap())  # type: ignore[attr-defined]
+        return self.wrap().float_precision()  # type: ignore[attr-defined]
 
     def truncate(self, precision_fractional: int, check_sign: bool = True) -> Any:
         """A node whose integers have that many digits less, rounded.
 
         `check_sign` asks for what always holds here: negative numbers are rounded as rightly as positive ones.
         """
-        from syft.mpc.rules import fixed_ring
-
         if not isinstance(precision_fractional, int) or precision_fractional < 0:
             raise ValueError(f"truncate takes a number of digits from 0 on, not {precision_fractional!r}.")
         return self.like(fixed_ring.truncate(self.child, self.base**precision_fractional))  # type: ignore[attr-defined]
@@ -202,9 +195,7 @@ class FixedMethods:
 
     def share(self, *owners: Any, **options: Any) -> Any:
         """This node over shares of its integers: what `x.share(...)` does for the chain."""
-        from syft.mpc import methods
-
-        return methods.share(self.wrap(), *owners, **{**options, "no_wrap": True})  # type: ignore[attr-defined]
+        return self.wrap().share(*owners, **{**options, "no_wrap": True})  # type: ignore[attr-defined]
 
     def share_(self, *owners: Any, **options: Any) -> Any:
         """`share` in place: this node stands on shares from now on; returns self."""

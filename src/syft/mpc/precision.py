@@ -22,7 +22,7 @@ because nobody can look at a secret: choose the precision for the values you hav
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch.nn import functional as F
@@ -34,13 +34,15 @@ from syft.core.hook_args import default_register_tensor
 from syft.core.overload import overloaded, overloads_chain
 from syft.core.spec import TensorSpec, make_spec
 from syft.exceptions import ChainError
+from syft.mpc.encoding import ENCODE_LIMIT as ENCODE_LIMIT
+from syft.mpc.encoding import encode_integers as encode_integers
+from syft.mpc.encoding import encode_number as encode_number
 from syft.mpc.node_methods import FIELD, FixedMethods, checked_field
+from syft.mpc.rules.registry import Interpret
 from syft.serde import register_chain, register_exception
 from syft.tensors.multi_pointer import MultiPointerTensor
 
 DEFAULT_BASE, DEFAULT_PRECISION = 10, 3
-#: Encoded values stay below this, so that one more product by a small number still fits the ring.
-ENCODE_LIMIT = 2**62
 
 
 class MixedPrecisionError(ChainError):
@@ -119,6 +121,9 @@ class FixedPrecisionTensor(FixedMethods, AbstractTensor):
 
     passes_unknown_ops = False
     has_number_bits = True
+    #: Put here by `syft.mpc.rules`, which stands on this class: for fine tensors, and for operations without a rule.
+    interpret_fine: ClassVar[Interpret]
+    interpret_unknown: ClassVar[Interpret]
 
     def __init__(
         self,
@@ -187,14 +192,14 @@ class FixedPrecisionTensor(FixedMethods, AbstractTensor):
         for value in args:
             if type(value) is cls:
                 if value.is_fine:
-                    return fixed_fine.interpret(cls, func, args, kwargs)
+                    return cls.interpret_fine(cls, func, args, kwargs)
             elif isinstance(value, (AbstractTensor, list)):
                 args = _with_integers(cls, args)
                 break
         rule = cls.aten_rules.get(func)
         if rule is not None:
             return rule(cls, func, args, kwargs)
-        return fixed_fallback.interpret(cls, func, args, kwargs)
+        return cls.interpret_unknown(cls, func, args, kwargs)
 
     @classmethod
     def takes_in(cls, other: type) -> bool:
@@ -313,54 +318,7 @@ def _with_integers(cls: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
     return lifted
 
 
-def encode_number(value: float, scale: int) -> int:
-    """round(value * scale); !! ValueError with the range for what does not fit."""
-    if isinstance(value, complex):
-        raise _no_complex()
-    if value != value or value in (float("inf"), float("-inf")):
-        raise _out_of_range(value, scale)
-    units = int(value) * scale if value == int(value) else round(value * scale)
-    if abs(units) >= ENCODE_LIMIT:
-        raise _out_of_range(float(value), scale)
-    return units
-
-
-def encode_integers(tensor: torch.Tensor, scale: int) -> torch.Tensor:
-    """round(tensor * scale) as int64."""
-    if tensor.is_complex():
-        raise _no_complex()
-    if not tensor.is_floating_point():
-        integers = tensor.detach().to(torch.int64)
-        limit = (ENCODE_LIMIT - 1) // scale
-        if integers.numel() and (integers.max() > limit or integers.min() < -limit):
-            worst = max(abs(int(integers.max())), abs(int(integers.min())))
-            raise _out_of_range(float(worst), scale)
-        return integers * scale
-    scaled = tensor.detach().to(torch.float64) * scale
-    outside = ~(scaled.abs() < float(ENCODE_LIMIT))
-    if outside.any():
-        raise _out_of_range(float(tensor.detach()[outside].flatten()[0]), scale)
-    return scaled.round().to(torch.int64)
-
-
-def _no_complex() -> ValueError:
-    return ValueError("Complex numbers have no fixed-precision form. Encode real and imaginary part apart.")
-
-
-def _out_of_range(value: float, scale: int) -> ValueError:
-    largest = ENCODE_LIMIT / scale
-    return ValueError(
-        f"The value {value} cannot be represented with {scale} units to the one: values must be "
-        "finite and between "
-        f"{-largest:.6g} and {largest:.6g}. Scale the data down, or choose a smaller precision_fractional."
-    )
-
-
 default_register_tensor(FixedPrecisionTensor)
-
-# NB: at the end, because the rules are written for the class above.
-from syft.mpc.rules import fixed_fallback, fixed_fine  # noqa: E402
-
 register_chain(
     FixedPrecisionTensor,
     {"base": int, "precision_fractional": int, "dtype": torch.dtype, "float_fractional": int},

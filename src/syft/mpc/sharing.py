@@ -6,12 +6,11 @@ everything else is a party program (`syft.mpc.protocols`) that the group's drive
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import torch
 
-from syft.core.abstract import AbstractTensor
-from syft.core.chain import new_wrapper
+from syft.core.chain import Wrapper, new_wrapper
 from syft.core.hook_args import (
     get_child,
     one,
@@ -19,80 +18,66 @@ from syft.core.hook_args import (
     register_forward_func,
     register_type_rule,
 )
-from syft.core.ids import ID_PROVIDER
 from syft.core.nested import found_in
 from syft.core.overload import overloaded, overloads_chain
-from syft.core.session import session
 from syft.exceptions import ChainError, ValueNotHereError
-from syft.messaging.message import ForceObjectDeleteMessage, ObjectMessage
+from syft.messaging.message import ForceObjectDeleteMessage
 from syft.mpc import ring
-from syft.mpc.group import Group
 from syft.mpc.network.programs import PROGRAMS
 from syft.mpc.node_methods import FIELD as FIELD
 from syft.mpc.node_methods import SharedMethods, checked_field
 from syft.mpc.protocols import beaver, derived, truncate
 from syft.mpc.protocols.registry import comparison
-from syft.mpc.randomness import Stream, new_seed
+from syft.mpc.rules.registry import Interpret
+from syft.mpc.shared_node import SharedNode, split_among
 from syft.serde import register
 from syft.tensors.multi_pointer import MultiPointerTensor
-from syft.tensors.pointer import PointerTensor, new_pointer
-from syft.tensors.transfer import spec_when_sent
+from syft.tensors.pointer import PointerTensor
 from syft.workers.abstract import AbstractWorker
 
 #: What programs of 2020 pass on to get nodes instead of chains: `x.share(alice, bob, **no_wrap)`.
 no_wrap = {"no_wrap": True}
 
 
-class SharedNode(AbstractTensor):
-    """A node whose child maps each holder's id to a pointer to its share, whatever the ring."""
+def secret_of(node: Any) -> Any:
+    """The AdditiveSharingTensor of a chain, or None."""
+    while node is not None and not isinstance(node, AdditiveSharingTensor):
+        node = getattr(node, "child", None) if not isinstance(node, torch.Tensor) else None
+    return node
 
-    passes_unknown_ops = False
 
-    def __init__(
-        self, shares: dict[Any, PointerTensor] | None = None, crypto_provider: Any = None, **kwargs: Any
-    ) -> None:
-        super().__init__(**kwargs)
-        self.child: dict[Any, PointerTensor] = dict(shares or {})
-        self.crypto_provider = crypto_provider
+def roll(self: Any, shifts: Any, dims: Any = None) -> Any:
+    """torch.roll; a shift may be known to the holders only, as pointers to it at each of them."""
+    each = list(shifts) if isinstance(shifts, (list, tuple)) else [shifts]
+    if not any(type(shift) is Wrapper for shift in each):
+        with torch._C.DisableTorchFunctionSubclass():
+            return torch.roll(self, shifts) if dims is None else torch.roll(self, shifts, dims)
+    if dims is None or dims == ():
+        if len(each) != 1:
+            raise ValueError("roll with several shifts takes as many dims.")
+        return roll(self.reshape(-1), each[0], 0).reshape(self.shape)
+    places = list(dims) if isinstance(dims, (list, tuple)) else [dims]
+    if len(places) != len(each):
+        raise ValueError(
+            f"roll was given {len(each)} shifts for {len(places)} dims. Give one shift per dimension."
+        )
+    made = self
+    for shift, dim in zip(each, places, strict=True):
+        made = _rolled(made, shift, dim)
+    return made
 
-    @property
-    def pointers(self) -> list[PointerTensor]:
-        """The shares, in the order of the holders."""
-        return list(self.child.values())
 
-    @property
-    def locations(self) -> list[Any]:
-        """The holders."""
-        return [pointer.location for pointer in self.child.values()]
-
-    @property
-    def group(self) -> Group:
-        return Group.of(self.locations, self.crypto_provider)
-
-    @property
-    def is_remote(self) -> bool:
-        return True
-
-    @property
-    def location(self) -> Any:
-        return None
-
-    @property
-    def id_at_location(self) -> Any:
-        return None
-
-    def get_garbage_collect_data(self) -> bool:
-        """Whether the shares go with the last reference to the secret."""
-        return all(pointer.garbage_collect_data for pointer in self.pointers)
-
-    def set_garbage_collect_data(self, value: bool) -> None:
-        """Choose whether the shares go with the last reference to the secret."""
-        for pointer in self.pointers:
-            pointer.set_garbage_collect_data(value)
-
-    @property
-    def spec(self) -> Any:
-        return next(iter(self.child.values())).spec
+def _rolled(tensor: Any, shift: Any, dim: int) -> Any:
+    if type(shift) is not Wrapper:
+        return torch.roll(tensor, shift, dim)
+    if not isinstance(shift.child, MultiPointerTensor) or secret_of(tensor.child) is None:
+        raise ChainError(
+            "roll was given a shift that is elsewhere. Of a secret, send it to every holder: shift.send(*x.locations); "
+            "else fetch it with `.get()`."
+        )
+    size = tensor.shape[dim]
+    places = torch.arange(size).send(*shift.child.locations)  # type: ignore[attr-defined]
+    return tensor.index_select(dim, (places - shift) % size)
 
 
 class AdditiveSharingTensor(SharedMethods, SharedNode):
@@ -106,6 +91,8 @@ class AdditiveSharingTensor(SharedMethods, SharedNode):
     """
 
     was_shared_there = False
+    #: Put here by `syft.mpc.rules`, which stands on this class: for operations without a rule.
+    interpret_unknown: ClassVar[Interpret]
 
     def __init__(
         self,
@@ -137,9 +124,7 @@ class AdditiveSharingTensor(SharedMethods, SharedNode):
         rule = cls.aten_rules.get(func)
         if rule is not None:
             return rule(cls, func, args, kwargs)
-        from syft.mpc.rules import shared_nonlinear
-
-        return shared_nonlinear.interpret(cls, func, args, kwargs)
+        return cls.interpret_unknown(cls, func, args, kwargs)
 
     def get_class_attributes(self) -> dict[str, Any]:
         return {"crypto_provider": self.crypto_provider, "protocol": self.protocol}
@@ -303,11 +288,6 @@ class AdditiveSharingTensor(SharedMethods, SharedNode):
     def torch(module: Any) -> None:
         """Functions of torch whose arguments torch itself would read: `torch.roll` by what only the holders know."""
 
-        def roll(input: Any, shifts: Any, dims: Any = None) -> Any:
-            from syft.mpc import chain_methods
-
-            return chain_methods.roll(input, shifts, dims)
-
         module.roll = overloads_chain(roll)
 
 
@@ -341,14 +321,8 @@ def share_integers(
     values: torch.Tensor, holders: list[Any], provider: Any, protocol: str | None = None
 ) -> AdditiveSharingTensor:
     """Split int64 values here and send every holder its share."""
-    Group.of(holders, provider)  # refuses impossible groups before anything is sent
-    me = session.require_local_worker()
-    node = AdditiveSharingTensor(crypto_provider=provider, protocol=protocol)
-    for holder, share in zip(holders, ring.share(values, len(holders), Stream(new_seed())), strict=True):
-        new_id = ID_PROVIDER.pop()
-        me.send_msg(ObjectMessage(share, new_id), holder)
-        node.child[holder.id] = new_pointer(holder, new_id, spec_when_sent(share))
-    return node
+    pointers = split_among(values, holders, provider)
+    return AdditiveSharingTensor(pointers, crypto_provider=provider, protocol=protocol)
 
 
 register_type_rule({AdditiveSharingTensor: one})

@@ -15,7 +15,8 @@ from syft.core.hook_args import (
 )
 from syft.exceptions import UnsupportedOperationError
 from syft.mpc.protocols.securenn import odd_add
-from syft.mpc.sharing import AdditiveSharingTensor, SharedNode
+from syft.mpc.shared_node import SharedNode
+from syft.mpc.sharing import AdditiveSharingTensor
 
 
 class OddSharingTensor(SharedNode):

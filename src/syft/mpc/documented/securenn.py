@@ -19,14 +19,13 @@ from syft.mpc import ring
 from syft.mpc.documented.arguments import Secret, check_same_precision, integers, secret
 from syft.mpc.documented.odd_shares import OddSharingTensor
 from syft.mpc.drivers import Shares
-from syft.mpc.methods import secret_of
 from syft.mpc.network.programs import PROGRAMS
 from syft.mpc.node_methods import checked_field
 from syft.mpc.party import Party, Program, with_provider
 from syft.mpc.protocols import securenn as programs
 from syft.mpc.protocols.registry import comparison
 from syft.mpc.protocols.select import Pooling
-from syft.mpc.sharing import AdditiveSharingTensor
+from syft.mpc.sharing import AdditiveSharingTensor, secret_of
 from syft.mpc.sharing import no_wrap as no_wrap
 from syft.tensors.multi_pointer import MultiPointerTensor
 

@@ -10,9 +10,10 @@ from syft.core.chain import Wrapper, new_wrapper
 from syft.core.swap import become
 from syft.exceptions import ChainError
 from syft.mpc.fixed_methods import fix_precision
-from syft.mpc.methods import opened, secret_of, share
+from syft.mpc.methods import opened, share
 from syft.mpc.paillier import PaillierPrivateKey, PaillierPublicKey, PaillierTensor
 from syft.mpc.precision import DEFAULT_BASE, DEFAULT_PRECISION, FixedPrecisionTensor
+from syft.mpc.sharing import secret_of
 
 #: Protocols of shares, and the comparison protocol that each names (None: the default one).
 SHARING = {"mpc": None, "snn": "snn", "fss": "fss"}

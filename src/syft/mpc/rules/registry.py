@@ -9,6 +9,8 @@ from syft.core.abstract import AbstractTensor
 from syft.core.nested import found_in
 
 Rule = Callable[..., Any]
+#: `interpret(cls, func, args, kwargs)`: what an aten operation gives on nodes of a tensor type.
+Interpret = Callable[[Any, Any, tuple[Any, ...], dict[str, Any]], Any]
 
 
 def rule(tensor_type: type[AbstractTensor], *overloads: Any) -> Callable[[Rule], Rule]:
