@@ -9,7 +9,8 @@ Modules, in the order they import each other:
     party           a protocol as one party sees it: rounds, `open`, `together`
     provider        the dealer: each correlation once, to each holder its part
     drivers         what runs party programs and counts their cost: `Lockstep`
-    protocols       beaver, truncate, compare, convert, select, divide, securenn, fss, registry
+    programs        which party programs there are, by name: `@party_program`
+    protocols       one file per family of programs
     network         the same programs among workers on a network
     encoding        reals as integers
     shared_node, node_methods, precision, sharing   tensors in fixed precision and in shares

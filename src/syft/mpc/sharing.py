@@ -23,10 +23,9 @@ from syft.core.overload import overloaded, overloads_chain
 from syft.exceptions import ChainError, ValueNotHereError
 from syft.messaging.message import ForceObjectDeleteMessage
 from syft.mpc import ring
-from syft.mpc.network.programs import PROGRAMS
 from syft.mpc.node_methods import FIELD as FIELD
 from syft.mpc.node_methods import SharedMethods, checked_field
-from syft.mpc.protocols import beaver, derived, truncate
+from syft.mpc.protocols import beaver, derived, local, truncate
 from syft.mpc.protocols.registry import comparison
 from syft.mpc.rules.registry import Interpret
 from syft.mpc.shared_node import SharedNode, split_among
@@ -192,7 +191,7 @@ class AdditiveSharingTensor(SharedMethods, SharedNode):
     def truncate(self, divisor: int) -> AdditiveSharingTensor:
         """x / divisor, rounded to one of the two integers next to it."""
         if divisor > truncate.HIGH:  # nothing in its range is as large: 0 is next to every quotient
-            return self.run(_zeros)
+            return self.run(local.zeros)
         return self.run(truncate.truncate, divisor)
 
     def less_than_zero(self) -> AdditiveSharingTensor:
@@ -220,7 +219,7 @@ class AdditiveSharingTensor(SharedMethods, SharedNode):
         """max(x, 0), and 1 where x > 0."""
         if self.how:
             return self.run(derived.positive_part, **self.how)
-        positive = self.run(_negate).less_than_zero()
+        positive = self.run(local.negate).less_than_zero()
         return self.multiply_bit(positive), positive
 
     @property
@@ -268,7 +267,7 @@ class AdditiveSharingTensor(SharedMethods, SharedNode):
     def refresh(self) -> AdditiveSharingTensor:
         """The same secret under new shares."""
         zero = self.zero(self.shape)
-        return self.run(_add, zero)
+        return self.run(local.add, zero)
 
     def zero(self, shape: Any = None) -> AdditiveSharingTensor:
         """A secret of zeros, with the same holders."""
@@ -294,27 +293,6 @@ class AdditiveSharingTensor(SharedMethods, SharedNode):
 def are_there(operands: Any) -> bool:
     """Whether all secrets among operands were shared where they are and not fetched since: NOTE [The first get]."""
     return all(node.was_shared_there for node in found_in(operands, AdditiveSharingTensor))
-
-
-def _add(party: Any, x: torch.Tensor, y: torch.Tensor) -> Any:
-    """A program without rounds: the sum of two secrets."""
-    return x + y
-    yield  # pragma: no cover  (makes this a party program)
-
-
-def _zeros(party: Any, x: torch.Tensor) -> Any:
-    """A program without rounds: zeros like a secret."""
-    return torch.zeros_like(x)
-    yield  # pragma: no cover  (makes this a party program)
-
-
-def _negate(party: Any, x: torch.Tensor) -> Any:
-    """A program without rounds: the opposite of a secret."""
-    return -x
-    yield  # pragma: no cover  (makes this a party program)
-
-
-PROGRAMS |= {"sharing.add": _add, "sharing.zeros": _zeros, "sharing.negate": _negate}
 
 
 def share_integers(

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from syft.mpc.correlations import Tensors, Triple
+from syft.mpc.correlations import Triple
 from syft.mpc.documented import arguments
 from syft.mpc.group import Group
 from syft.mpc.kernels import Bilinear
-from syft.mpc.network.programs import PROGRAMS
-from syft.mpc.party import Party, Program
+from syft.mpc.protocols.documented import take
 from syft.mpc.sharing import AdditiveSharingTensor
 
 PREFIXES = ("torch.nn.functional.", "torch.Tensor.", "torch.")
@@ -61,15 +60,6 @@ def bilinear(cmd: str, x: Sequence[int], y: Sequence[int], params: dict[str, Any
     return op
 
 
-def _take(party: Party, kind: Triple) -> Program[Tensors]:
-    """A program without rounds: this holder's part of a fresh triple."""
-    return party.take(kind)
-    yield  # pragma: no cover - makes this a generator function
-
-
-PROGRAMS["documented.take"] = _take
-
-
 def request_triple(
     crypto_provider: Any,
     cmd: str,
@@ -90,5 +80,5 @@ def request_triple(
     a_shape, b_shape = tuple(a_size), tuple(b_size)
     kind = Triple(bilinear(cmd, a_shape, b_shape, params), a_shape, b_shape)
     template = AdditiveSharingTensor(crypto_provider=provider)
-    a, b, c = (template.of(list(part)) for part in group.run(_take, kind))
+    a, b, c = (template.of(list(part)) for part in group.run(take, kind))
     return a, b, c

@@ -19,9 +19,8 @@ from syft.mpc import ring
 from syft.mpc.documented.arguments import Secret, check_same_precision, integers, secret
 from syft.mpc.documented.odd_shares import OddSharingTensor
 from syft.mpc.drivers import Shares
-from syft.mpc.network.programs import PROGRAMS
 from syft.mpc.node_methods import checked_field
-from syft.mpc.party import Party, Program, with_provider
+from syft.mpc.protocols import documented
 from syft.mpc.protocols import securenn as programs
 from syft.mpc.protocols.registry import comparison
 from syft.mpc.protocols.select import Pooling
@@ -207,20 +206,6 @@ def division(x_sh: Any, y_sh: Any, bit_len_max: int = 31) -> Any:
 # -- maxima ----------------------------------------------------------------------------------------------
 
 
-@with_provider
-def _flat_maxpool(party: Party, x: torch.Tensor) -> Program[tuple[torch.Tensor, torch.Tensor]]:
-    return (yield from programs.maxpool(party, x.reshape(-1)))
-
-
-@with_provider
-def _flat_maxpool_deriv(party: Party, x: torch.Tensor) -> Program[torch.Tensor]:
-    hot = yield from programs.maxpool_deriv(party, x.reshape(-1))
-    return hot.view(x.shape)
-
-
-PROGRAMS |= {"documented.maxpool": _flat_maxpool, "documented.maxpool_deriv": _flat_maxpool_deriv}
-
-
 def _some_operand(function: str, value: Any, instead: str) -> Secret:
     found = _operand(function, value, instead)
     if not found.node.shape.numel():
@@ -231,14 +216,14 @@ def _some_operand(function: str, value: Any, instead: str) -> Secret:
 def maxpool(x_sh: Any) -> tuple[Any, Any]:
     """The largest of all elements and its index in the flattened tensor, the first of equals; |x| < 2^61."""
     x = _some_operand("maxpool", x_sh, "x.max() and x.argmax()")
-    largest, index = x.node.run(_flat_maxpool)
+    largest, index = x.node.run(documented.maxpool)
     return x.same(largest), x.integers(index)
 
 
 def maxpool_deriv(x_sh: Any) -> Any:
     """1 at the largest of all elements (the first of equals), 0 elsewhere, in the shape of x; |x| < 2^61."""
     x = _some_operand("maxpool_deriv", x_sh, "the backward of x.max()")
-    return x.bits(x.node.run(_flat_maxpool_deriv))
+    return x.bits(x.node.run(documented.maxpool_deriv))
 
 
 def maxpool2d(a_sh: Any, kernel_size: Pair = 1, stride: Pair = 1, padding: Pair = 0) -> Any:

@@ -24,6 +24,7 @@ import torch
 from syft.mpc.correlations import And, Square, Triple
 from syft.mpc.kernels import Bilinear, accumulate
 from syft.mpc.party import Party, Program
+from syft.mpc.programs import opening_program, party_program
 
 MUL = Bilinear("mul")
 MATMUL = Bilinear("matmul")
@@ -57,6 +58,7 @@ def release(party: Party, operand: MaskedOperand) -> None:
     party.source.release(operand.handle)
 
 
+@party_program
 def spdz_mul(
     party: Party, x: torch.Tensor | MaskedOperand, y: torch.Tensor | MaskedOperand, op: Bilinear = MUL
 ) -> Program[torch.Tensor]:
@@ -91,6 +93,7 @@ def spdz_mul(
     return accumulate(accumulate(c, op, d, y_share), op, a, e)
 
 
+@party_program
 def square(party: Party, x: torch.Tensor) -> Program[torch.Tensor]:
     """A share of x * x: one opening instead of two."""
     a, aa = party.take(Square(tuple(x.shape)))
@@ -99,6 +102,7 @@ def square(party: Party, x: torch.Tensor) -> Program[torch.Tensor]:
     return aa.addcmul_(d, x + a)
 
 
+@party_program
 def and_bits(party: Party, x: torch.Tensor, y: torch.Tensor) -> Program[torch.Tensor]:
     """Boolean shares of x & y, word by word: Beaver's trick in Z_2, 64 bits at a time."""
     a, b, c = party.take(And(tuple(x.shape)))
@@ -106,6 +110,7 @@ def and_bits(party: Party, x: torch.Tensor, y: torch.Tensor) -> Program[torch.Te
     return c.bitwise_xor_(d.bitwise_and_(y)).bitwise_xor_(e.bitwise_and_(a))
 
 
+@opening_program
 def reveal(party: Party, *shares: torch.Tensor) -> Program[torch.Tensor]:
     """Open additively shared tensors to all holders: the result is public."""
     opened: torch.Tensor = yield party.open(*shares)

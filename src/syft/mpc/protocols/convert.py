@@ -14,6 +14,7 @@ import torch
 from syft.mpc import ring
 from syft.mpc.correlations import Bits, MaskedWord, Prefix
 from syft.mpc.party import Party, Program, join
+from syft.mpc.programs import party_program
 
 
 def bits_to_arithmetic(party: Party, words: torch.Tensor, count: int) -> Program[torch.Tensor]:
@@ -60,6 +61,7 @@ def negate_where(x: torch.Tensor, mask: torch.Tensor) -> None:
     x.bitwise_xor_(mask).sub_(mask)
 
 
+@party_program
 def to_bits(party: Party, x: torch.Tensor) -> Program[torch.Tensor]:
     """Boolean shares of the 64 bits of x, one word per element. Seven rounds, 96 bytes per element.
 
@@ -82,6 +84,7 @@ def to_bits(party: Party, x: torch.Tensor) -> Program[torch.Tensor]:
     return bits.bitwise_xor_(z) if party.first else bits
 
 
+@party_program
 def split_bits(party: Party, words: torch.Tensor, width: int = ring.BITS) -> Program[torch.Tensor]:
     """Additive shares (width, n) of the lowest `width` bits of n Boolean-shared words. One round."""
     flat = words.reshape(1, -1)
@@ -90,6 +93,7 @@ def split_bits(party: Party, words: torch.Tensor, width: int = ring.BITS) -> Pro
     return arithmetic.view(width, -1)
 
 
+@party_program
 def from_bits(party: Party, words: torch.Tensor, width: int = ring.BITS) -> Program[torch.Tensor]:
     """Additive shares of the lowest `width` bits of Boolean-shared words, read as an integer."""
     bits = yield from split_bits(party, words, width)

@@ -6,12 +6,14 @@ import torch
 
 from syft.mpc.correlations import OneHot
 from syft.mpc.party import Party, Program
+from syft.mpc.programs import party_program
 from syft.mpc.protocols.beaver import and_bits
 from syft.mpc.protocols.compare import TREE, How, negative_bits
 from syft.mpc.protocols.convert import split_bits, to_bits
 from syft.mpc.protocols.select import multiply_compared, tournament
 
 
+@party_program
 def positive_part(
     party: Party, x: torch.Tensor, how: How = TREE
 ) -> Program[tuple[torch.Tensor, torch.Tensor]]:
@@ -21,6 +23,7 @@ def positive_part(
     return product.neg_().view(x.shape), bit.view(x.shape)
 
 
+@party_program
 def maximum_and_place(
     party: Party, x: torch.Tensor, dim: int, how: How = TREE
 ) -> Program[tuple[torch.Tensor, torch.Tensor]]:
@@ -30,6 +33,7 @@ def maximum_and_place(
     return found.values, found.onehot.movedim(0, dim).contiguous()
 
 
+@party_program
 def one_hot(party: Party, x: torch.Tensor, size: int) -> Program[torch.Tensor]:
     """Shape (size, *shape): row i is 1 where x mod `size` is i, for a power of two. One round, 8 bytes per element.
 
@@ -45,6 +49,7 @@ def one_hot(party: Party, x: torch.Tensor, size: int) -> Program[torch.Tensor]:
     return rows.gather(0, places).view(size, *x.shape)
 
 
+@party_program
 def leading_bit(party: Party, x: torch.Tensor, size: int = 62) -> Program[torch.Tensor]:
     """Shape (size, *shape): row i is 1 where bit i is the highest set bit of x; none for x <= 0.
 

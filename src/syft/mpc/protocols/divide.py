@@ -7,6 +7,7 @@ from typing import Literal
 import torch
 
 from syft.mpc.party import Party, Program, together
+from syft.mpc.programs import party_program
 from syft.mpc.protocols.beaver import spdz_mul
 from syft.mpc.protocols.compare import TREE, How, negative_bits
 from syft.mpc.protocols.convert import multiply_bits
@@ -16,6 +17,7 @@ from syft.mpc.protocols.truncate import truncate
 Rounding = Literal["floor", "trunc"]
 
 
+@party_program
 def divide_public(
     party: Party, x: torch.Tensor, divisor: int, rounding: Rounding = "floor", how: How = TREE
 ) -> Program[torch.Tensor]:
@@ -35,6 +37,7 @@ def divide_public(
     return quotient - too_high
 
 
+@party_program
 def divide_shared(
     party: Party,
     x: torch.Tensor,

@@ -34,6 +34,8 @@ from syft.mpc import ring
 from syft.mpc.correlations import Correlation, Field, Tensors
 from syft.mpc.party import Party, Program
 from syft.mpc.protocols.compare import BIT_PROTOCOLS, Compared
+from syft.mpc.protocols.registry import register_comparison
+from syft.mpc.protocols.select import bitwise
 
 HOLDERS = 2
 
@@ -198,3 +200,5 @@ def compare(party: Party, x: torch.Tensor, sign: bool, select: bool) -> Program[
 
 
 BIT_PROTOCOLS["fss"] = compare
+
+register_comparison(bitwise("fss", "fss", HOLDERS))

@@ -1,16 +1,12 @@
-"""The comparison protocols, by the name a user gives to `share(protocol=...)`."""
+"""The comparison protocols, by the name a user gives to `share(protocol=...)`. Each registers itself from its file."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
-import torch
-
-from syft.mpc.party import Party, Program, together, with_provider
-from syft.mpc.protocols import fss, securenn, select
+from syft.mpc.party import Program
 
 Protocol = Callable[..., Program[Any]]
 
@@ -32,58 +28,15 @@ class ComparisonProtocol:
     high: int = (1 << 63) - 1
 
 
-def _bitwise(name: str, how: int | str, holders: int | None = None) -> ComparisonProtocol:
-    return ComparisonProtocol(
-        name,
-        partial(select.is_negative, how=how),
-        partial(select.is_zero, how=how),
-        partial(select.relu, how=how),
-        partial(select.relu_with_bit, how=how),
-        holders,
-        how,
-    )
-
-
-@with_provider
-def _snn_is_negative(party: Party, x: torch.Tensor) -> Program[torch.Tensor]:
-    positive = yield from securenn.relu_deriv(party, x)
-    return 1 - positive if party.first else -positive
-
-
-@with_provider
-def _snn_is_zero(party: Party, x: torch.Tensor) -> Program[torch.Tensor]:
-    """[x >= 0] + [-x >= 0] - 1."""
-    one, other = yield from together(securenn.relu_deriv(party, x), securenn.relu_deriv(party, -x))
-    share: torch.Tensor = one + other
-    return share - 1 if party.first else share
-
-
-@with_provider
-def _snn_relu_with_bit(party: Party, x: torch.Tensor) -> Program[tuple[torch.Tensor, torch.Tensor]]:
-    bit = yield from securenn.relu_deriv(party, x)
-    zero = torch.zeros_like(x)
-    return (yield from securenn.select_share(party, bit, zero, x)), bit
-
-
-registry: dict[str, ComparisonProtocol] = {
-    "tree": _bitwise("tree", 4),
-    "tree2": _bitwise("tree2", 2),
-    "fss": _bitwise("fss", "fss", fss.HOLDERS),
-    "snn": ComparisonProtocol(
-        "snn",
-        _snn_is_negative,
-        _snn_is_zero,
-        securenn.relu,
-        _snn_relu_with_bit,
-        securenn.HOLDERS,
-        None,
-        -(1 << 62) + 1,
-        (1 << 62) - 1,
-    ),
-}
-"""`protocol=` names; mutated in place to add one."""
+registry: dict[str, ComparisonProtocol] = {}
+"""`protocol=` names; `register_comparison` adds one."""
 
 DEFAULT = "tree"
+
+
+def register_comparison(protocol: ComparisonProtocol) -> None:
+    """Let users name a protocol. The file that has it calls this."""
+    registry[protocol.name] = protocol
 
 
 def comparison(name: str | None = None, holders: int | None = None) -> ComparisonProtocol:

@@ -28,7 +28,9 @@ import torch
 
 from syft.mpc import kernels, ring
 from syft.mpc.party import Expected, Party, Program, together, with_provider
+from syft.mpc.programs import party_program
 from syft.mpc.protocols.beaver import spdz_mul
+from syft.mpc.protocols.registry import ComparisonProtocol, register_comparison
 from syft.mpc.protocols.select import LOWEST, Pooling
 from syft.mpc.randomness import Stream
 
@@ -154,6 +156,7 @@ def _refresh(party: Party, share: torch.Tensor) -> torch.Tensor:
 # -- the algorithms --------------------------------------------------------------------------------------
 
 
+@party_program
 @with_provider
 def select_share(
     party: Party, alpha: torch.Tensor, x: torch.Tensor, y: torch.Tensor
@@ -221,6 +224,7 @@ def _bits_in_field(party: Party, bits: torch.Tensor) -> Program[torch.Tensor]:
     return torch.where(m == 1, (PRIME + int(party.first) - c) % PRIME, c)
 
 
+@party_program
 @with_provider
 def private_compare_shared(
     party: Party, x_bits: torch.Tensor, r: torch.Tensor, beta: torch.Tensor
@@ -232,6 +236,7 @@ def private_compare_shared(
     return share
 
 
+@party_program
 @with_provider
 def share_convert(party: Party, a: torch.Tensor) -> Program[torch.Tensor]:
     """Algorithm 4 (ShareConvert): shares in Z_L of a != L - 1 into shares in Z_(L-1)."""
@@ -284,6 +289,7 @@ def _msb_material(party: Party, shape: tuple[int, ...]) -> Program[Material]:
     return (yield from _hand_out(party, *values))
 
 
+@party_program
 @with_provider
 def msb(party: Party, a: torch.Tensor, material: Material | None = None) -> Program[torch.Tensor]:
     """Algorithm 5 (ComputeMSB): the highest bit of a value shared in Z_(L-1), as a share in Z_L.
@@ -313,6 +319,7 @@ def msb(party: Party, a: torch.Tensor, material: Material | None = None) -> Prog
     return _refresh(party, gamma + delta - 2 * theta)
 
 
+@party_program
 @with_provider
 def relu_deriv(party: Party, a: torch.Tensor) -> Program[torch.Tensor]:
     """Algorithm 6 (DReLU): shares of [a >= 0]. Eight rounds."""
@@ -322,6 +329,7 @@ def relu_deriv(party: Party, a: torch.Tensor) -> Program[torch.Tensor]:
     return 1 - negative if party.first else -negative
 
 
+@party_program
 @with_provider
 def relu(party: Party, a: torch.Tensor) -> Program[torch.Tensor]:
     """Algorithm 7 (ReLU): a times [a >= 0]."""
@@ -330,6 +338,7 @@ def relu(party: Party, a: torch.Tensor) -> Program[torch.Tensor]:
     return _refresh(party, product)
 
 
+@party_program
 @with_provider
 def division(party: Party, x: torch.Tensor, y: torch.Tensor, bits: int = 31) -> Program[torch.Tensor]:
     """Algorithm 8 (Division): the quotient of 0 <= x < 2^62 by 0 < y < 2^(62 - bits), x < 2^bits y, digit by digit."""
@@ -344,6 +353,7 @@ def division(party: Party, x: torch.Tensor, y: torch.Tensor, bits: int = 31) -> 
     return _refresh(party, quotient)
 
 
+@party_program
 @with_provider
 def signed_division(party: Party, x: torch.Tensor, y: torch.Tensor, bits: int = 31) -> Program[torch.Tensor]:
     """Algorithm 8 of the sizes, then the sign: x / y rounded towards zero. Of y = 0 the size is 2^bits - 1."""
@@ -356,6 +366,7 @@ def signed_division(party: Party, x: torch.Tensor, y: torch.Tensor, bits: int = 
     return (yield from select_share(party, differ, quotient, -quotient))
 
 
+@party_program
 @with_provider
 def maxpool(party: Party, x: torch.Tensor) -> Program[tuple[torch.Tensor, torch.Tensor]]:
     """Algorithm 9 (Maxpool): the largest along dimension 0 and its index, the first of equals; |x| < 2^61."""
@@ -369,6 +380,7 @@ def maxpool(party: Party, x: torch.Tensor) -> Program[tuple[torch.Tensor, torch.
     return best, index
 
 
+@party_program
 @with_provider
 def maxpool_deriv(party: Party, x: torch.Tensor) -> Program[torch.Tensor]:
     """Algorithm 10 (DMP): the one-hot rows of the largest along dimension 0."""
@@ -392,6 +404,7 @@ def maxpool_deriv(party: Party, x: torch.Tensor) -> Program[torch.Tensor]:
     return _refresh(party, rows.gather(0, place))
 
 
+@party_program
 @with_provider
 def maxpool2d(party: Party, x: torch.Tensor, pooling: Pooling) -> Program[torch.Tensor]:
     """Max-pooling of (N, C, H, W)."""
@@ -405,3 +418,45 @@ def maxpool2d(party: Party, x: torch.Tensor, pooling: Pooling) -> Program[torch.
         windows = kernels.windows(x, *pooling.geometry, fill=fill, ceil_mode=pooling.ceil_mode)
     best, _ = yield from maxpool(party, windows.movedim(-1, 0))
     return best
+
+
+# -- as a comparison protocol ------------------------------------------------------------------------------
+
+
+@party_program
+@with_provider
+def is_negative(party: Party, x: torch.Tensor) -> Program[torch.Tensor]:
+    positive = yield from relu_deriv(party, x)
+    return 1 - positive if party.first else -positive
+
+
+@party_program
+@with_provider
+def is_zero(party: Party, x: torch.Tensor) -> Program[torch.Tensor]:
+    """[x >= 0] + [-x >= 0] - 1."""
+    one, other = yield from together(relu_deriv(party, x), relu_deriv(party, -x))
+    share: torch.Tensor = one + other
+    return share - 1 if party.first else share
+
+
+@party_program
+@with_provider
+def relu_with_bit(party: Party, x: torch.Tensor) -> Program[tuple[torch.Tensor, torch.Tensor]]:
+    bit = yield from relu_deriv(party, x)
+    zero = torch.zeros_like(x)
+    return (yield from select_share(party, bit, zero, x)), bit
+
+
+register_comparison(
+    ComparisonProtocol(
+        "snn",
+        is_negative,
+        is_zero,
+        relu,
+        relu_with_bit,
+        HOLDERS,
+        None,
+        -(1 << 62) + 1,
+        (1 << 62) - 1,
+    )
+)

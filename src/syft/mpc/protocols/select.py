@@ -14,15 +14,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 
 from syft.mpc import kernels, ring
 from syft.mpc.party import Party, Program, together
+from syft.mpc.programs import party_program
 from syft.mpc.protocols.beaver import spdz_mul
 from syft.mpc.protocols.compare import TREE, Compared, How, negative_bits, zero_bits
 from syft.mpc.protocols.convert import bits_to_arithmetic, flipped_bit, multiply_bits, negate_where
+from syft.mpc.protocols.registry import ComparisonProtocol, register_comparison
 
 LOWEST = -(1 << 62)
 """What pads the border of a pooling: below everything in its range."""
@@ -36,6 +39,7 @@ def invert_bits(party: Party, words: torch.Tensor) -> torch.Tensor:
 # -- bits as numbers -----------------------------------------------------------------------------------
 
 
+@party_program
 def is_negative(party: Party, x: torch.Tensor, how: How = TREE) -> Program[torch.Tensor]:
     """Additive shares of [x < 0], exact for every int64. Four rounds (fan-in 4)."""
     compared = yield from negative_bits(party, x, how)
@@ -43,6 +47,7 @@ def is_negative(party: Party, x: torch.Tensor, how: How = TREE) -> Program[torch
     return bit.view(x.shape)
 
 
+@party_program
 def is_zero(party: Party, x: torch.Tensor, how: How = TREE) -> Program[torch.Tensor]:
     """Additive shares of [x == 0], exact for every int64."""
     compared = yield from zero_bits(party, x, how)
@@ -50,6 +55,7 @@ def is_zero(party: Party, x: torch.Tensor, how: How = TREE) -> Program[torch.Ten
     return bit.view(x.shape)
 
 
+@party_program
 def sign(party: Party, x: torch.Tensor, how: How = TREE) -> Program[torch.Tensor]:
     """Additive shares of -1, 0 or 1."""
     negative, zero = yield from together(is_negative(party, x, how), is_zero(party, x, how))
@@ -60,6 +66,7 @@ def sign(party: Party, x: torch.Tensor, how: How = TREE) -> Program[torch.Tensor
 # -- products with a comparison's bit --------------------------------------------------------------------
 
 
+@party_program
 def select(
     party: Party, words: torch.Tensor, if_set: torch.Tensor, if_not: torch.Tensor
 ) -> Program[torch.Tensor]:
@@ -88,6 +95,7 @@ def multiply_compared(
     return flipped_bit(party, bit, flip), product
 
 
+@party_program
 def relu_with_bit(
     party: Party, x: torch.Tensor, how: How = TREE
 ) -> Program[tuple[torch.Tensor, torch.Tensor]]:
@@ -97,18 +105,21 @@ def relu_with_bit(
     return product.view(x.shape), bit.view(x.shape)
 
 
+@party_program
 def relu(party: Party, x: torch.Tensor, how: How = TREE) -> Program[torch.Tensor]:
     """relu(x), exact for every int64."""
     share, _ = yield from relu_with_bit(party, x, how)
     return share
 
 
+@party_program
 def absolute(party: Party, x: torch.Tensor, how: How = TREE) -> Program[torch.Tensor]:
     """|x|; -2^63 has none and stays what it is, as in torch."""
     positive = yield from relu(party, x, how)
     return positive.mul_(2).sub_(x)
 
 
+@party_program
 def clamp(
     party: Party, x: torch.Tensor, low: int | None = None, high: int | None = None, how: How = TREE
 ) -> Program[torch.Tensor]:
@@ -194,6 +205,7 @@ def _along(x: torch.Tensor, dim: int | None) -> torch.Tensor:
     return x.reshape(-1) if dim is None else x.movedim(dim, 0)
 
 
+@party_program
 def maximum(
     party: Party, x: torch.Tensor, dim: int | None = None, keepdim: bool = False, how: How = TREE
 ) -> Program[torch.Tensor]:
@@ -202,6 +214,7 @@ def maximum(
     return found.values.unsqueeze(dim) if keepdim and dim is not None else found.values
 
 
+@party_program
 def minimum(
     party: Party, x: torch.Tensor, dim: int | None = None, keepdim: bool = False, how: How = TREE
 ) -> Program[torch.Tensor]:
@@ -210,6 +223,7 @@ def minimum(
     return largest.neg_()
 
 
+@party_program
 def argmax(
     party: Party, x: torch.Tensor, dim: int | None = None, keepdim: bool = False, how: How = TREE
 ) -> Program[torch.Tensor]:
@@ -218,6 +232,7 @@ def argmax(
     return indices
 
 
+@party_program
 def argmin(
     party: Party, x: torch.Tensor, dim: int | None = None, keepdim: bool = False, how: How = TREE
 ) -> Program[torch.Tensor]:
@@ -225,6 +240,7 @@ def argmin(
     return (yield from argmax(party, -x, dim, keepdim, how))
 
 
+@party_program
 def max_with_indices(
     party: Party, x: torch.Tensor, dim: int | None = None, keepdim: bool = False, how: How = TREE
 ) -> Program[tuple[torch.Tensor, torch.Tensor]]:
@@ -254,6 +270,7 @@ class Pooling:
         return self.kernel_size, self.stride, self.padding, self.dilation
 
 
+@party_program
 def max_pool2d(
     party: Party, x: torch.Tensor, pooling: Pooling, onehot: bool = False, how: How = TREE
 ) -> Program[tuple[torch.Tensor, torch.Tensor | None]]:
@@ -266,6 +283,7 @@ def max_pool2d(
     return found.values, found.onehot
 
 
+@party_program
 def max_pool2d_backward(
     party: Party, grad: torch.Tensor, onehot: torch.Tensor, size: tuple[int, int], pooling: Pooling
 ) -> Program[torch.Tensor]:
@@ -275,3 +293,20 @@ def max_pool2d_backward(
     """
     spread = yield from spdz_mul(party, onehot, grad.unsqueeze(0))
     return kernels.unwindow(spread.movedim(0, -1), size, *pooling.geometry)
+
+
+def bitwise(name: str, how: int | str, holders: int | None = None) -> ComparisonProtocol:
+    """A comparison protocol of the functions of this file, with one `how` for all of them."""
+    return ComparisonProtocol(
+        name,
+        partial(is_negative, how=how),
+        partial(is_zero, how=how),
+        partial(relu, how=how),
+        partial(relu_with_bit, how=how),
+        holders,
+        how,
+    )
+
+
+register_comparison(bitwise("tree", 4))
+register_comparison(bitwise("tree2", 2))

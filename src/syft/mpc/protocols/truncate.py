@@ -24,12 +24,14 @@ from syft.mpc import ring
 from syft.mpc.correlations import Truncation
 from syft.mpc.kernels import floor_divide
 from syft.mpc.party import Party, Program
+from syft.mpc.programs import party_program
 
 OFFSET = 1 << 62
 LOW, HIGH = -OFFSET, OFFSET - 1
 """The inputs for which truncation is exact up to one unit."""
 
 
+@party_program
 def truncate(party: Party, x: torch.Tensor, divisor: int) -> Program[torch.Tensor]:
     """A share of x / divisor, rounded to one of the two integers next to it. One round."""
     if not 1 <= divisor < OFFSET:

@@ -1,0 +1,29 @@
+"""Programs without rounds: what every holder does to its own share, where it has to be one program."""
+
+from __future__ import annotations
+
+import torch
+
+from syft.mpc.party import Party, Program
+from syft.mpc.programs import party_program
+
+
+@party_program
+def add(party: Party, x: torch.Tensor, y: torch.Tensor) -> Program[torch.Tensor]:
+    """The sum of two secrets."""
+    return x + y
+    yield  # pragma: no cover  (makes this a party program)
+
+
+@party_program
+def zeros(party: Party, x: torch.Tensor) -> Program[torch.Tensor]:
+    """Zeros like a secret."""
+    return torch.zeros_like(x)
+    yield  # pragma: no cover
+
+
+@party_program
+def negate(party: Party, x: torch.Tensor) -> Program[torch.Tensor]:
+    """The opposite of a secret."""
+    return -x
+    yield  # pragma: no cover
