@@ -32,9 +32,7 @@ KNOWN: dict[str, dict[str, str]] = {
         "power takes exp and log, which are made of products; a quotient rounds, and rounding divides.",
     },
     "tensors": {
-        "object_pointer object_wrapper": "What a pointer to an object fetches is wrapped, and sending the wrapper makes "
-        "the pointer.",
-        "pointer transfer": "`pointer.get()` and `.move()` are transfers, and a transfer makes pointers.",
+        "pointer remote_leaves transfer": "`pointer.get()` and `.move()` are transfers, and a transfer makes pointers.",
     },
     "workers": {
         "base documented virtual": "`BaseWorker` has the documented methods, one of which makes a VirtualWorker.",

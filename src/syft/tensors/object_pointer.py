@@ -131,8 +131,6 @@ class ObjectPointer(AbstractObject):
         garbage_collect_data: bool = True,
     ) -> Any:
         """A pointer, of the kind that fits, to an object that a worker holds already."""
-        from syft.tensors.object_wrapper import POINTERS
-
         me = session.require_local_worker()
         kind = POINTERS[getattr(obj, "pointer_kind", "object")]
         pointer = kind(
@@ -199,3 +197,7 @@ def describe_pointer(pointer: Any) -> str:
         if pointer.description:
             text += "\n\tDescription: " + printable(str(pointer.description).split("\n")[0])
     return text
+
+
+#: The pointer class of each kind of object. Others add theirs.
+POINTERS: dict[str, type[ObjectPointer]] = {"object": ObjectPointer}

@@ -12,6 +12,7 @@ from syft.core.ids import ID_PROVIDER
 from syft.core.objects import AbstractObject
 from syft.core.session import session
 from syft.messaging.message import CallObjectMessage, ObjectMessage, Ref
+from syft.tensors.object_pointer import POINTERS as POINTERS
 from syft.tensors.object_pointer import ObjectPointer
 
 
@@ -143,5 +144,4 @@ def owned(pointer: Any) -> Any:
     return pointer
 
 
-#: The pointer class of each kind of object.
-POINTERS: dict[str, type[ObjectPointer]] = {"object": ObjectPointer, "callable": CallablePointer}
+POINTERS["callable"] = CallablePointer
