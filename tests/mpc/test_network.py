@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -17,8 +19,9 @@ from syft.mpc.kernels import Bilinear
 from syft.mpc.network import messages
 from syft.mpc.network.membership import seed_of_run
 from syft.mpc.network.outline import outline_of
-from syft.mpc.network.programs import PROGRAMS, name_of
+from syft.mpc.network.programs import OPENING, PROGRAMS, name_of
 from syft.mpc.party import Party
+from syft.mpc.programs import party_program
 from syft.mpc.protocols import beaver, convert, derived, divide, fss, registry, securenn, select, truncate
 from syft.mpc.provider import Provider
 from syft.workers.network.client_worker import NetworkClientWorker
@@ -280,6 +283,25 @@ def test_every_program_has_a_name() -> None:
         for program in (protocol.is_negative, protocol.is_zero, protocol.relu, protocol.relu_with_bit):
             name, fixed = name_of(program)
             assert PROGRAMS[name] in named and set(fixed) <= {"how"}
+
+
+def test_a_worker_that_imported_nothing_else_knows_every_program() -> None:
+    """Also those of the documented functions, which only their callers import."""
+    names = "import syft; from syft.mpc.programs import PROGRAMS; print(*sorted(PROGRAMS))"
+    listed = subprocess.run([sys.executable, "-c", names], capture_output=True, text=True, check=True)
+    known = set(listed.stdout.split())
+    assert known == set(PROGRAMS) and {"documented.take", "local.add", "beaver.reveal"} <= known
+    assert known >= OPENING == {"beaver.reveal"}
+
+
+def test_a_program_keeps_its_name() -> None:
+    def square(party: Party, x: torch.Tensor) -> Any:
+        yield party.open(x)
+
+    square.__module__ = "somewhere.else.beaver"
+    with pytest.raises(ValueError, match=r"beaver\.square"):
+        party_program(square)
+    assert PROGRAMS["beaver.square"] is beaver.square
 
 
 def test_a_program_without_a_name_is_refused(client: Any) -> None:
