@@ -21,7 +21,18 @@ import syft as sy
 from syft.dp.worker_budgets import BudgetBook
 from syft.exceptions import GetNotPermittedError, PermissionDeniedError, SendNotPermittedError
 from syft.identity.tokens import TokenAuthority
-from syft.messaging.message import ForwardMessage
+from syft.messaging.message import (
+    AttributeMessage,
+    ForceObjectDeleteMessage,
+    ForwardMessage,
+    GetShapeMessage,
+    IsNoneMessage,
+    ObjectMessage,
+    ObjectRequestMessage,
+    Operation,
+    Ref,
+    SearchMessage,
+)
 from syft.serde.errors import SerdeError
 from syft.tensors.pointer import PointerTensor
 from syft.workers.caller import speaking_for
@@ -39,6 +50,182 @@ def authority(tmp_path: Path) -> TokenAuthority:
 def served(hook: Any, id: str, **options: Any) -> Iterator[NetworkServerWorker]:
     with NetworkServerWorker(hook, "tcp://127.0.0.1:0", id=id, **options) as server:
         yield server
+
+
+LIMITS = '[limits]\nmax_bytes = "48 MB"\nmax_objects = 200\n'
+
+
+class Eve:
+    """A user who may compute on `#private` of a worker of her own kind of owner, and not fetch it."""
+
+    def __init__(self, make_worker: Any, private: torch.Tensor, name: str = "hospital") -> None:
+        self.worker = make_worker(name, policy=OwnerPolicy(read_rules(LIMITS)))
+        self.worker.register_obj(private.tag("#private"), "private")  # type: ignore[attr-defined]
+
+    def says(self, *messages: Any) -> list[Any]:
+        """What she hears: answers, and the texts of errors."""
+        heard = []
+        with speaking_for("eve"):
+            for message in messages:
+                try:
+                    heard.append(self.worker.recv_msg(message))
+                except Exception as error:  # noqa: BLE001  (whatever it is, it is looked at)
+                    heard.append(f"{type(error).__name__}: {error}")
+            heard.append(self.worker._holdings.quotas.usage("eve"))
+        return heard
+
+
+def op(name: str, args: list[Any], *ids: Any, **kwargs: Any) -> Operation:
+    return Operation(name, None, args, kwargs, ids)
+
+
+# -- 1: a value in an error --------------------------------------------------------------------------
+
+
+def test_1_no_error_holds_a_private_value(make_worker: Any) -> None:
+    own = ObjectMessage(torch.zeros(1, 1), "own")
+    heard = [
+        Eve(make_worker, torch.full((1, 1), value), name).says(
+            own,
+            op("aten.mul.Scalar", [Ref("private"), 2**24], "scaled"),
+            op("aten.mm.out", [Ref("scaled"), Ref("own")], out=Ref("own")),
+            op("aten.mm.default", [Ref("scaled"), Ref("private")], "product"),
+            op("aten.repeat_interleave.Tensor", [Ref("scaled")], "repeated"),
+            op("aten.zeros.default", [[Ref("scaled")]], "sized"),
+        )
+        for name, value in (("one", 3.0), ("two", 40.0))
+    ]
+    assert heard[0] == heard[1]
+    assert "OperationNotAdmittedError" in heard[0][2]
+
+
+# -- 2: memory of others -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "leftover",
+    [
+        op("aten.unique_consecutive.default", [Ref("own")], "a", "b", "c"),
+        op(
+            "aten._batch_norm_impl_index.default",
+            [Ref("none"), None, None, None, None, True, 0.1, 1e-5, False],
+            "a",
+        ),
+        op("aten.multilabel_margin_loss_forward.default", [Ref("none"), Ref("none"), 0], "a", "b"),
+        op("aten.set.source_Tensor", [Ref("own"), Ref("none")], "a"),
+        op("aten.empty.memory_format", [[600]], "a"),
+        op("aten.new_empty.default", [Ref("own"), [600]], "a"),
+        op("aten.empty_strided.default", [[600], [1]], "a"),
+        op("aten.resize.default", [Ref("own"), [600]], "a"),
+    ],
+    ids=lambda message: message.cmd_name,
+)
+def test_2_no_freed_memory_is_handed_out(make_worker: Any, leftover: Operation) -> None:
+    secret = 1234.5
+    eve = Eve(make_worker, torch.full((600,), secret))
+    for _ in range(20):
+        eve.says(op("aten.mul.Scalar", [Ref("private"), 1], "copy"), ForceObjectDeleteMessage(("copy",)))
+        eve.says(ObjectMessage(torch.zeros(3), "own"), ObjectMessage(torch.zeros(0, 3), "none"), leftover)
+        eve.says(op("aten.as_strided.default", [Ref("a"), [600], [1], 0], "all"))
+        for obj_id in ("a", "b", "c", "all"):
+            found = eve.worker._objects.get(obj_id)
+            assert found is None or secret not in found.untyped_storage().tolist()
+            assert found is None or not torch.any(torch.as_strided(found, (found.numel(),), (1,)) == secret)
+
+
+def test_2_a_tensor_reaches_no_further_than_its_own_memory(make_worker: Any) -> None:
+    eve = Eve(make_worker, torch.ones(2))
+    said = eve.says(
+        ObjectMessage(torch.zeros(4), "own"),
+        op("aten.as_strided.default", [Ref("own"), [600], [1], 0], "far"),
+    )
+    assert "Error" in said[1] and "far" not in eve.worker._objects
+
+
+# -- 3: whether it failed ----------------------------------------------------------------------------
+
+
+def test_3_whether_a_hidden_operation_failed_is_not_told(make_worker: Any) -> None:
+    """`index_select` fails iff the private value is above the threshold."""
+    program = [
+        ObjectMessage(torch.ones(1), "one"),
+        op("aten.gt.Scalar", [Ref("private"), 10.0], "above"),
+        op("aten._to_copy.default", [Ref("above")], "index", dtype=torch.int64),
+        op("aten.index_select.default", [Ref("one"), 0, Ref("index")], "picked"),
+        op("aten.add_.Tensor", [Ref("one"), Ref("picked")]),
+        op("aten.add.out", [Ref("picked"), Ref("picked")], out=Ref("picked")),
+        op("aten.expand.default", [Ref("picked"), [5]], "wide"),
+        op(
+            "aten.view.default",
+            [Ref("picked"), [1, 1]],
+            "viewed",
+        ),
+        op("aten.mm.default", [Ref("viewed"), Ref("viewed")], "product"),
+        op("aten.mm.default", [Ref("viewed"), Ref("wide")], "wrong"),
+        GetShapeMessage("picked"),
+        IsNoneMessage("picked"),
+        SearchMessage(("picked",)),
+        AttributeMessage("picked", "data", "detached"),
+        ObjectRequestMessage(("picked", "eve", "")),
+        ObjectRequestMessage(("one", "eve", "")),
+    ]
+    heard = []
+    for name, value in (("one", 3.0), ("two", 40.0)):
+        eve = Eve(make_worker, torch.tensor([value]), name)
+        heard.append(eve.says(*program))
+        assert (eve.worker._entries["product"].failure is not None) == (value > 10)
+    assert heard[0] == heard[1]
+
+
+# -- 4, 5, 6: what torch trusts, what a quota does not see, what does not end ----------------------------
+
+
+def test_4_pivots_are_not_trusted(make_worker: Any) -> None:
+    eve = Eve(make_worker, torch.ones(2))
+    n = 8
+    pivots = torch.tensor([*range(1, n), -n], dtype=torch.int32)
+    said = eve.says(
+        ObjectMessage(torch.eye(n), "ld"),
+        ObjectMessage(pivots, "pivots"),
+        op("aten.linalg_ldl_solve.default", [Ref("ld"), Ref("pivots"), Ref("ld")], "solved"),
+    )
+    assert "OperationNotAdmittedError" in said[2]
+
+
+def test_5_a_user_holds_no_more_than_is_charged(make_worker: Any) -> None:
+    eve = Eve(make_worker, torch.ones(2))
+    eve.says(
+        ObjectMessage(torch.zeros(4), "own"),
+        op("aten.expand.default", [Ref("own"), [1000, 4]], "wide"),
+        op("aten.set.source_Tensor", [Ref("own"), Ref("wide")], "set"),
+        op("aten.view.dtype", [Ref("own"), torch.uint8], "bytes"),
+    )
+    worker = eve.worker
+    storages = {
+        entry.value.untyped_storage()._cdata: entry.value.untyped_storage().nbytes()
+        for entry in worker._entries.values()
+        if entry.holder == "eve"
+    }
+    assert worker._holdings.quotas.usage("eve").bytes == sum(storages.values())
+    assert "set" not in worker._objects
+
+
+@pytest.mark.parametrize(
+    "endless",
+    [
+        op("aten.special_zeta.default", [Ref("two"), Ref("far")], "z"),
+        op("aten.mvlgamma.default", [Ref("two"), 200_000_000], "z"),
+    ],
+    ids=lambda message: message.cmd_name,
+)
+def test_6_what_takes_for_ever_is_not_run(make_worker: Any, endless: Operation) -> None:
+    eve = Eve(make_worker, torch.ones(2))
+    said = eve.says(
+        ObjectMessage(torch.full((1,), 2.0, dtype=torch.float64), "two"),
+        ObjectMessage(torch.full((1,), -1e15 + 0.5, dtype=torch.float64), "far"),
+        endless,
+    )
+    assert "Error" in said[2] and "z" not in eve.worker._objects
 
 
 # -- 7: a malicious server ---------------------------------------------------------------------------

@@ -20,7 +20,7 @@ NAMESPACES = ("aten", "torch_nn")
 
 #: aten operations that read files, print, talk to a profiler, hand out raw memory or storages, trust
 #: indices without checking them, or end the process even where there is only metadata (`range` divides by zero).
-#: (Those that ordinary programs need have checks in syft.workers.sound_arguments.)
+#: (On data that their users may not see, workers run the operations of syft.operations only.)
 REFUSED_ATEN = frozenset(
     """from_file save _print _assert_scalar _functional_assert_scalar set_ set_data data_ptr record_stream
     _cuda_getCurrentRawStream _local_scalar_dense item is_nonzero _test_check_tensor _pin_memory pin_memory
@@ -65,7 +65,9 @@ INTERNAL_ATEN = frozenset(
     _upsample_bicubic2d_aa_backward _upsample_bilinear2d_aa _upsample_bilinear2d_aa_backward
     _upsample_nearest_exact1d _upsample_nearest_exact1d_backward _upsample_nearest_exact2d
     _upsample_nearest_exact2d_backward _upsample_nearest_exact3d _upsample_nearest_exact3d_backward
-    _weight_norm_differentiable_backward _weight_norm_interface _weight_norm_interface_backward""".split()
+    _weight_norm_differentiable_backward _weight_norm_interface _weight_norm_interface_backward
+    _unsafe_index _unsafe_index_put _native_batch_norm_legit_functional _batch_norm_with_update_functional
+    _fused_adam_ _fused_adamw_ _fused_sgd_ _fused_adagrad_""".split()
 )
 
 #: Public names that leave the tensor world (Python values, callbacks, storages, autograd, files).

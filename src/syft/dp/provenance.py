@@ -24,17 +24,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from syft.core.chain import map_tensors
 from syft.core.commands import KnownCommand
 from syft.core.nested import found_in
 from syft.workers.entry import Allowed, Entry
 from syft.workers.guards import Guard
 from syft.workers.permissions import intersect
 from syft.workers.pipeline import Call as GuardedCall
-from syft.workers.writes import UNDECLARED_WRITERS, written_into
 
 
 @dataclass(eq=False)
@@ -90,25 +87,10 @@ class Provenance(Guard):
 
     # -- hooks of the pipeline ------------------------------------------------------------------------
 
-    def before_run(
-        self, call: GuardedCall, command: KnownCommand, args: list[Any], kwargs: dict[str, Any]
-    ) -> None:
-        """Unmark what the operation writes into, and what shares memory with it: see NOTE [Marks that expire]."""
-        is_exact = isinstance(command.function, OpOverload)
-        if is_exact and UNDECLARED_WRITERS.isdisjoint(command.name.split(".")):
-            written = written_into(command, args, kwargs)
-        elif command.name.endswith("_") or "out" in kwargs:
-            written = _tensors((args, kwargs))
-        else:
-            args[:] = [self._out_of_reach(value) for value in args]
-            for name in kwargs:
-                kwargs[name] = self._out_of_reach(kwargs[name])
-            return
-        if written:
-            storages = {t.untyped_storage()._cdata for t in written if type(t) is torch.Tensor}
-            for obj in (*written, *call.worker._objects.copy().values()):
-                if type(obj) is torch.Tensor and obj.untyped_storage()._cdata in storages:
-                    self._marks.pop(obj, None)
+    def written(self, entry: Entry) -> None:
+        """Unmark what an operation writes into, and what shares its memory: see NOTE [Marks that expire]."""
+        if type(entry.value) is torch.Tensor:
+            self._marks.pop(entry.value, None)
 
     def may_be_written(self, entry: Entry) -> None:
         """Unmark what a plan or a callable may write into, unless it is a data set: that is kept from strangers."""
@@ -116,10 +98,6 @@ class Provenance(Guard):
         known = self._marks.get(obj) if type(obj) is torch.Tensor else None
         if known is not None and known.declared is None:
             self._marks.pop(obj, None)
-
-    def _out_of_reach(self, value: Any) -> Any:
-        """A copy in the place of every marked tensor."""
-        return map_tensors(lambda t: t if self._marks.get(t) is None else t.clone(), value)
 
     def after_run(
         self, call: GuardedCall, command: KnownCommand, args: Any, kwargs: Any, fresh: list[Any]

@@ -9,7 +9,7 @@ from syft.core.objects import AbstractObject
 from syft.execution.errors import InvalidProgramError
 from syft.execution.operation import leaves
 from syft.execution.program import Program
-from syft.execution.replay import Before, Replay
+from syft.execution.replay import Replay
 from syft.execution.training import Trainer, TrainingStep
 
 REQUIRES_GRAD, PARAMETER = 1, 2
@@ -87,11 +87,10 @@ class HeldPlan(AbstractObject):
         inputs: Sequence[Any],
         state: Sequence[Any],
         rates: Sequence[float] | None,
-        before: Before | None = None,
     ) -> Any:
         if self._trainer is not None:
-            return self._trainer.run(inputs, state, rates, before)
-        return self._replay.run(inputs, state, before)
+            return self._trainer.run(inputs, state, rates)
+        return self._replay.run(inputs, state)
 
     def __str__(self) -> str:
         return f"<HeldPlan {self._name} id:{self.id}>"

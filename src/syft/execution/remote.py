@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import torch
@@ -10,28 +9,28 @@ import torch
 from syft.core.chain import Wrapper
 from syft.core.ids import ID_PROVIDER
 from syft.core.shapes import Answer
-from syft.core.spec import TensorSpec, spec_of
+from syft.core.spec import spec_of
 from syft.exceptions import ObjectNotFoundError, PlanCommandUnknownError
 from syft.execution.errors import PlanArgumentsError, PlanError
 from syft.execution.held import PARAMETER, REQUIRES_GRAD, HeldPlan
 from syft.execution.plan import Plan
 from syft.execution.pointer_plan import PointerPlan
-from syft.execution.replay import Before
 from syft.execution.state import State
 from syft.messaging.message import PlanCallMessage, PlanCommandMessage
 from syft.tensors.object_pointer import ObjectPointer
 from syft.tensors.transfer import private_copy
 from syft.workers import handlers, pipeline
-from syft.workers.caller import user_of
-from syft.workers.entry import Entry
-from syft.workers.foresight import Within, refuse_what_does_not_fit
-from syft.workers.permissions import Allowed
-from syft.workers.restricted import (
-    Failure,
-    no_writing_into,
-    run_concealed,
-    spoil,
+from syft.workers.admitted import (
+    Admitting,
+    Described,
+    mark_failed,
+    prepare_writing,
+    run_composed,
+    tell_failures,
 )
+from syft.workers.call_handlers import CallRecord
+from syft.workers.caller import user_of
+from syft.workers.permissions import Policy
 from syft.workers.results import fresh_results
 
 
@@ -63,7 +62,6 @@ class _Run:
             (*message.return_ids, message.handle),
             f"The plan {self.held._name!r}",
         )
-        self.allowed: Allowed = self.call.allowed
         self.leaves: list[torch.Tensor] = []
         #: What the graph of a call may keep, where that is known beforehand.
         self.graph_bytes = 0
@@ -74,7 +72,7 @@ class _Run:
             found = self.worker._entries[obj_id].value
         except (KeyError, TypeError):
             raise ObjectNotFoundError(obj_id, self.worker) from None
-        if type(found) is not torch.Tensor and type(found) is not Failure:
+        if type(found) is not torch.Tensor:
             if obj_id in self.held._state_ids and is_shared(found):
                 raise PlanError(
                     f"The plan {self.held._name!r} was called at worker {self.worker.id!r}, and its state is shared "
@@ -93,15 +91,15 @@ class _Run:
                 f"The plan {self.held._name!r} was called with {self.inputs} tensors; it takes {len(wanted)}."
             )
         for index, (input_, given) in enumerate(zip(wanted, self.tensors, strict=False)):
-            dtype = _dtype(given)
+            dtype = given.dtype
             if not input_.takes_shape(given.shape) or not input_.takes_dtype(dtype):
                 raise PlanArgumentsError(
                     f"The plan {self.held._name!r} was called with a tensor of {dtype} and shape {tuple(given.shape)} "
                     f"as input {index}; it was built for {input_}."
                 )
         given = self.tensors[: self.inputs]
-        if not all(i.is_like(t.shape, _dtype(t)) for i, t in zip(wanted, given, strict=True)):
-            specs = [_spec(tensor) for tensor in self.tensors]
+        if not all(i.is_like(t.shape, t.dtype) for i, t in zip(wanted, given, strict=True)):
+            specs = [spec_of(tensor) for tensor in self.tensors]
             self.held._replay.check_fit(
                 specs[: self.inputs], specs[self.inputs :], f"The plan {self.held._name!r}"
             )
@@ -114,7 +112,7 @@ class _Run:
                 f"The plan {self.held._name!r} was called with {len(self.message.rates)} learning rates."
             )
 
-    def compute(self, before: Before | None = None) -> list[Any]:
+    def compute(self) -> list[torch.Tensor]:
         """Run the plan on leaves of a new graph; returns the tensors of its results."""
         given = list(self.tensors)
         # One leaf per place: a tensor that is passed twice has two gradients, which the caller adds.
@@ -124,91 +122,57 @@ class _Run:
         with torch.set_grad_enabled(bool(self.leaves)):
             # NB: the method of the class: attributes of an object can be set by message.
             result = HeldPlan.run(
-                self.held, given[: self.inputs], given[self.inputs :], self.message.rates or None, before
+                self.held, given[: self.inputs], given[self.inputs :], self.message.rates or None
             )
         return fresh_results(_flat(result), None)
-
-    def compute_step_by_step(self) -> list[Any]:
-        """The same, where nothing is known of it beforehand: each operation has to fit when its turn comes."""
-        worker = self.worker
-        if worker._holdings is None:
-            return self.compute()
-        left = worker._holdings.quotas.bytes_left(self.user) if self._keeps_all() else None
-        with Within(left, f"The rest of the plan {self.held._name!r}") as values:
-            results = self.compute(partial(refuse_what_does_not_fit, worker, allowed=self.allowed))
-        self.graph_bytes = values.total
-        return results
 
     def _keeps_all(self) -> bool:
         """Whether there is a graph, which holds all values on the way."""
         return bool(self.message.differentiable) or self.held._training is not None
 
-    def run(self) -> list[Any]:
-        """The results, with failures in their place where something went wrong that the caller may not know."""
-        if self.allowed is None and self.worker._holdings is None:
-            return self.compute()
-        specs = [_spec(t) for t in self.tensors]
-        worker = self.worker
-        described = self.held._replay.describe(specs[: self.inputs], specs[self.inputs :])
-        may_see = self.call.may_see
-        if described is not None:
-            self.graph_bytes = described.total
-            self.call.check_fits(described.total if self._keeps_all() else described.peak)
-        if described is None:
-            if not may_see:
-                worker.policy.refuse_shape(self.user, f"the plan {self.held._name!r}")
-            written = list(self.tensors)
-        else:
-            written = [self.tensors[index] for index in sorted(described.written)]
+    def run(self) -> tuple[list[torch.Tensor], str | None]:
+        """The results, and why they are zeros, if they are; see NOTE [Nothing shows] in syft.workers.admitted."""
+        call = self.call
+        if call.is_free:
+            return self.compute(), None
+        specs = [spec_of(t) for t in self.tensors]
+        with Admitting():
+            found = self.held._replay.describe(specs[: self.inputs], specs[self.inputs :])
+        if found is None:
+            policy: Policy = self.worker.policy
+            if self.worker.admits_only_table or not call.may_see:
+                policy.refuse_shape(call.user, call.name)
+            tell_failures(call.entries)
+            self.worker.taint(self.tensors, call.allowed)
+            return self.compute(), None
+        self.graph_bytes = found.total
+        call.check_fits(found.total if self._keeps_all() else found.peak)
+        written = [self.tensors[index] for index in sorted(found.written)]
         if self.held._training is not None:
             written += [self.tensors[self.inputs + p] for p in sorted(self.held._training.written())]
-        protected = self._protected()
-        for entry in worker.private_among(written, protected.__contains__):
-            worker.policy.check_send(self.user, entry.id, worker.changeable_by(entry.id), action="write into")
-        if may_see:
-            failed = next((t for t in self.tensors if type(t) is Failure), None)
-            if failed is not None:
-                failed.tell()
-        worker.taint(written, self.allowed, protected)
-        try:
-            with no_writing_into(worker, protected, self.user):
-                if described is None:
-                    return self.compute_step_by_step()
-                if may_see:
-                    return self.compute()
-                answer = Answer(parts=described.results, kind=tuple)
-                fresh, reason = run_concealed(lambda: tuple(self.compute()), answer, None, self.tensors)
-        finally:
-            worker.remeasure(written)
-        if reason is not None:
-            spoil(worker, written, reason)
-            self.leaves = [_spec(self.tensors[i]).meta() for i in self.message.differentiable]
-        return fresh
-
-    def _protected(self) -> list[Entry]:
-        """The entries of private data among what the plan is given that the user may not change."""
-        worker = self.worker
-        return [
-            entry
-            for entry in worker.private_among(self.tensors)
-            if not worker.policy.may_change(self.user, worker.changeable_by(entry.id))
-        ]
+        if written:
+            prepare_writing(call, written)
+        described = Described(Answer(parts=found.results, kind=tuple), list(found.results), found.total)
+        results, failure = run_composed(call, self.compute, described, grad=bool(self.message.differentiable))
+        if failure is not None:
+            mark_failed(self.worker, written, failure)
+        return results, failure
 
 
 def run_plan(worker: Any, message: PlanCallMessage) -> Any:
     """Run a plan and store its results, restricted like all that went into them; see NOTE [Nothing shows]."""
     call = _Run(worker, message)
-    outputs = call.run()
+    outputs, failure = call.run()
     ids = message.return_ids
     if message.wants_specs and not ids:
         ids = tuple(ID_PROVIDER.pop() for _ in outputs)
     for output, obj_id in zip(outputs, ids, strict=True):
-        call.call.keep(obj_id, output.detach() if isinstance(output, torch.Tensor) else output)
+        call.call.keep(obj_id, output.detach(), failure)
     if message.differentiable:
-        record = handlers.CallRecord(call.leaves, outputs, call.tensors, call.graph_bytes)
-        call.call.keep(message.handle, record)
+        record = CallRecord(call.leaves, outputs, call.tensors, call.graph_bytes, failure)
+        call.call.keep(message.handle, record, failure)
     if message.wants_specs:
-        return ids, tuple(_spec(output) for output in outputs), call.held._program.outputs
+        return ids, tuple(spec_of(output) for output in outputs), call.held._program.outputs
     return None
 
 
@@ -217,15 +181,6 @@ def _flat(result: Any) -> Any:
     if isinstance(result, dict):
         result = tuple(result.values())
     return tuple([_flat(v) for v in result]) if isinstance(result, (tuple, list)) else result
-
-
-def _dtype(tensor: Any) -> torch.dtype:
-    found: torch.dtype = tensor.spec.dtype if type(tensor) is Failure else tensor.dtype
-    return found
-
-
-def _spec(tensor: Any) -> TensorSpec:
-    return tensor.spec if type(tensor) is Failure else spec_of(tensor)
 
 
 # -- handing plans out -----------------------------------------------------------------------------
@@ -238,10 +193,9 @@ def fetch_plan(worker: Any, message: PlanCommandMessage) -> Plan:
     user = user_of(message)
     for obj_id in (plan_id, *held._state_ids):
         worker.policy.check_get(user, obj_id, worker.allowed_users(obj_id), action="fetch")
+    tell_failures(worker.entry_of(obj_id) for obj_id in held._state_ids)
     tensors = [worker.get_obj(obj_id) for obj_id in held._state_ids]
     for obj_id, tensor in zip(held._state_ids, tensors, strict=True):
-        if type(tensor) is Failure:
-            tensor.tell()
         if type(tensor) is not torch.Tensor and not is_shared(tensor):
             raise TypeError(
                 f"The state of the plan {held._name!r} names {str(obj_id)[:60]!r}, which is no tensor."

@@ -13,7 +13,6 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._device import _device_constructors
 
-from syft.core.commands import KnownCommand
 from syft.core.spec import TensorSpec, spec_of
 from syft.execution.errors import PlanArgumentsError
 from syft.execution.makers import Slots, argument_maker
@@ -21,11 +20,9 @@ from syft.execution.meter import Meter
 from syft.execution.operation import Operation, Slot, leaves, map_structure, sizes_in, slots_in
 from syft.execution.program import Program, checked_program
 from syft.execution.vocabulary import plan_command
-from syft.workers.sound_arguments import sound, sound_with_out
+from syft.workers.fresh_memory import function_of
 from syft.workers.writes import UNDECLARED_WRITERS
 
-#: Asked before an operation with its function, arguments and keyword arguments.
-Before = Callable[[KnownCommand, list[Any], dict[str, Any]], None]
 
 
 class _OnMeta(TorchFunctionMode):
@@ -54,10 +51,8 @@ class _Step:
     def __init__(self, operation: Operation) -> None:
         self.command = command = plan_command(operation.name)
         self.name = operation.name
-        # Fresh memory may have held somebody else's data; see NOTE [Memory of others] in syft.workers.pipeline.
-        # And torch trusts some arguments; see NOTE [Memory beside the tensors] in syft.workers.sound_arguments.
-        writes_out = operation.kwargs.get("out") is not None
-        self.function = sound_with_out(command) if writes_out else sound(command) or command.function
+        # Fresh memory may have held somebody else's data; see NOTE [Memory of others] in syft.workers.fresh_memory.
+        self.function = function_of(command)
         self.args = [argument_maker(value) for value in operation.args]
         self.kwargs = [(name, argument_maker(value)) for name, value in operation.kwargs.items()]
         self.results = operation.results
@@ -103,10 +98,9 @@ class Replay:
         self,
         inputs: Sequence[Any],
         state: Sequence[Any],
-        before: Before | None = None,
         constants: Sequence[Any] | None = None,
     ) -> Any:
-        """What the program returns for these tensors. `before` is asked before each operation, and may raise.
+        """What the program returns for these tensors.
 
         `constants` are in the place of the program's own, and may be written into.
         """
@@ -118,8 +112,6 @@ class Replay:
             for step in self._steps:
                 args = [make(slots) for make in step.args]
                 kwargs = {name: make(slots) for name, make in step.kwargs} if step.kwargs else {}
-                if before is not None:
-                    before(step.command, args, kwargs)
                 if step.tracks:
                     value = step.function(*args, **kwargs)
                 else:

@@ -18,7 +18,7 @@ from syft.execution.errors import InvalidProgramError, PlanError
 from syft.execution.operation import leaves, map_structure
 from syft.execution.optimizers import Keeper, checked_options, optimizer_named
 from syft.execution.program import Program
-from syft.execution.replay import Before, Replay
+from syft.execution.replay import Replay
 
 
 class TrainedGroup(Struct, frozen=True):
@@ -83,7 +83,6 @@ class Trainer:
         inputs: Sequence[Any],
         state: Sequence[Any],
         rates: Sequence[float] | None = None,
-        before: Before | None = None,
     ) -> Any:
         """Forward, loss, backward and update; returns what the program returns, the loss first, without history."""
         keeper = self._keeper_of(state)
@@ -92,7 +91,7 @@ class Trainer:
         for position, leaf in zip(self._positions, parameters, strict=True):
             given[position] = leaf
         with torch.enable_grad():
-            outputs = self.replay.run(inputs, given, before)
+            outputs = self.replay.run(inputs, given)
             loss = next(leaf for leaf in leaves(outputs) if isinstance(leaf, torch.Tensor))
             if loss.numel() != 1 or not loss.requires_grad:
                 raise PlanError(

@@ -18,7 +18,7 @@ from syft.tensors.object_pointer import ObjectPointer
 from syft.tensors.object_wrapper import POINTERS
 from syft.tensors.pointer import results_from_reply
 from syft.workers import handlers, pipeline
-from syft.workers.restricted import own_randomness
+from syft.workers.admitted import own_randomness
 from syft.workers.results import fresh_results
 
 

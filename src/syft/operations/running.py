@@ -131,6 +131,11 @@ def is_dense(tensor: torch.Tensor) -> bool:
     return True
 
 
+def compute_inner(row: Row, args: Any, kwargs: dict[str, Any]) -> Any:
+    """One of the operations that an admitted function runs as, in a backward pass of that function."""
+    return _compute(row, args, kwargs, [])
+
+
 class _Tabled(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Inside, every operation is run as its row says; one that has no row fails."""
 

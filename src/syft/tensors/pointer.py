@@ -14,7 +14,7 @@ import torch
 
 from syft.core import shapes
 from syft.core.abstract import MISSED, AbstractTensor
-from syft.core.chain import Wrapper, new_wrapper
+from syft.core.chain import Wrapper, map_tensors, new_wrapper
 from syft.core.hook_args import (
     base_types,
     one,
@@ -45,7 +45,9 @@ from syft.messaging.message import (
     Operation,
     Ref,
 )
+from syft.operations.table import is_admitted
 from syft.tensors.bare_pointers import BarePointer
+from syft.tensors.decomposed import run_decomposed
 from syft.tensors.object_pointer import ObjectPointer
 
 _pop_id = ID_PROVIDER.pop
@@ -317,6 +319,8 @@ def _repeat(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     answer = shapes.remembered(key)
     if answer is None or first is None:
         return MISSED
+    if first._location.admits_only_table and not is_admitted(facts.name):
+        return MISSED
     speaker = first._owner or session.local_worker
     if answer.spec is not None:
         new_id = _pop_id()
@@ -329,6 +333,18 @@ def _repeat(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
 
 
 PointerTensor.shortcut = staticmethod(_repeat)
+
+
+def _run_decomposed(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """The result of an operation that the worker does not admit, made by operations that it does."""
+
+    def wrap(value: Any) -> Any:
+        return new_wrapper(value) if isinstance(value, PointerTensor) else value
+
+    result = run_decomposed(func, map_tensors(wrap, args), map_tensors(wrap, kwargs))
+    if facts_of(func).mutates:
+        return written_argument(facts_of(func), 0, args, kwargs)
+    return map_tensors(lambda value: value.child if type(value) is Wrapper else value, result)
 
 
 #: Parts of the names of operations whose results are not dense, which a pointer could not describe.
@@ -420,6 +436,8 @@ class _Call:
         speaker = self.first._owner or session.local_worker  # type: ignore[union-attr]
         if not facts.returns_tensors:
             raise ValueNotHereError(_asking(facts.name), f"on worker {location.id!r}")
+        if location.admits_only_table and not is_admitted(facts.name):
+            return _run_decomposed(func, args, kwargs)
         answer = shapes.remembered(self.key)
         if answer is None:
             if any(name in facts.name for name in _OTHER_LAYOUTS):

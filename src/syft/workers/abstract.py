@@ -12,6 +12,8 @@ class AbstractWorker(abc.ABC):
     """A place where objects live."""
 
     id: Any
+    #: Whether it runs nothing but the operations of `syft.operations`, because it serves those who may not see the data.
+    admits_only_table = False
 
     @abc.abstractmethod
     def _send_msg(self, message: Any, location: Any) -> Any:

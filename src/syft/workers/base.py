@@ -37,6 +37,7 @@ from syft.workers.references import as_refs
 from syft.workers.releases import ReleasingWorker
 from syft.workers.remote import Remote
 from syft.workers.results import refuse_other_layouts
+from syft.workers.run_there import run_there
 from syft.workers.store import named, tags_of
 from syft.workers.training import TrainsHere
 
@@ -306,6 +307,14 @@ class BaseWorker(ObjectStorage, DocumentedWorker, ReleasingWorker, TrainsHere, A
 
         The results are stored under `return_ids`, taken from the end, or under ids of their own.
         """
+        speaker = sender or session.require_local_worker()
+        if self.admits_only_table and not name.startswith("aten."):
+            if tuple(return_ids):
+                raise ValueError(
+                    f"run_command({name!r}) was given return_ids; worker {self.id!r} runs only operations of the table, "
+                    "of which it is made. Leave them out, or name an operation such as 'aten.add.Tensor'."
+                )
+            return run_there(name, args, kwargs or {}, self, speaker)
         message = Operation(
             name,
             None,
@@ -314,7 +323,6 @@ class BaseWorker(ObjectStorage, DocumentedWorker, ReleasingWorker, TrainsHere, A
             tuple(return_ids),
             wants_specs=True,
         )
-        speaker = sender or session.require_local_worker()
         result = handlers.wrapped(results_from_reply(speaker.send_msg(message, self), self))
         return args[0] if result is None and args else result  # it wrote into its first argument
 

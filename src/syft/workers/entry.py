@@ -25,6 +25,7 @@ class Entry(msgspec.Struct, eq=False):
     is_trusted   the owner of the worker put it here and answers for what it does when it is called
     is_owners    it is data of the owner of a guarded worker; `chosen` is the restriction they chose for it
     references   pointers that will ask for its deletion, beyond the first
+    failure      why it could not be computed; then the value is zeros, see NOTE [Nothing shows] in admitted
     own_bytes    what its holder is charged for beside the shared memory `blocks`, which are storages by address
     """
 
@@ -39,6 +40,7 @@ class Entry(msgspec.Struct, eq=False):
     references: int = 0
     own_bytes: int = 0
     blocks: Any = ()
+    failure: str | None = None
 
 
 class Objects(MutableMapping[Any, Any]):

@@ -29,16 +29,16 @@ class Guard:
     def permit(self, call: Call) -> None:
         """!! if the user may not use these entries, or not put results where they are to go."""
 
-    def admit(self, call: Call, nbytes: float, count: int) -> None:
-        """!! if the results, of so many bytes and objects, are more than the user may have."""
-
-    def before_run(self, call: Call, command: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
-        """A command is about to run; what it may write into can be replaced in `args` and `kwargs`."""
+    def admit(self, call: Call, nbytes: float, count: int, transient: float) -> None:
+        """!! if the results, of so many bytes and objects, are more than the user may have, or take too much to make."""
 
     def after_run(
         self, call: Call, command: Any, args: list[Any], kwargs: dict[str, Any], fresh: list[Any]
     ) -> None:
-        """A command has run; these values are new."""
+        """An operation has run; these values are new."""
+
+    def written(self, entry: Entry) -> None:
+        """An operation is about to write into the memory of an object."""
 
     def may_be_written(self, entry: Entry) -> None:
         """Something unknown may write into the memory of an object."""
@@ -87,6 +87,8 @@ class Ownership(Guard):
             entry.allowed = worker.policy.on_result(None, holder)
 
 
+#: What an operation may take while it runs, as a multiple of what its user may hold.
+_MOST_TRANSIENT = 4
 #: Objects and bytes from here on are said to be more than this.
 _ENORMOUS = 1 << 62
 
@@ -97,8 +99,14 @@ class Quota(Guard):
     def __init__(self, holdings: Holdings) -> None:
         self.holdings = holdings
 
-    def admit(self, call: Call, nbytes: float, count: int) -> None:
+    def admit(self, call: Call, nbytes: float, count: int, transient: float) -> None:
         quotas = self.holdings.quotas
+        most = quotas.most_bytes(call.user)
+        if most is not None and transient > _MOST_TRANSIENT * most:
+            raise QuotaExceededError(
+                f"{call.name} was not run: it would take {_shown(transient)} bytes while it runs, and the user may have "
+                f"{most} on this worker. Work on smaller batches, or ask the owner for more."
+            )
         left = quotas.bytes_left(call.user)
         if left is not None and nbytes > left:
             raise QuotaExceededError(

@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from syft.core import shapes
 from syft.core.abstract import AbstractTensor
 from syft.core.chain import Wrapper, map_tensors, new_wrapper
-from syft.core.commands import command_named
 from syft.core.identity import identity_of
-from syft.core.nested import found_in
 from syft.core.spec import spec_of
 from syft.exceptions import (
     CannotRequestObjectAttribute,
     ComputeNotPermittedError,
     InvalidTensorForRemoteGet,
-    UnknownCommandError,
 )
 from syft.messaging.message import (
     AttributeMessage,
-    CallBackwardMessage,
-    CallMessage,
     CallObjectMessage,
     ForceObjectDeleteMessage,
     ForwardMessage,
@@ -41,19 +35,12 @@ from syft.messaging.message import (
 from syft.serde import mark_incompressible
 from syft.tensors.pointer import PointerTensor
 from syft.tensors.private import PrivateTensor, users_allowed
-from syft.tensors.remote_call import REMOTE_CALLS
 from syft.tensors.transfer import private_copy
 from syft.workers import pipeline
+from syft.workers.admitted import failure_among, own_randomness, tell_failures
 from syft.workers.caller import is_proved, user_of
-from syft.workers.entry import Entry
-from syft.workers.foresight import bytes_of_graph, refuse_what_does_not_fit
 from syft.workers.permissions import Allowed, AuditRecord, intersect
-from syft.workers.restricted import Failure, foretell, own_randomness, run_concealed
-from syft.workers.results import fresh_results, refuse_other_layouts
-from syft.workers.sound_arguments import sound
-
-#: Functions that a `CallMessage` may name: none of them writes into its arguments.
-CALLS = frozenset(f"torch.{name}" for name in REMOTE_CALLS)
+from syft.workers.results import refuse_other_layouts
 
 #: kind of a found object -> class of pointers to it; tensors are the default.
 POINTER_KINDS: dict[str, Callable[..., Any]] = {}
@@ -111,8 +98,8 @@ def give_object(worker: Any, message: ObjectRequestMessage) -> Any:
     obj = worker.get_obj(obj_id)
     allowed, has_budgets = worker.allowed_users(obj_id), "releases" in worker._attached
     worker.policy.check_get(user_of(message), obj_id, allowed, reason, has_budgets=has_budgets)
-    if type(obj) is Failure:
-        obj.tell()
+    # NB: nothing here keeps the entry, which holds the object.
+    tell_failures((worker.entry_of(obj_id),))
     if message.keep or worker.entry_of(obj_id).is_owners:
         obj = private_copy(obj)
     else:
@@ -141,8 +128,7 @@ def forward_object(worker: Any, message: ForwardMessage) -> None:
     allowed = worker.allowed_users(message.id)
     if allowed is not None or worker._holdings is not None:
         worker.policy.check_get(user_of(message), message.id, allowed, action="move")
-    if type(obj) is Failure:
-        obj.tell()
+    tell_failures((worker.entry_of(message.id),))
     destination = worker.get_worker(message.destination, fail_hard=True)
     worker.send_msg(ObjectMessage(obj, message.new_id, allowed, user_of(message)), destination)
     if not destination.is_in_process:
@@ -209,7 +195,7 @@ def shape_of(worker: Any, message: GetShapeMessage) -> tuple[int, ...]:
 def read_or_write_attribute(worker: Any, message: AttributeMessage) -> Any:
     """Attributes of tensors from a fixed list; of other objects what stands in their own `__dict__`."""
     obj = worker.get_obj(message.id)
-    is_tensor = isinstance(obj, torch.Tensor) or type(obj) is Failure
+    is_tensor = isinstance(obj, torch.Tensor)
     if message.is_write:
         if is_tensor:
             raise CannotRequestObjectAttribute(_no_attribute(message.name, "set"))
@@ -220,15 +206,11 @@ def read_or_write_attribute(worker: Any, message: AttributeMessage) -> Any:
         read = TENSOR_ATTRIBUTES.get(message.name)
         if read is None:
             raise CannotRequestObjectAttribute(_no_attribute(message.name, "read"))
-        value: Any = (
-            Failure(spec_of(read(obj.spec.meta())), obj.reason, obj.memory)
-            if type(obj) is Failure
-            else read(obj)
-        )
+        value: Any = read(obj)
     else:
         # A copy: what an object holds inside must not be reached from outside by two ways.
         value = private_copy(_public_attributes(obj, message.name)[message.name])
-    call.keep(message.return_id, value)
+    call.keep(message.return_id, value, failure_among(call.entries))
     return found_of(worker, message.return_id)
 
 
@@ -322,143 +304,6 @@ def call_object(worker: Any, message: CallObjectMessage) -> Any:
     return found_of(worker, message.return_id)
 
 
-# -- whole calls -----------------------------------------------------------------------------------
-
-
-class CallRecord:
-    """What a call needs to be differentiated later. No attribute of it can be asked for.
-
-    inputs    the leaves of the graph
-    outputs   its results, or failures in their places
-    given     every tensor that the call was given (or a failure): the graph may have kept any of them. What is written
-              into one of them later shows in the gradients, so the record is restricted with it.
-    """
-
-    __slots__ = ("costs_bytes", "given", "inputs", "outputs")
-
-    def __init__(
-        self,
-        inputs: list[torch.Tensor],
-        outputs: list[Any],
-        given: Iterable[Any] = (),
-        costs_bytes: int = 0,
-    ) -> None:
-        self.inputs, self.outputs = inputs, outputs
-        # NB: without their tags, which are not kept by the graph and not charged for again.
-        self.given = [t.detach() if isinstance(t, torch.Tensor) else t for t in given]
-        #: What the graph keeps beside these, as far as it is known.
-        self.costs_bytes = costs_bytes
-
-    def held_tensors(self) -> list[Any]:
-        """What it keeps alive. After a failure that is the same memory: that must not show in what it costs."""
-        return [*self.given, *self.outputs, *(t for t in self.inputs if not t.is_meta)]
-
-
-def run_call(worker: Any, message: CallMessage) -> None:
-    """Run a function with its own autograd graph inside; see syft.tensors.remote_call."""
-    if message.name not in CALLS:
-        raise UnknownCommandError(message.name)
-    command = command_named(message.name)
-    ids = pipeline.referenced_ids((message.args, message.kwargs))
-    call = pipeline.permit(worker, message, ids, (*message.return_ids, message.handle), message.name)
-    args = pipeline.resolve(worker, message.args)
-    kwargs = dict(zip(message.kwargs, pipeline.resolve(worker, message.kwargs.values()), strict=True))
-    refuse_what_does_not_fit(worker, command, args, kwargs, call.allowed)
-    costs_bytes = 0
-    if message.differentiable and worker._holdings is not None:
-        costs_bytes = bytes_of_graph(command, args, kwargs)
-        call.check_fits(costs_bytes)
-    function = sound(command) or command.function
-    if call.allowed is None:
-        inputs, outputs = _call(worker, message, function, ids)
-    else:
-        inputs = []
-        answer = foretell(worker, command, args, kwargs, call.user)
-
-        def compute() -> Any:
-            nonlocal inputs
-            inputs, results = _call(worker, message, function, ids)
-            return tuple(results)
-
-        outputs, _reason = run_concealed(compute, answer, None, (args, kwargs))
-    for output, obj_id in zip(outputs, message.return_ids, strict=True):
-        call.keep(obj_id, output.detach() if isinstance(output, torch.Tensor) else output)
-    if message.differentiable:
-        if not inputs:
-            inputs = [_without_values(call.entries[i].value) for i in message.differentiable]
-        given = found_in((args, kwargs), (torch.Tensor, Failure))
-        call.keep(message.handle, CallRecord(inputs, outputs, given, costs_bytes))
-
-
-def _call(
-    worker: Any, message: CallMessage, function: Callable[..., Any], ids: list[Any]
-) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-    """Run the function on leaves of a new graph; returns those leaves and the results."""
-    wanted = [ids[i] for i in message.differentiable]
-    leaves = {obj_id: worker.get_obj(obj_id).detach().requires_grad_() for obj_id in dict.fromkeys(wanted)}
-    stand_in = _StoreWithLeaves(worker, leaves)
-    args = pipeline.resolve(stand_in, message.args)
-    kwargs = dict(zip(message.kwargs, pipeline.resolve(stand_in, message.kwargs.values()), strict=True))
-    with torch.set_grad_enabled(bool(leaves)):
-        result = function(*args, **kwargs)
-    # A tensor that stands in two places has one gradient, which is given to the first: the caller adds them up.
-    seen: set[Any] = set()
-    inputs = []
-    for obj_id in wanted:
-        inputs.append(torch.empty_like(leaves[obj_id]).requires_grad_() if obj_id in seen else leaves[obj_id])
-        seen.add(obj_id)
-    return inputs, fresh_results(result, None)
-
-
-def _without_values(obj: Any) -> torch.Tensor:
-    return obj.spec.meta() if type(obj) is Failure else spec_of(obj).meta()
-
-
-class _StoreWithLeaves:
-    """A worker's objects, those to differentiate replaced by leaves of a new graph."""
-
-    def __init__(self, worker: Any, leaves: dict[Any, torch.Tensor]) -> None:
-        self.id = worker.id
-        new = {i: Entry(i, leaf) for i, leaf in leaves.items()}
-        self._entries = {**worker._entries, **new} if new else worker._entries
-
-
-def run_call_backward(worker: Any, message: CallBackwardMessage) -> None:
-    record = worker.get_obj(message.handle)
-    if type(record) is not CallRecord:
-        raise TypeError(f"The object {message.handle!r} is no call that could be differentiated.")
-    ids = [message.handle, *pipeline.referenced_ids(message.gradients)]
-    call = pipeline.permit(worker, message, ids, message.return_ids, "A gradient")
-    gradients = pipeline.resolve(worker, message.gradients)
-    # NB: the gradient of an expanded tensor is as large as the tensor is expanded to.
-    call.check_fits(sum(t.numel() * t.dtype.itemsize for t in record.inputs))
-
-    def differentiate() -> list[torch.Tensor]:
-        pairs = [
-            (o, g)
-            for o, g in zip(record.outputs, gradients, strict=True)
-            if g is not None and o.requires_grad
-        ]
-        results = torch.autograd.grad(
-            [o for o, _ in pairs], record.inputs, [g for _, g in pairs], retain_graph=True, allow_unused=True
-        )
-        return [
-            torch.zeros_like(leaf) if value is None else value
-            for value, leaf in zip(results, record.inputs, strict=True)
-        ]
-
-    if call.allowed is None:
-        fresh: list[Any] = list(differentiate())
-    else:
-        answer = shapes.Answer(
-            parts=tuple(shapes.contiguous_spec(tuple(leaf.shape), leaf.dtype) for leaf in record.inputs),
-            kind=tuple,
-        )
-        fresh, _reason = run_concealed(differentiate, answer, None, (record.outputs, gradients))
-    for value, obj_id in zip(fresh, message.return_ids, strict=True):
-        call.keep(obj_id, value)
-
-
 # -- search ----------------------------------------------------------------------------------------
 
 
@@ -486,8 +331,8 @@ def find(worker: Any, terms: tuple[Any, ...]) -> list[Found]:
 def found_of(worker: Any, obj_id: Any) -> Found:
     """What may be told about an object."""
     obj = worker._entries[obj_id].value
-    is_tensor = isinstance(obj, torch.Tensor) or type(obj) is Failure
-    spec = (obj.spec if type(obj) is Failure else spec_of(obj)) if is_tensor else None
+    is_tensor = isinstance(obj, torch.Tensor)
+    spec = spec_of(obj) if is_tensor else None
     return Found(
         obj_id,
         "tensor" if is_tensor else _kind(obj),
@@ -503,8 +348,6 @@ def _kind(obj: Any) -> str:
 
 HANDLERS: dict[type, Callable[[Any, Any], Any]] = {
     Operation: pipeline.execute,
-    CallMessage: run_call,
-    CallBackwardMessage: run_call_backward,
     ObjectMessage: keep_object,
     ObjectRequestMessage: give_object,
     ForwardMessage: forward_object,

@@ -7,9 +7,10 @@ resolve   The ids in a message become `Entry`s of the store: the value of an obj
 permit    `permit(worker, message, ids, return_ids)` makes the `Call`. The guards of the worker say whether its user may
           use these entries and put results under those ids, and who may fetch the results: `call.allowed`.
           !! ComputeNotPermittedError, SendNotPermittedError
-admit     What the results will be is worked out from metadata. Everything that the user hears is decided here:
-          shapes, errors about shapes, quotas (`call.check_fits`).
-run       The operation runs on the values. If the user may not fetch all of them, a failure stays inside (`restricted`).
+admit     What the results will be is worked out from metadata, by the table of operations (`syft.operations.admit`).
+          Everything that the user hears is decided here: shapes, errors about shapes, quotas (`call.check_fits`).
+run       The operation runs on the values and answers nothing: if the user may not fetch all of them, a failure is
+          stored as zeros (NOTE [Nothing shows] in `admitted`).
 store     `call.keep(id, value)` stores a result with the restriction of all that went into it. The guards note who holds
           it and what it costs. It is prepared first and then put into the table by one assignment.
 answer    Ids and metadata, for those who wait for them.
@@ -20,7 +21,7 @@ Guards (syft.workers.guards) are the rules, one object each. An open worker has 
 nobody restricted is resolved, run and stored, and nothing else happens (`execute`).
 
     Operation                        here: `execute`
-    CallMessage, CallBackwardMessage handlers.run_call, handlers.run_call_backward
+    CallMessage, CallBackwardMessage call_handlers.run_call, call_handlers.run_call_backward
     CallObjectMessage, attributes    handlers.call_object, handlers.read_or_write_attribute
     methods of texts                 object_handlers.call_method
     plans                            syft.execution.remote
@@ -36,26 +37,26 @@ from __future__ import annotations
 import contextlib
 import importlib
 from collections.abc import Iterable
-from functools import cache
 from typing import Any
 
 import torch
+from torch._ops import OpOverload
 
 from syft.core import shapes
 from syft.core.commands import KnownCommand, command_named
 from syft.core.hook_args import base_types
-from syft.exceptions import GetNotPermittedError, ObjectNotFoundError, RemoteError, UnknownCommandError
+from syft.exceptions import GetNotPermittedError, ObjectNotFoundError, RemoteError
 from syft.messaging.message import Operation, Ref
+from syft.operations import is_admitted
 from syft.tensors.transfer import private_copy
+from syft.workers.admitted import execute_admitted, prepare_writing, tell_failures
 from syft.workers.caller import user_of
 from syft.workers.entry import Allowed, Entry
-from syft.workers.foresight import refuse_what_does_not_fit
+from syft.workers.fresh_memory import function_of
 from syft.workers.guards import PERMISSION, Guard
 from syft.workers.owner_log import tell_owner
-from syft.workers.restricted import execute_restricted
 from syft.workers.results import facts_of_command, fresh_results, keep_results, refuse_other_layouts
-from syft.workers.sound_arguments import LOOKED_AT_FIRST, sound, sound_with_out
-from syft.workers.writes import remeasure
+from syft.workers.writes import written_by
 
 # torch registers these operators when the module is first imported; the guard's list is made once.
 with contextlib.suppress(ImportError):
@@ -144,16 +145,19 @@ class Call:
         return self
 
     @property
+    def is_free(self) -> bool:
+        """Whether everybody may see all that goes in, on a worker that serves no strangers."""
+        return self.allowed is None and self.worker._holdings is None
+
+    @property
     def may_see(self) -> bool:
         """Whether the user may fetch all that goes in, and hence what comes out."""
         return bool(self.worker.policy.may_get(self.user, self.allowed))
 
-    def check_fits(self, nbytes: float, count: int = 0, what: str | None = None) -> None:
-        """!! QuotaExceededError if results of this size are more than the user may hold."""
-        if what is not None:
-            self.name = what
+    def check_fits(self, nbytes: float, count: int = 0, transient: float = 0) -> None:
+        """!! QuotaExceededError if results of this size, or what they take to make, are more than the user may have."""
         for guard in self.guards:
-            guard.admit(self, nbytes, count)
+            guard.admit(self, nbytes, count, transient)
 
     def check_get(self, action: str, entries: Iterable[Entry] | None = None) -> None:
         """!! GetNotPermittedError unless the user may fetch all these entries; by default all that the call uses."""
@@ -161,10 +165,10 @@ class Call:
             if entry.allowed is not None:
                 self.worker.policy.check_get(self.user, entry.id, entry.allowed, action=action)
 
-    def keep(self, obj_id: Any, value: Any) -> None:
+    def keep(self, obj_id: Any, value: Any, failure: str | None = None) -> None:
         """Store a result with the restriction of all that went into it."""
         refuse_other_layouts(value)
-        self.worker.set_obj(obj_id, value, self.allowed)
+        self.worker.store_entry(Entry(obj_id, value, self.allowed, failure=failure))
 
 
 def permit(
@@ -194,7 +198,7 @@ def execute(worker: Any, message: Operation) -> Any:
     if worker.guards or _needs_guards(worker, entries, return_ids):
         call = Call(worker, user_of(message), command.name, entries, return_ids).permit()
         return _execute_guarded(call, message, command, args, kwargs)
-    result = _run(command, args, kwargs)
+    result = function_of(command)(*args, **kwargs)
     is_one = type(result) is torch.Tensor and len(return_ids) == 1 and not message.wants_specs
     if is_one and result.layout is torch.strided:
         worker._entries[return_ids[0]] = Entry(return_ids[0], result)
@@ -216,18 +220,18 @@ def _execute_guarded(
     call: Call, message: Operation, command: KnownCommand, args: list[Any], kwargs: dict[str, Any]
 ) -> Any:
     worker = call.worker
-    if command.name in LOOKED_AT_FIRST:
-        LOOKED_AT_FIRST[command.name](command.name, args, kwargs)
-    refuse_what_does_not_fit(worker, command, args, kwargs, call.allowed)
-    if call.allowed is not None:
-        return execute_restricted(call, message, command, args, kwargs, lambda: _run(command, args, kwargs))
-    try:
-        result = _run(command, args, kwargs)
-    finally:
-        remeasure(worker, command, args, kwargs)
+    if not call.is_free:
+        function = command.function
+        is_trusted = not worker.admits_only_table and call.may_see
+        if not isinstance(function, OpOverload) or not is_trusted or is_admitted(command.name):
+            return execute_admitted(call, message, command, args, kwargs)
+        # An open worker is trusted with itself, and this user with the data: shapes may depend on values.
+        tell_failures(call.entries)
+        prepare_writing(call, written_by(function, args, kwargs))
+    result = function_of(command)(*args, **kwargs)
     if args and result is args[0] and not message.return_ids and not message.wants_specs:
         return None
-    return _store(worker, message, command, result)
+    return _store(worker, message, command, result, call.allowed)
 
 
 def refuse_numbers_for_kinds(command: KnownCommand, args: list[Any], kwargs: dict[str, Any]) -> None:
@@ -243,53 +247,13 @@ def refuse_numbers_for_kinds(command: KnownCommand, args: list[Any], kwargs: dic
             )
 
 
-def _run(command: KnownCommand, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    if kwargs and kwargs.get("out") is not None and command.name not in _OF_OTHERS:
-        return sound_with_out(command)(*args, **kwargs)
-    if _is_plain(command):
-        return command.function(*args, **kwargs)
-    if command.name in _OF_OTHERS:
-        return _resize(command, args, kwargs)
-    checked = sound(command) or command.function
-    return checked(*args, **kwargs)
-
-
-@cache
-def _is_plain(command: KnownCommand) -> bool:
-    """Whether NOTE [Memory of others] does not concern it, nor NOTE [Memory beside the tensors]."""
-    return command.name not in _OF_OTHERS and sound(command) is None
-
-
-# NOTE [Memory of others]
-# Fresh memory may have held somebody else's data. What torch leaves unwritten is cleared before anybody can
-# point to it, the gaps between strides included, because `as_strided` reaches those (`sound` sees to it). Operations
-# that reach memory beside their tensors are not run at all.
-
-#: Operations that hand out memory which is not the caller's, by the name of their packet.
-_OF_OTHERS = frozenset(
-    f"aten.{packet}.{overload}"
-    for packet in """resize resize_ resize_as resize_as_ _resize_output _resize_output_ _reshape_alias
-    _reshape_alias_copy _nested_view_from_buffer _nested_view_from_buffer_copy _sparse_coo_tensor_unsafe
-    _sparse_compressed_tensor_unsafe _sparse_csr_tensor_unsafe _sparse_csc_tensor_unsafe
-    _sparse_bsr_tensor_unsafe _sparse_bsc_tensor_unsafe""".split()
-    for overload in getattr(torch.ops.aten, packet).overloads()
-) | {"resize", "resize_as"}
-
-
-def _resize(command: KnownCommand, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """`resize` into new memory; every other form of it is refused."""
-    if command.name not in ("aten.resize.default", "aten.resize_as.default"):
-        raise UnknownCommandError(command.name)
-    result = command.function(*args, **kwargs)
-    result.view(-1)[args[0].numel() :].zero_()
-    return result
-
-
-def _store(worker: Any, message: Operation, command: KnownCommand, result: Any) -> Any:
+def _store(
+    worker: Any, message: Operation, command: KnownCommand, result: Any, allowed: Allowed = None
+) -> Any:
     """Store the tensors of a response; what else it holds stays here."""
     facts = facts_of_command(command)
     answer = shapes.describe(result, facts) if message.wants_specs else None
-    return keep_results(worker, message, fresh_results(result, facts), answer, None)
+    return keep_results(worker, message, fresh_results(result, facts), answer, allowed)
 
 
 def run_discreetly(call: Any, name: str, permitted: bool) -> Any:

@@ -100,6 +100,10 @@ class Quotas:
             if not used.objects and not used.bytes:
                 self._used.pop(user, None)
 
+    def most_bytes(self, user: User) -> int | None:
+        """How many bytes a user may hold in all; None: any number."""
+        return self._quota_of(user).max_bytes
+
     def bytes_left(self, user: User) -> int | None:
         """How many more bytes a user may hold; None: any number."""
         most = self._quota_of(user).max_bytes

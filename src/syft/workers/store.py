@@ -48,6 +48,7 @@ class ObjectStorage:
     def guard_with(self, holdings: Holdings) -> None:
         """Note from now on who holds what, and refuse what is too much."""
         self._holdings = holdings
+        self.admits_only_table = True
         self.guards[:] = [PERMISSION, Ownership(), Quota(holdings)]
 
     def add_guard(self, guard: Guard) -> None:

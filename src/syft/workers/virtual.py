@@ -7,6 +7,7 @@ from typing import Any
 from syft.messaging.message import ObjectMessage
 from syft.tensors.transfer import private_copy
 from syft.workers.base import BaseWorker
+from syft.workers.call_handlers import run_call as _run_call  # noqa: F401  (adds the handlers)
 from syft.workers.object_handlers import call_method as _call_method  # noqa: F401  (adds the handlers)
 
 

@@ -22,10 +22,10 @@ from syft.mpc.network.membership import LINKS_OF_CLIENTS, Membership, channel_of
 from syft.mpc.network.programs import OPENING, program_named
 from syft.mpc.protocols.select import Pooling
 from syft.workers import handlers, pipeline
+from syft.workers.admitted import tell_failures
 from syft.workers.caller import user_of
 from syft.workers.network import turn
 from syft.workers.permissions import AuditRecord
-from syft.workers.restricted import Failure
 
 _LONGEST_PATIENCE = 600.0
 _MOST_MEMBERS = 256
@@ -169,8 +169,8 @@ def _argument(worker: Any, value: Any, permitted: bool) -> Any:
     if not isinstance(value, Ref):
         return _public(value)
     found = worker.get_obj(value.id)
-    if type(found) is Failure and permitted:
-        found.tell()
+    if permitted:
+        tell_failures((worker.entry_of(value.id),))
     if type(found) is not torch.Tensor or found.dtype not in (torch.int64, torch.uint8):
         raise TypeError(f"The object {value.id!r} is no share: programs run on tensors of integers.")
     return found

@@ -90,6 +90,7 @@ class NetworkClientWorker(BaseWorker):
         welcome = self._connect_first(patience)
         #: The name under which the worker knows us.
         self.user = welcome.user
+        self.admits_only_table = welcome.admits_only_table
         try:
             super().__init__(hook, welcome.worker, None, is_client_worker, log_msgs, verbose, auto_add)
         except BaseException:
@@ -153,7 +154,8 @@ class NetworkClientWorker(BaseWorker):
         debug, self._link = self._link.debug, self._new_link()
         self._link.debug, self._expected = debug, self.id
         try:
-            self.user = self._connect_first(self._link.patience).user
+            welcome = self._connect_first(self._link.patience)
+            self.user, self.admits_only_table = welcome.user, welcome.admits_only_table
             if self.auto_add:
                 self._introduce()
         except BaseException:

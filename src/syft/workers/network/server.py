@@ -424,6 +424,7 @@ class Server:
                 self.settings_of(session.user).max_message,
                 list(serde.available_compressions()),
                 session.failed,
+                self.worker.admits_only_table,
             )
         )
 

@@ -1,0 +1,370 @@
+"""Running admitted operations on what a worker holds: the steps admit, run and store of a guarded command.
+
+NOTE [Nothing shows]
+Whoever runs an operation on data that they may not fetch learns nothing of it but what its metadata tells. Everything
+they hear is decided by `syft.operations.admit`, which is given specs and public values. What happens to the values
+shows nowhere:
+
+- results are restricted like their inputs, and so is everything that shares memory with what was written;
+- a failure (an index out of bounds is one bit about the index) is stored as zeros of the spec that was foretold, and
+  noted in `Entry.failure`. Only `get` looks at that note, for those who may fetch the object, and releases do;
+- a result has memory of its own, exactly as large as was foretold, unless metadata alone tells that it is a view.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._ops import OpOverload
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from syft.core import shapes
+from syft.core.abstract import AbstractTensor
+from syft.core.chain import Wrapper
+from syft.core.commands import KnownCommand
+from syft.core.ids import ID_PROVIDER
+from syft.core.nested import found_in
+from syft.core.ops import OpFacts, facts_of
+from syft.core.spec import TensorSpec, extent_in_bytes, spec_of
+from syft.exceptions import (
+    OperationNotAdmittedError,
+    PermissionDeniedError,
+    RemoteError,
+    ResponseSignatureError,
+    UnsupportedOperationError,
+)
+from syft.messaging.message import Operation
+from syft.operations import Admission, admit, is_admitted, run
+from syft.operations.expansion import inner_row
+from syft.operations.running import compute_inner
+from syft.tensors.decomposed import run_decomposed
+from syft.workers.entry import Entry
+from syft.workers.quotas import storages_of
+from syft.workers.results import fresh_results
+
+if TYPE_CHECKING:
+    from syft.workers.pipeline import Call
+
+
+def execute_admitted(
+    call: Call, message: Operation, command: KnownCommand, args: list[Any], kwargs: dict[str, Any]
+) -> Any:
+    """Admit, run and store one operation; see NOTE [Nothing shows]. Replies (ids, metadata) if asked to."""
+    refuse_chains(command.name, args, kwargs)
+    if not is_admitted(command.name):
+        if call.worker.admits_only_table:
+            raise OperationNotAdmittedError(command.name)
+        # The clients of an open worker decompose nothing, because most of its data is open.
+        if not isinstance(command.function, OpOverload):
+            return _execute_composed(call, message, command.function, args, kwargs)
+        facts = facts_of(command.function)
+        return _execute_composed(call, message, _decomposition(command.function), args, kwargs, facts)
+    admission = admit(command.name, specs_in(args), specs_in(kwargs))
+    call.check_fits(admission.result_bytes, len(admission.results), transient=admission.memory)
+    may_see = call.may_see
+    if may_see:
+        tell_failures(call.entries)
+    tensors = list(found_in((args, kwargs), torch.Tensor)) if admission.writes else []
+    written = [tensors[place] for place in admission.writes]
+    if written:
+        prepare_writing(call, written)
+    outcome = run(admission, args, kwargs)
+    if outcome.failure is not None and may_see:
+        raise RemoteError(f"{admission.operation} failed on the worker: {outcome.failure}")
+    failure = outcome.failure or failure_among(call.entries)
+    if failure is not None:
+        mark_failed(call.worker, written, failure)
+    for guard in call.guards:
+        guard.after_run(call, command, args, kwargs, outcome.results)
+    return _keep(call, message, admission.answer, outcome.results, failure)
+
+
+def _decomposition(function: OpOverload) -> Callable[..., Any]:
+    return lambda *args, **kwargs: run_decomposed(function, args, kwargs)
+
+
+def _execute_composed(
+    call: Call,
+    message: Operation,
+    function: Callable[..., Any],
+    args: list[Any],
+    kwargs: dict[str, Any],
+    facts: OpFacts | None = None,
+) -> Any:
+    """A function made of several operations, each of which is admitted and run by itself."""
+    metas, named = metas_in(args), _on_meta(metas_in(kwargs))
+    described = describe_composed(lambda: function(*metas, **named), facts=facts)
+    call.check_fits(described.result_bytes, len(described.specs), transient=described.transient)
+    results, failure = run_composed(call, lambda: fresh_results(function(*args, **kwargs), facts), described)
+    if not message.return_ids and not message.wants_specs and all(any(r is a for a in args) for r in results):
+        return None  # it wrote into an argument and returned that
+    return _keep(call, message, described.answer, results, failure)
+
+
+def _keep(
+    call: Call, message: Operation, answer: shapes.Answer, results: list[torch.Tensor], failure: str | None
+) -> Any:
+    """Store what is new under the ids of the message.
+
+    If there are too few ids the rest are stored under ids of their own, and !! ResponseSignatureError carries them all.
+    """
+    given = list(message.return_ids)
+    used = [given.pop() if given else ID_PROVIDER.pop() for _ in results]
+    for obj_id, value in zip(used, results, strict=True):
+        call.keep(obj_id, value, failure)
+    if message.wants_specs:
+        return tuple(used), answer
+    if len(used) != len(message.return_ids):
+        raise ResponseSignatureError(used)
+    return None
+
+
+# -- failures --------------------------------------------------------------------------------------
+
+
+def failure_among(entries: Iterable[Entry]) -> str | None:
+    """Why one of these could not be computed; None if all were."""
+    return next((entry.failure for entry in entries if entry.failure is not None), None)
+
+
+def tell_failures(entries: Iterable[Entry]) -> None:
+    """!! RemoteError if one of these could not be computed. For those who may fetch them."""
+    failure = failure_among(entries)
+    if failure is not None:
+        raise RemoteError(f"The value could not be computed on the worker: {failure}")
+
+
+def mark_failed(worker: Any, written: list[torch.Tensor], failure: str) -> None:
+    """A failed write: what was to be written is zeros, and so is what shares its memory."""
+    for entry in worker.sharing(written) if written else ():
+        entry.failure = failure
+
+
+def prepare_writing(call: Call, written: list[torch.Tensor]) -> None:
+    """Restrict what is written into, and what shares its memory, like the inputs of the call.
+
+    !! SendNotPermittedError if data that was brought here as private is to be changed by one who may not
+    """
+    worker = call.worker
+    entries = worker.sharing(written)
+    for entry in entries:
+        if entry.is_private or entry.is_owners:
+            worker.policy.check_send(call.user, entry.id, worker.changeable_by(entry.id), action="write into")
+    for guard in call.guards:
+        for entry in entries:
+            guard.written(entry)
+    worker.taint(written, call.allowed)
+
+
+# -- functions made of several operations ----------------------------------------------------------
+
+
+#: Namespaces of what looks at no values: optimizers tell the profiler what they do; a device is metadata.
+_ABOUT_NO_VALUES = frozenset({"profiler", "prim"})
+
+
+class Admitting(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Inside, every operation is admitted first and then run as the table says: on meta tensors, as torch does.
+
+    failure   why the first that failed did; zeros take the place of its results, and everything goes on
+    total     the bytes of all results together, which a graph may keep
+    largest   of the largest ones
+    writes    all tensors that were written into
+    """
+
+    failure: str | None
+    total: int
+    largest: int
+
+    def __init__(self, call: Call | None = None, within: str | None = None) -> None:
+        """`within` names a function of the table that runs as operations which are admitted nowhere else."""
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.call, self.within = call, within
+        self.failure = None if call is None else failure_among(call.entries)
+        self.total = self.largest = 0
+
+    def __torch_dispatch__(
+        self, func: OpOverload, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func.namespace in _ABOUT_NO_VALUES:
+            return func(*args, **kwargs)
+        if self.within is not None and not is_admitted(str(func)):
+            return compute_inner(inner_row(self.within, func), args, kwargs)
+        admission = admit(str(func), specs_in(args), specs_in(kwargs))
+        self.total += admission.result_bytes
+        self.largest = max(self.largest, admission.memory)
+        tensors = list(found_in((args, kwargs), torch.Tensor))
+        if self.call is None:
+            return func(*args, **kwargs)
+        written = [tensors[place] for place in admission.writes]
+        if written:
+            prepare_writing(self.call, written)
+        outcome = run(admission, args, kwargs)
+        if outcome.failure is not None and self.failure is None:
+            self.failure = outcome.failure
+        if written and self.failure is not None:
+            mark_failed(self.call.worker, written, self.failure)
+        return _as_returned(func, admission, outcome.results, written)
+
+
+def _as_returned(
+    func: OpOverload, admission: Admission, results: list[torch.Tensor], written: list[Any]
+) -> Any:
+    """New values and written arguments in the structure that an operation returns."""
+    answer = admission.answer
+    if answer.spec is not None:
+        return results[0]
+    fresh, aliases = iter(results), iter(written)
+
+    def put(part: Any) -> Any:
+        if isinstance(part, shapes.Answer):
+            if part.spec is not None:
+                return next(fresh)
+            return (part.kind or tuple)(put(p) for p in part.parts)
+        if isinstance(part, TensorSpec):
+            return next(fresh)
+        return next(aliases) if part is shapes.ALIAS else None
+
+    parts = [put(part) for part in answer.parts]
+    if answer.kind is None:
+        return parts[0] if len(func._schema.returns) == 1 else None if not parts else tuple(parts)
+    return list(parts) if answer.kind is list else tuple(parts)
+
+
+class Described:
+    """What is known of a composed call beforehand, from metadata.
+
+    answer    the specs of its results as they are structured; `specs` are those of the tensors among them
+    total     the bytes of all values on the way, results included
+    transient what it may take while it runs
+    """
+
+    __slots__ = ("answer", "result_bytes", "specs", "total", "transient")
+
+    def __init__(self, answer: shapes.Answer, specs: list[TensorSpec], total: int, largest: int = 0) -> None:
+        self.answer, self.specs, self.total = answer, specs, total
+        self.transient = max(total, largest)
+        self.result_bytes = sum(map(extent_in_bytes, specs))
+
+
+def describe_composed(
+    compute: Callable[[], Any], within: str | None = None, facts: OpFacts | None = None
+) -> Described:
+    """What a function of meta tensors returns. !! OperationNotAdmittedError, and whatever torch says of the metadata"""
+    mode = Admitting(within=within)
+    with torch.no_grad(), torch.device("meta"), mode:
+        result = compute()
+    specs = [spec_of(t) for t in fresh_results(result, facts)]
+    return Described(shapes.describe(result, facts), specs, mode.total, mode.largest)
+
+
+def run_composed(
+    call: Call,
+    compute: Callable[[], Any],
+    described: Described,
+    grad: bool = False,
+    within: str | None = None,
+) -> tuple[list[torch.Tensor], str | None]:
+    """The tensors that a function returns, and why they are zeros, if they are: see NOTE [Nothing shows]."""
+    may_see = call.may_see
+    if may_see:
+        tell_failures(call.entries)
+    inputs = {storage for entry in call.entries for storage in storages_of(entry.value)}
+    mode = Admitting(call, within)
+    results: list[torch.Tensor] | None = None
+    try:
+        with torch.set_grad_enabled(grad), mode:
+            results = list(found_in(compute(), torch.Tensor))
+        failure = mode.failure
+        if [(t.shape, t.dtype) for t in results] != [(s.shape, s.dtype) for s in described.specs]:
+            results, failure = None, failure or "its results have other shapes than metadata told."
+    except (PermissionDeniedError, OperationNotAdmittedError):
+        raise  # told by metadata
+    except Exception as error:
+        if may_see:
+            raise
+        failure = f"{type(error).__name__}: {error}"
+    if failure is not None and may_see:
+        raise RemoteError(f"{call.name} failed on the worker: {failure}")
+    if results is None:
+        return [zeros_of(spec) for spec in described.specs], failure
+    # NB: where an operation failed, zeros took the place of its results and all else went on, so that what comes out
+    # shares memory as it would have.
+    with torch.set_grad_enabled(grad):
+        return _in_own_memory(results, inputs), failure
+
+
+def zeros_of(spec: TensorSpec) -> torch.Tensor:
+    memory = torch.zeros(spec.offset + extent_in_bytes(spec) // spec.dtype.itemsize, dtype=spec.dtype)
+    return memory.as_strided(spec.shape, spec.strides, spec.offset)
+
+
+def _in_own_memory(results: list[torch.Tensor], inputs: set[Any]) -> list[torch.Tensor]:
+    """Results, each in memory of exactly its size, unless they are views of inputs."""
+    taken: set[Any] = set()
+    kept = []
+    for result in results:
+        storage = result.untyped_storage()
+        if storage._cdata not in inputs:
+            if storage._cdata in taken or storage.nbytes() != extent_in_bytes(result):
+                result = result.clone(memory_format=torch.contiguous_format)
+            taken.add(result.untyped_storage()._cdata)
+        kept.append(result)
+    return kept
+
+
+def refuse_chains(name: str, args: Any, kwargs: dict[str, Any]) -> None:
+    """!! UnsupportedOperationError for a tensor with other types on top, of whose operations nothing is known."""
+    for value in found_in((args, kwargs), torch.Tensor):
+        if type(value) is Wrapper or isinstance(value, AbstractTensor):
+            kind = type(getattr(value, "child", value)).__name__
+            raise UnsupportedOperationError(
+                f"{name} on a restricted {kind}",
+                torch.Tensor,
+                "Send private data as plain tensors, without other types.",
+            )
+
+
+# -- metadata --------------------------------------------------------------------------------------
+
+
+def metas_in(values: Any) -> Any:
+    """Arguments with meta tensors in the place of tensors."""
+    return shapes.to_meta(specs_in(values))
+
+
+def _on_meta(kwargs: dict[str, Any]) -> dict[str, Any]:
+    return {**kwargs, "device": torch.device("meta")} if kwargs.get("device") is not None else kwargs
+
+
+def specs_in(values: Any) -> Any:
+    """Arguments with specs in the place of tensors. Chains stay what they are, and are refused by `admit`."""
+    if isinstance(values, torch.Tensor):
+        return values if type(values) is Wrapper or isinstance(values, AbstractTensor) else spec_of(values)
+    if isinstance(values, (tuple, list)) and not isinstance(values, torch.Size):
+        return type(values)([specs_in(v) for v in values])
+    if isinstance(values, dict):
+        return {k: specs_in(v) for k, v in values.items()}
+    return values
+
+
+@contextlib.contextmanager
+def own_randomness(is_restricted: bool = True) -> Iterator[None]:
+    """Inside, random numbers come from the operating system and the generator is left as it was.
+
+    How many numbers a callable draws may depend on its data, and the next one drawn would tell.
+    """
+    if not is_restricted:
+        yield
+        return
+    state = torch.default_generator.get_state()
+    torch.default_generator.manual_seed(secrets.randbits(63))
+    try:
+        yield
+    finally:
+        torch.default_generator.set_state(state)
