@@ -141,7 +141,7 @@ def test_a_worker_has_its_data_again_with_its_restrictions(tmp_path: Path, make_
         torch.zeros(4).tag("#eves").send(dan, garbage_collect_data=False)
     with DataDirectory(tmp_path) as directory:
         for obj_id in list(dan._objects):
-            directory.keep(dan._entries[obj_id], is_guarded=True)
+            directory.keep(dan, obj_id)
     kept = {tags: dan.search(tags)[0].id_at_location for tags in ("#open", "#anas", "#eves")}
     erin = make_worker("erin", policy=OwnerPolicy())
     with DataDirectory(tmp_path) as directory:
@@ -163,7 +163,7 @@ def test_a_worker_has_its_data_again_with_its_restrictions(tmp_path: Path, make_
 def test_rules_of_the_owner_that_changed_hold_after_a_restart(tmp_path: Path, make_worker: Any) -> None:
     dan = make_worker("dan", data=[torch.ones(2).tag("#open")], policy=OwnerPolicy())
     with DataDirectory(tmp_path / "data") as directory:
-        directory.keep(next(iter(dan._entries.values())), is_guarded=dan._holdings is not None)
+        directory.keep(dan, next(iter(dan._objects)))
     (tmp_path / "policy.toml").write_text("[users.ana]\nmay_get = 'all'\n")
     erin = make_worker("erin", policy=OwnerPolicy.load(tmp_path / "policy.toml"))
     with DataDirectory(tmp_path / "data") as directory:
@@ -175,7 +175,7 @@ def test_rules_of_the_owner_that_changed_hold_after_a_restart(tmp_path: Path, ma
 def test_a_plain_worker_can_have_one_too(tmp_path: Path, make_worker: Any) -> None:
     dan = make_worker("dan", data=[torch.ones(2).private_tensor(allowed_users=("ana",)).tag("#x")])
     with DataDirectory(tmp_path) as directory:
-        directory.keep(next(iter(dan._entries.values())), is_guarded=dan._holdings is not None)
+        directory.keep(dan, next(iter(dan._objects)))
     erin = make_worker("erin")
     with DataDirectory(tmp_path) as directory:
         directory.load_into(erin)

@@ -118,8 +118,12 @@ class DataDirectory:
 
     # -- keeping -------------------------------------------------------------------------------------
 
-    def keep(self, entry: Entry, is_guarded: bool) -> None:
-        """Keep an object, with what its worker knows about it."""
+    def keep(self, worker: Any, obj_id: Any) -> None:
+        """Keep an object that a worker holds, with what the worker knows about it."""
+        self.keep_entry(worker.entry_of(obj_id), worker._holdings is not None)
+
+    def keep_entry(self, entry: Entry, is_guarded: bool) -> None:
+        """Keep an object with what is known about it, on a worker that notes who brought what or does not."""
         allowed = entry.chosen if entry.is_owners else entry.allowed
         holder = entry.holder if is_guarded and not entry.is_owners else OWNER
         self.put(entry.id, entry.value, allowed, entry.is_private, holder)

@@ -264,7 +264,7 @@ class NetworkServerWorker(VirtualWorker):
 
     def _persist(self, entry: Entry) -> None:
         if self.directory is not None and self._keeps_what_comes and is_durable(entry.value):
-            self.directory.keep(entry, is_guarded=self._holdings is not None)
+            self.directory.keep_entry(entry, is_guarded=self._holdings is not None)
 
     def rm_obj(self, remote_key: Any) -> None:
         super().rm_obj(remote_key)
