@@ -230,7 +230,7 @@ def test_nothing_but_none_comes_back_to_the_client(client: Any, monkeypatch: pyt
 def test_the_client_goes_on_while_a_holder_is_busy(parties: Parties, client: Any) -> None:
     x = client.share(torch.tensor([3, -4]))
     assert (x * x).get().tolist() == [9, 16]
-    busy = parties.servers["bob"]._server._turn
+    busy = parties.servers["bob"]._server._worker_lock
     with busy:
         y = x * x * x  # returns, although bob does nothing
         assert y.shape == (2,)

@@ -333,7 +333,7 @@ def test_a_provider_that_is_far_ahead_waits(
     monkeypatch.setattr(membership_module, "_AHEAD_BYTES", 40_000)
     x = client.share(torch.arange(1000))
     (x * x).get()
-    alice, seen = parties.servers["alice"]._server._turn, []
+    alice, seen = parties.servers["alice"]._server._worker_lock, []
     with alice:
         squares = [x * x for _ in range(30)]
         client.provider.flush()

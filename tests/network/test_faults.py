@@ -108,7 +108,7 @@ def test_a_server_that_stays_away_is_told_of_and_commands_are_kept(connect: Any,
 def test_whoever_waits_is_told_when_somebody_else_closes(connect: Any, serve: Any) -> None:
     server = serve()
     client = connect(server)
-    with server._server._turn:
+    with server._server._worker_lock:
         waiting = Running(client.sync)
         time.sleep(0.1)
         client._link._closed = False
@@ -358,7 +358,7 @@ def test_a_worker_that_is_busy_with_others_is_waited_for(connect: Any, serve: An
     client = connect(server)
     client.sync()
     session = client._link.welcome.session
-    with server._server._turn:  # somebody else's operation takes ten heartbeats
+    with server._server._worker_lock:  # somebody else's operation takes ten heartbeats
         waiting = Running(client.sync)
         time.sleep(1.5)
         assert not waiting.is_done
@@ -373,7 +373,7 @@ def test_a_client_comes_back_while_its_own_command_still_runs(connect: Any, serv
         client = connect(f"tcp://127.0.0.1:{proxy.port}", patience=1.0)
         counter = torch.zeros(1).send(client)
         client.sync()
-        with server._server._turn:
+        with server._server._worker_lock:
             counter.add_(1)
             waiting = Running(lambda: (counter + 0).get())
             time.sleep(0.3)
@@ -508,7 +508,7 @@ def test_data_that_is_sent_to_a_slow_server_is_bounded_too(connect: Any, serve: 
             client._link.post(Operation("aten.neg.default", None, (data,), {}, (5,)))
             sent += 1
 
-    with server._server._turn:
+    with server._server._worker_lock:
         streaming = Running(stream)
         wait_until(lambda: sent > 10, 20)
         time.sleep(0.5)

@@ -221,7 +221,7 @@ def test_a_session_is_ended_by_whoever_holds_its_lock(
     eve = connect(attentive, token=token)
     eve.sync()
     ((session_id, session),) = attentive._server._sessions.items()
-    with attentive._server._turn:  # somebody else's command runs, and hers waits
+    with attentive._server._worker_lock:  # somebody else's command runs, and hers waits
         held = torch.ones(4).send(eve)
         eve.flush()
         wait_until(lambda: session.busy_since is not None)

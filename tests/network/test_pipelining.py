@@ -14,7 +14,7 @@ import torch
 from network.waiting import Running, wait_until
 from syft.messaging.message import ObjectRequestMessage, Operation, Ref
 from syft.serde import SerdeError
-from syft.workers.network import turn
+from syft.workers.network import worker_lock
 from syft.workers.network.frames import Kind, decode
 
 pytestmark = pytest.mark.network
@@ -44,7 +44,7 @@ def test_commands_do_not_wait_for_a_worker_that_is_busy(connect: Any, serve: Any
     client = connect(server)
     counter = torch.zeros(1).send(client)
     client.sync()
-    with server._server._turn:
+    with server._server._worker_lock:
         for _ in range(500):
             counter.add_(1)
         reading = Running(lambda: (counter + 0).get())
@@ -176,7 +176,7 @@ def test_many_commands_travel_in_one_frame_and_in_order(connect: Any, serve: Any
         send(parts)
 
     connection.send = noting
-    with server._server._turn:  # the machine is the client's alone
+    with server._server._worker_lock:  # the machine is the client's alone
         for step in range(960):
             counter.mul_(0).add_(step)
     assert counter.get().item() == 959
@@ -245,7 +245,7 @@ def test_workers_that_send_to_each_other_at_the_same_time_do_not_wait_for_ever(
     def crossing(server: Any, towards: Any) -> None:
         """What a handler does that sends large data to another worker while it has its turn."""
         for _ in range(8):
-            with turn.taken(server._server._turn):
+            with worker_lock.held(server._server._worker_lock):
                 torch.ones(300_000).send(towards).get()
 
     running = [

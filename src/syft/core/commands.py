@@ -139,10 +139,9 @@ class KnownCommand:
     """A command that passed the guard.
 
     kinds   the (position, name) of arguments that are dtypes, layouts or memory formats
-    outs    the names of arguments that its results are written into, which it makes as large as need be
     """
 
-    __slots__ = ("function", "kinds", "leaves_memory_uninitialised", "name", "outs")
+    __slots__ = ("function", "kinds", "leaves_memory_uninitialised", "name")
 
     def __init__(self, name: str, function: Callable[..., Any]) -> None:
         self.name, self.function = name, function
@@ -150,9 +149,6 @@ class KnownCommand:
         self.leaves_memory_uninitialised = (parts[1] if parts[0] in NAMESPACES else name) in UNINITIALISED
         schema: Any = getattr(function, "_schema", None)
         arguments: Any = schema.arguments if schema is not None else ()
-        self.outs = tuple(
-            a.name for a in arguments if a.kwarg_only and a.alias_info is not None and a.alias_info.is_write
-        )
         self.kinds = tuple(
             (position, argument.name)
             for position, argument in enumerate(arguments)

@@ -196,38 +196,6 @@ class Holdings:
         left = self.quotas.bytes_left(entry.holder)
         return left is None or own_bytes + sum(storage.nbytes() for storage in blocks.values()) <= left
 
-    def remeasure(self, tensors: Iterable[torch.Tensor]) -> set[Entry]:
-        """Note what memory behind these has become larger, or smaller, since it was noted.
-
-        Memory that has grown above the quota of the one who pays for it must not be kept: returns the entries that
-        keep it, for the worker to drop.
-        """
-        too_much: set[Entry] = set()
-        for tensor in tensors:
-            if type(tensor) is not torch.Tensor or tensor.layout is not torch.strided:
-                continue
-            block = self._blocks.get(tensor.untyped_storage()._cdata)
-            if block is not None and block.nbytes != block.storage.nbytes():
-                with self._noting:
-                    if not self._pay_for_growth(block):
-                        too_much |= block.entries
-        return too_much
-
-    def _pay_for_growth(self, block: _Block) -> bool:
-        """Charge what a piece of memory has grown by, and say whether that is within the quota."""
-        grown = block.storage.nbytes() - block.nbytes
-        block.nbytes += grown
-        if grown <= 0:
-            self.quotas.release(block.payer, -grown, 0)
-            return True
-        try:
-            self.quotas.charge(block.payer, grown, 0)
-        except QuotaExceededError:
-            # NB: it is there until those who keep it are dropped.
-            self.quotas.charge(block.payer, grown, 0, enforced=False)
-            return False
-        return True
-
     def release(self, entry: Entry, count: int = 1) -> None:
         """Note that an entry that was charged is gone; `count` as it was charged."""
         self._waiting.append((entry, count))
@@ -323,9 +291,6 @@ def _memory_of(obj: Any) -> tuple[int, _Storages]:
             known = known_identity(part)
             if known is not None:
                 own_bytes += sum(map(_bytes_of_text, known.tags)) + _bytes_of_text(known.description)
-        elif _costs_what_it_stands_for(part):
-            storage = part.memory
-            blocks[storage._cdata] = storage
         elif isinstance(part, np.ndarray):
             own_bytes += part.nbytes
         elif isinstance(part, (str, bytes, bytearray)):
@@ -365,7 +330,7 @@ def held_in(obj: Any) -> Iterator[Any]:
         part = waiting.pop()
         if type(part) is Wrapper:
             waiting.append(part.child)
-        elif isinstance(part, _LEAVES) or _costs_what_it_stands_for(part):
+        elif isinstance(part, _LEAVES):
             yield part
         elif id(part) not in seen:
             seen.add(id(part))
@@ -374,10 +339,6 @@ def held_in(obj: Any) -> Iterator[Any]:
 
 
 _LEAVES = (torch.Tensor, np.ndarray, str, bytes, bytearray)
-
-
-def _costs_what_it_stands_for(part: Any) -> bool:
-    return getattr(type(part), "costs_what_it_stands_for", False)
 
 
 def _parts_of(obj: Any) -> Iterable[Any]:

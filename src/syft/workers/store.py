@@ -11,7 +11,6 @@ import msgspec
 import torch
 
 from syft.core.identity import identity_of, known_identity
-from syft.core.nested import found_in
 from syft.exceptions import ObjectNotFoundError, QuotaExceededError
 from syft.workers.entry import Allowed, Entry, Objects
 from syft.workers.guards import PERMISSION, Guard, Ownership, Quota
@@ -227,24 +226,6 @@ class ObjectStorage:
         """Whether it was this user who brought or computed an object, where that is noted."""
         entry = self._entries.get(obj_id)
         return entry is not None and self._holdings is not None and entry.holder == user
-
-    def remeasure(self, *values: Any) -> None:
-        """After something was written into tensors among these: an `out=` may have grown.
-
-        !! QuotaExceededError if it grew above the quota. Then everything that shares its memory is gone: it was a
-        user's, because what is the owner's cannot be written into.
-        """
-        if self._holdings is None:
-            return
-        too_much = self._holdings.remeasure(found_in(values, torch.Tensor))
-        for entry in too_much:
-            if not entry.is_owners:
-                self.force_rm_obj(entry.id)
-        if too_much:
-            raise QuotaExceededError(
-                "What was written into has grown to more than the user may hold on this worker, and was dropped. Write "
-                "into a tensor that has the size of the result, or ask the owner for more."
-            )
 
     def changeable_by(self, obj_id: Any) -> Allowed:
         """The users who may change or remove an object by message.

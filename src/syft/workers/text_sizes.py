@@ -1,4 +1,4 @@
-"""How much memory a method of a text would take, worked out before it takes any. See `syft.workers.foresight`.
+"""How much memory a method of a text would take, worked out before it takes any.
 
 Methods are called only for users who may see the text and the arguments, so the values may be looked at.
 """

@@ -24,7 +24,7 @@ from syft.mpc.protocols.select import Pooling
 from syft.workers import handlers, pipeline
 from syft.workers.admitted import tell_failures
 from syft.workers.caller import user_of
-from syft.workers.network import turn
+from syft.workers.network import worker_lock
 from syft.workers.permissions import AuditRecord
 
 _LONGEST_PATIENCE = 600.0
@@ -147,7 +147,7 @@ def run(worker: Any, message: messages.RunProgram) -> None:
         args = [_argument(worker, value, permitted) for value in message.args]
         kwargs = {name: _argument(worker, value, permitted) for name, value in message.kwargs.items()}
         given = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
-        with turn.given_away(), torch.no_grad():
+        with worker_lock.released(), torch.no_grad():
             result = execution.run_program(membership, program, args, kwargs, message.ahead)
             return [] if membership.is_provider else _kept(result, given), call
 
@@ -215,7 +215,7 @@ def _told(membership: Membership, run: int, work: Callable[[], Any], is_permitte
 
 
 def _tell(membership: Membership, run: int, reason: str) -> None:
-    with turn.given_away():
+    with worker_lock.released():
         membership.tell_failure(run, reason)
 
 
@@ -227,7 +227,7 @@ def deal(worker: Any, message: messages.DealCorrelations) -> None:
     pipeline.permit(worker, message)
 
     def work() -> None:
-        with turn.given_away():
+        with worker_lock.released():
             execution.deal(membership, message.run, message.kinds)
 
     _told(membership, message.run, work, lambda: True)
@@ -238,7 +238,7 @@ def take_ahead(worker: Any, message: messages.TakeAhead) -> None:
     membership.begin(message.run)
 
     def work() -> None:
-        with turn.given_away():
+        with worker_lock.released():
             execution.take_ahead(membership, message.kinds)
 
     try:

@@ -18,7 +18,7 @@ from syft.mpc.correlations import Correlation, Tensors
 from syft.mpc.network.messages import AreYouThere, Dealt, Frame, PeerFailedError, RunFailed
 from syft.mpc.provider import ProviderCost
 from syft.mpc.randomness import SEED_BYTES, new_seed
-from syft.workers.network import turn
+from syft.workers.network import worker_lock
 
 TICKET_BYTES = 16
 #: What may lie here for runs that have not begun: see `Membership.deliver`.
@@ -206,8 +206,8 @@ class Membership:
         """
         is_kept = True
         if type(message) is Dealt and not self._has_room(message.run):
-            # NB: the turn is given away first, and taken back when the lock is free again.
-            with turn.given_away(), self._changed:
+            # NB: the worker's lock is released first, and taken back when the lock is free again.
+            with worker_lock.released(), self._changed:
                 patience = _LENIENCE * self.patience
                 is_kept = self._changed.wait_for(lambda: self._has_room(message.run), patience)
         with self._changed:

@@ -4,7 +4,7 @@ Modules, in the order they import each other:
 
     frames     what a connection carries: a fixed head, a payload, a checksum
     handshake  who speaks, and where a session stands: `Hello`, `Welcome`, `Refusal`
-    turn       one message at a time on a worker
+    worker_lock  one message at a time on a worker
     sites      where in the user's program a command was issued
     outbox     the client's commands that have not been confirmed
     greeting   the client's first frames, and trying again

@@ -8,7 +8,7 @@ NOTE [Locks of a link]
 `_sending` guards the commands that are collected and everything that goes out; `_reading` what comes in. Whoever
 needs both takes `_sending` first. Nobody who holds `_reading` waits for `_sending`, or sends. Confirmations are counted
 by the reader alone, so a sender never has to be asked. Deletes are queued by finalizers, which may run at any point
-in any thread, also inside a link: they take no lock at all. Who has the turn on a worker gives it away first.
+in any thread, also inside a link: they take no lock at all. Who holds the lock of a worker gives it away first.
 
 NOTE [Who reads while we send]
 A worker reads a frame when it has answered the one before. If both ends sent at the same time and nobody read, both
@@ -28,7 +28,7 @@ from typing import Any
 from syft import serde
 from syft.exceptions import NetworkError, ProtocolError, SyftError, WorkerUnreachableError
 from syft.transport import Connection
-from syft.workers.network import frames, greeting, handshake, keeper, replies, turn
+from syft.workers.network import frames, greeting, handshake, keeper, replies, worker_lock
 from syft.workers.network.frames import Head, Kind
 from syft.workers.network.handed_over import HandedOver
 from syft.workers.network.outbox import Outbox, Sent
@@ -132,8 +132,8 @@ class Link:
         """
         if self.debug:
             self.ask(message)
-        elif turn.is_held():
-            with turn.given_away():
+        elif worker_lock.is_held():
+            with worker_lock.released():
                 self._post(message, at_once)
         else:
             self._post(message, at_once)
@@ -153,7 +153,7 @@ class Link:
 
     def ask(self, message: Any) -> Any:
         """Send a command and return its reply. !! what it raised there, or what an earlier command raised"""
-        with turn.given_away():
+        with worker_lock.released():
             with self._sending:
                 self._check_open()
                 self._outbox.add_deletes(self._deletes)
@@ -185,7 +185,7 @@ class Link:
 
     def flush(self) -> None:
         """Send what has been collected."""
-        with turn.given_away(), self._sending:
+        with worker_lock.released(), self._sending:
             while not self._closed and (len(self._outbox) or self._deletes):
                 self._outbox.add_deletes(self._deletes)
                 self._flush()
@@ -200,7 +200,7 @@ class Link:
             return
         self._closed = True  # before the lock, which somebody may hold who tries to reach the worker
         self._keeper.wake()
-        with turn.given_away(), self._sending:
+        with worker_lock.released(), self._sending:
             connection, self._connection = self._connection, None
             if connection is None:
                 return

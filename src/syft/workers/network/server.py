@@ -74,7 +74,7 @@ class Server:
         self.settings = settings or ServerSettings()
         self.began = time.time()
         self._authenticate, self._audit, self._keeps, self._rules = authenticate, audit, keeps, rules
-        self._turn = threading.Lock()
+        self._worker_lock = threading.Lock()
         self._listeners: list[Listener] = []
         self._threads: list[threading.Thread] = []
         self._sessions: dict[str, ServerSession] = {}
@@ -403,7 +403,7 @@ class Server:
             most = settings.max_message
             limits = serde.Limits(max_bytes=most, max_decompressed=min(serde.Limits().max_decompressed, most))
             compression = serde.choose_compression(hello.compressions)
-            made = ServerSession(self.worker, user or "", self._turn, limits, compression, proof)
+            made = ServerSession(self.worker, user or "", self._worker_lock, limits, compression, proof)
             if user is None:
                 made.user = f"{ANONYMOUS}{secrets.token_hex(8)}"
             self._sessions[made.id] = made

@@ -38,7 +38,7 @@ from syft.messaging.message import (
 from syft.serde.errors import SerdeError
 from syft.tensors.pointer import PointerTensor
 from syft.workers.caller import speaking_for
-from syft.workers.network import frames, turn
+from syft.workers.network import frames, worker_lock
 from syft.workers.network.doorkeeper import Proof
 from syft.workers.network.frames import Head, Kind
 from syft.workers.permissions import AuditRecord
@@ -95,7 +95,7 @@ class ServerSession:
         self.id = secrets.token_hex(16)
         self.worker, self.user, self.limits = worker, user, limits
         self.compression, self.proof = compression, proof
-        self._turn = worker_turn
+        self._worker_lock = worker_turn
         #: Held by whoever executes, resumes or ends the session.
         self.lock = threading.Lock()
         self.connection: Any = None
@@ -166,7 +166,10 @@ class ServerSession:
         reply = None
         first, last = self.executed + 1, head.number + head.count - 1
         try:
-            with turn.taken(self._turn), speaking_for(self.user, getattr(self.connection, "peer", "")):
+            with (
+                worker_lock.held(self._worker_lock),
+                speaking_for(self.user, getattr(self.connection, "peer", "")),
+            ):
                 for number in range(first, last + 1):
                     if self.ended:  # while the one before ran
                         break
@@ -371,7 +374,10 @@ class ServerSession:
         """
         self.ended = True
         freed = 0
-        with turn.taken(self._turn), speaking_for(self.user, getattr(self.connection, "peer", "")):
+        with (
+            worker_lock.held(self._worker_lock),
+            speaking_for(self.user, getattr(self.connection, "peer", "")),
+        ):
             entries = self.worker._entries
             for obj_id in list(self._owned):
                 if obj_id in entries and self._is_ours(obj_id) and not keeps(obj_id, entries[obj_id].value):
