@@ -6,7 +6,7 @@ more is dropped on the way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -22,7 +22,6 @@ from syft.execution.program import Program, checked_program
 from syft.execution.vocabulary import plan_command
 from syft.workers.fresh_memory import function_of
 from syft.workers.writes import UNDECLARED_WRITERS
-
 
 
 class _OnMeta(TorchFunctionMode):
