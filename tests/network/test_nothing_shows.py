@@ -151,7 +151,7 @@ def test_what_the_directory_does_not_keep_leaves_what_was_there(
         def full(*_: Any) -> None:
             raise OSError("no space left")
 
-        monkeypatch.setattr(server.directory, "keep", full)
+        monkeypatch.setattr(server.directory, "put", full)
         said, got = attempt(client, ObjectMessage(torch.zeros(300).tag("#mine"), 5), get(5))  # type: ignore[attr-defined]
         assert isinstance(said, Exception)
         assert isinstance(got, GetNotPermittedError)

@@ -50,36 +50,44 @@ if TYPE_CHECKING:
     from syft.workers.pipeline import Call
 
 
+#: An operation that takes no more than this is charged when its result is stored, and not before.
+_TINY = 1 << 12
+
+
 def execute_admitted(
     call: Call, message: Operation, command: KnownCommand, args: list[Any], kwargs: dict[str, Any]
 ) -> Any:
     """Admit, run and store one operation; see NOTE [Nothing shows]. Replies (ids, metadata) if asked to."""
-    refuse_chains(command.name, args, kwargs)
-    if not is_admitted(command.name):
-        if call.worker.admits_only_table:
-            raise OperationNotAdmittedError(command.name)
+    worker = call.worker
+    if not worker.admits_only_table and not is_admitted(command.name):
         # The clients of an open worker decompose nothing, because most of its data is open.
         if not isinstance(command.function, OpOverload):
             return _execute_composed(call, message, command.function, args, kwargs)
         facts = facts_of(command.function)
         return _execute_composed(call, message, _decomposition(command.function), args, kwargs, facts)
-    admission = admit(command.name, specs_in(args), specs_in(kwargs))
-    call.check_fits(admission.result_bytes, len(admission.results), transient=admission.memory)
-    may_see = call.may_see
-    if may_see:
+    admission = admit(command.name, specs_in(args), specs_in(kwargs) if kwargs else None)
+    if admission.memory > _TINY or len(admission.results) > 1:
+        call.check_fits(admission.result_bytes, len(admission.results), admission.memory)
+    failure = failure_among(call.entries)
+    if failure is not None and call.may_see:
         tell_failures(call.entries)
-    tensors = list(found_in((args, kwargs), torch.Tensor)) if admission.writes else []
-    written = [tensors[place] for place in admission.writes]
-    if written:
+    written: list[torch.Tensor] = []
+    if admission.writes:
+        tensors = list(found_in((args, kwargs), torch.Tensor))
+        written = [tensors[place] for place in admission.writes]
         prepare_writing(call, written)
     outcome = run(admission, args, kwargs)
-    if outcome.failure is not None and may_see:
-        raise RemoteError(f"{admission.operation} failed on the worker: {outcome.failure}")
-    failure = outcome.failure or failure_among(call.entries)
+    if outcome.failure is not None:
+        if call.may_see:
+            raise RemoteError(f"{admission.operation} failed on the worker: {outcome.failure}")
+        failure = failure or outcome.failure
     if failure is not None:
-        mark_failed(call.worker, written, failure)
+        mark_failed(worker, written, failure)
     for guard in call.guards:
         guard.after_run(call, command, args, kwargs, outcome.results)
+    if len(outcome.results) == 1 and len(message.return_ids) == 1 and not message.wants_specs:
+        call.keep(message.return_ids[0], outcome.results[0], failure)
+        return None
     return _keep(call, message, admission.answer, outcome.results, failure)
 
 
@@ -128,7 +136,10 @@ def _keep(
 
 def failure_among(entries: Iterable[Entry]) -> str | None:
     """Why one of these could not be computed; None if all were."""
-    return next((entry.failure for entry in entries if entry.failure is not None), None)
+    for entry in entries:
+        if entry.failure is not None:
+            return entry.failure
+    return None
 
 
 def tell_failures(entries: Iterable[Entry]) -> None:
@@ -318,18 +329,6 @@ def _in_own_memory(results: list[torch.Tensor], inputs: set[Any]) -> list[torch.
     return kept
 
 
-def refuse_chains(name: str, args: Any, kwargs: dict[str, Any]) -> None:
-    """!! UnsupportedOperationError for a tensor with other types on top, of whose operations nothing is known."""
-    for value in found_in((args, kwargs), torch.Tensor):
-        if type(value) is Wrapper or isinstance(value, AbstractTensor):
-            kind = type(getattr(value, "child", value)).__name__
-            raise UnsupportedOperationError(
-                f"{name} on a restricted {kind}",
-                torch.Tensor,
-                "Send private data as plain tensors, without other types.",
-            )
-
-
 # -- metadata --------------------------------------------------------------------------------------
 
 
@@ -343,14 +342,27 @@ def _on_meta(kwargs: dict[str, Any]) -> dict[str, Any]:
 
 
 def specs_in(values: Any) -> Any:
-    """Arguments with specs in the place of tensors. Chains stay what they are, and are refused by `admit`."""
-    if isinstance(values, torch.Tensor):
-        return values if type(values) is Wrapper or isinstance(values, AbstractTensor) else spec_of(values)
-    if isinstance(values, (tuple, list)) and not isinstance(values, torch.Size):
-        return type(values)([specs_in(v) for v in values])
-    if isinstance(values, dict):
+    """Arguments with specs in the place of tensors. !! UnsupportedOperationError for a tensor with other types on top"""
+    kind = type(values)
+    if kind is torch.Tensor:
+        return spec_of(values)
+    if kind is list or kind is tuple:
+        return [
+            spec_of(v) if type(v) is torch.Tensor else v if type(v) in _PLAIN else specs_in(v) for v in values
+        ]
+    if kind is dict:
         return {k: specs_in(v) for k, v in values.items()}
-    return values
+    if kind is Wrapper or isinstance(values, AbstractTensor):
+        name = type(getattr(values, "child", values)).__name__
+        raise UnsupportedOperationError(
+            f"an operation on a restricted {name}",
+            torch.Tensor,
+            "Send private data as plain tensors, without other types.",
+        )
+    return spec_of(values) if isinstance(values, torch.Tensor) else values
+
+
+_PLAIN = frozenset({int, float, bool, type(None), str, torch.dtype})
 
 
 @contextlib.contextmanager

@@ -100,26 +100,23 @@ class Quota(Guard):
         self.holdings = holdings
 
     def admit(self, call: Call, nbytes: float, count: int, transient: float) -> None:
-        quotas = self.holdings.quotas
-        most = quotas.most_bytes(call.user)
+        most, left, objects_left = self.holdings.quotas.left(call.user)
         if most is not None and transient > _MOST_TRANSIENT * most:
             raise QuotaExceededError(
                 f"{call.name} was not run: it would take {_shown(transient)} bytes while it runs, and the user may have "
                 f"{most} on this worker. Work on smaller batches, or ask the owner for more."
             )
-        left = quotas.bytes_left(call.user)
         if left is not None and nbytes > left:
             raise QuotaExceededError(
                 f"{call.name} was not run: its results would take {_shown(nbytes)} bytes, and the user may hold {left} "
                 "more on this worker. Work on smaller batches, drop pointers that are not needed any more, or ask the "
                 "owner for more."
             )
-        left = quotas.objects_left(call.user)
-        if left is not None and count > left:
+        if objects_left is not None and count > objects_left:
             raise QuotaExceededError(
-                f"{call.name} was not run: its results would be {_shown(count)} objects, and the user may hold {left} "
-                "more on this worker. Cut into fewer pieces, drop pointers that are not needed any more, or ask the "
-                "owner for more."
+                f"{call.name} was not run: its results would be {_shown(count)} objects, and the user may hold "
+                f"{objects_left} more on this worker. Cut into fewer pieces, drop pointers that are not needed any more, "
+                "or ask the owner for more."
             )
 
     def store(self, worker: Any, entry: Entry, before: Entry | None) -> None:

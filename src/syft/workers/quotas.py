@@ -100,25 +100,19 @@ class Quotas:
             if not used.objects and not used.bytes:
                 self._used.pop(user, None)
 
-    def most_bytes(self, user: User) -> int | None:
-        """How many bytes a user may hold in all; None: any number."""
-        return self._quota_of(user).max_bytes
+    def left(self, user: User) -> tuple[int | None, int | None, int | None]:
+        """How many bytes a user may hold in all, and how many bytes and objects more; None: any number."""
+        quota, used = self._quota_of(user), self._used.get(user) or _Count()
+        most = quota.max_bytes
+        return (
+            most,
+            None if most is None else max(0, most - used.bytes),
+            None if quota.max_objects is None else max(0, quota.max_objects - used.objects),
+        )
 
     def bytes_left(self, user: User) -> int | None:
         """How many more bytes a user may hold; None: any number."""
-        most = self._quota_of(user).max_bytes
-        if most is None:
-            return None
-        used = self._used.get(user)
-        return max(0, most - (0 if used is None else used.bytes))
-
-    def objects_left(self, user: User) -> int | None:
-        """How many more objects a user may hold; None: any number."""
-        most = self._quota_of(user).max_objects
-        if most is None:
-            return None
-        used = self._used.get(user)
-        return max(0, most - (0 if used is None else used.objects))
+        return self.left(user)[1]
 
     def usage(self, user: User) -> Usage:
         with self._lock:
