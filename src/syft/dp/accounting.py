@@ -28,7 +28,7 @@ import math
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
@@ -36,7 +36,7 @@ from typing import Any, Literal
 import numpy as np
 
 from syft.dp.composition import EVENTS_ONLY, Charge, Limit, fits, sampled_divergence, spent_epsilon
-from syft.dp.events import EVENTS, NAMES, Event, Gaussian, Pure, check, number, shown
+from syft.dp.events import Event, Gaussian, Pure, check, number, read, shown, written
 from syft.exceptions import BudgetExceededError, BudgetFileError, DependencyError
 from syft.identity.files import write_file
 
@@ -281,13 +281,12 @@ class Budget:
         return "Ask for less, or ask the data owner for more."
 
     def to_json(self) -> str:
-        events = [dict(asdict(e), event=NAMES[type(e)], count=n) for e, n in self.accountant.spent.items()]
+        events = [written(event, count) for event, count in self.accountant.spent.items()]
         record: dict[str, Any] = dict(
             format=FORMAT, kind=self.accountant.kind, epsilon=self.epsilon, delta=self.delta, spent=events
         )
         if self.planned is not None:
-            event, count = self.planned
-            record["planned"] = dict(asdict(event), event=NAMES[type(event)], count=count)
+            record["planned"] = written(*self.planned)
         return json.dumps(record, indent=1)
 
     @classmethod
@@ -298,8 +297,8 @@ class Budget:
                 raise ValueError(f"its format is {record['format']!r}, not {FORMAT}")
             accountant = Accountant(record["kind"])
             for entry in record["spent"]:
-                accountant.compose(*_read_entry(entry))
-            planned = _read_entry(record["planned"]) if "planned" in record else None
+                accountant.compose(*read(entry))
+            planned = read(record["planned"]) if "planned" in record else None
             return cls(record["epsilon"], record["delta"], accountant, planned)
         except (ValueError, KeyError, TypeError) as error:
             raise BudgetFileError(
@@ -378,11 +377,6 @@ class BudgetFile:
 
                 fcntl.flock(lock.fileno(), fcntl.LOCK_EX)
                 yield
-
-
-def _read_entry(entry: dict[str, Any]) -> tuple[Event, int]:
-    arguments = {key: value for key, value in entry.items() if key not in ("event", "count")}
-    return EVENTS[entry["event"]](**arguments), entry["count"]
 
 
 #: More often than anything happens, and still a float.

@@ -1,13 +1,14 @@
 """What can happen to private data, as plain records: noise of a kind, and how much of it.
 
-One duty: to say what an event is, and to refuse what is none. Neighbours differ by one row more or less where rows are
-sampled; without sampling, by whatever the noise was measured in. Imports nothing.
+One duty: to say what an event is, to refuse what is none, and to write it down. Neighbours differ by one row more or
+less where rows are sampled; without sampling, by whatever the noise was measured in. Imports nothing.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
 from typing import Any
 
 #: Less noise than this is none; its square would be 0.
@@ -40,6 +41,34 @@ Event = Gaussian | Pure
 
 EVENTS: dict[str, type[Gaussian] | type[Pure]] = {"gaussian": Gaussian, "pure": Pure}
 NAMES = {record: name for name, record in EVENTS.items()}
+
+#: How often each event happened.
+Spent = dict[Event, int]
+
+
+def written(event: Event, count: int | None = None) -> dict[str, Any]:
+    """An event, and how often, as plain values: the one form in which files and states keep it."""
+    record = dict(asdict(event), event=NAMES[type(event)])
+    return record if count is None else {**record, "count": count}
+
+
+def read_event(record: Mapping[str, Any]) -> Event:
+    """The event that `written(event)` wrote. !! KeyError, TypeError, ValueError for what is none"""
+    return EVENTS[record["event"]](**{key: value for key, value in record.items() if key != "event"})
+
+
+def read(entry: Mapping[str, Any]) -> tuple[Event, int]:
+    """What `written(event, count)` wrote; an entry without a count is none. !! KeyError, TypeError, ValueError"""
+    return read_event({key: value for key, value in entry.items() if key != "count"}), entry["count"]
+
+
+def total(spent: Iterable[Spent]) -> Spent:
+    """What was spent here and there, together."""
+    joint: Spent = {}
+    for one in spent:
+        for event, count in one.items():
+            joint[event] = joint.get(event, 0) + count
+    return joint
 
 
 def check(name: str, value: Any, above: float, most: float) -> None:

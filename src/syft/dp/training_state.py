@@ -15,16 +15,14 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from syft.dp.accounting import Accountant
-from syft.dp.events import EVENTS, NAMES, Event
+from syft.dp.events import Spent, read, total, written
 
 FORMAT = 2  # of the state of a training
-
-Spent = dict[Event, int]
 
 
 def _new_run() -> str:
@@ -49,14 +47,14 @@ class Ledger:
             self.run, self.process = _new_run(), os.getpid()
 
     def by_run(self) -> dict[str, Spent]:
-        loaded = _total(self.others.values())
+        loaded = total(self.others.values())
         own = {e: n - loaded.get(e, 0) for e, n in self.accountant.spent.items() if n > loaded.get(e, 0)}
         return {**self.others, self.run: own}
 
     def written(self) -> dict[str, list[dict[str, Any]]]:
         """Plain values."""
         return {
-            run: [dict(asdict(event), event=NAMES[type(event)], count=n) for event, n in spent.items()]
+            run: [written(event, count) for event, count in spent.items()]
             for run, spent in self.by_run().items()
         }
 
@@ -69,43 +67,34 @@ class Ledger:
                 f"This training has spent more than the state knows of ({_first(known)}), and nothing is unspent by "
                 "loading. Load an older model into it if you like, and leave what was spent as it is."
             )
-        total = _total(joint.values())
+        together = total(joint.values())
         joint.pop(self.run)
         self.others = joint
         self.accountant.spent.clear()
-        self.accountant.spent.update(total)
+        self.accountant.spent.update(together)
 
 
 def read_spent(state: Mapping[str, Any]) -> dict[str, Spent]:
     """What a state says was spent, by run. !! KeyError, TypeError, ValueError, AttributeError for what is no state"""
-    written = state["spent"]
+    runs = state["spent"]
     if state["format"] == 1:
         # NB: it does not name its run, and may know of steps that no other state does: a run of its own.
-        written = {_new_run(): written}
+        runs = {_new_run(): runs}
     elif state["format"] != FORMAT:
         raise ValueError(f"its format is {state['format']!r}, not {FORMAT}")
     found: dict[str, Spent] = {}
-    for run, entries in written.items():
+    for run, entries in runs.items():
         if not isinstance(run, str) or not run:
             raise ValueError(f"a run is named by a text, not by {run!r}")
         accounts = Accountant()
         for entry in entries:
-            said = {key: value for key, value in entry.items() if key not in ("event", "count")}
-            accounts.compose(EVENTS[entry["event"]](**said), entry["count"])
+            accounts.compose(*read(entry))
         found[run] = accounts.spent
     return found
 
 
 def _most(one: Spent, other: Spent) -> Spent:
     return {event: max(one.get(event, 0), other.get(event, 0)) for event in {**one, **other}}
-
-
-def _total(runs: Iterable[Spent]) -> Spent:
-    total: Spent = {}
-    for spent in runs:
-        for event, count in spent.items():
-            total[event] = total.get(event, 0) + count
-    return total
 
 
 def _first(runs: Mapping[str, Spent]) -> str:

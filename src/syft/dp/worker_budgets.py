@@ -29,13 +29,13 @@ import sqlite3
 import time
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from syft.dp import book_file
 from syft.dp.composition import BOTH, Charge, Limit, fits, spent_epsilon
-from syft.dp.events import EVENTS, NAMES, Event, Gaussian, shown
+from syft.dp.events import Event, Gaussian, read_event, shown, written
 from syft.dp.open_book import OpenBook, whole_file
 from syft.exceptions import BudgetExceededError, ReleaseNotPermittedError
 from syft.workers.network.handshake import ANONYMOUS
@@ -365,7 +365,7 @@ def _cure(charges: list[Charge], limit: Limit) -> str:
 def _event_text(event: Event | None) -> str:
     if event is None:
         return json.dumps({"event": "opaque"})
-    return json.dumps({"event": NAMES[type(event)], **asdict(event)}, sort_keys=True)
+    return json.dumps(written(event), sort_keys=True)
 
 
 def _event_of(text: Any) -> Event | None:
@@ -373,7 +373,7 @@ def _event_of(text: Any) -> Event | None:
         record = json.loads(text)
         if record == {"event": "opaque"}:
             return None
-        event = EVENTS[record.pop("event")](**record)
+        event = read_event(record)
     except (ValueError, KeyError, TypeError) as error:
         raise sqlite3.DatabaseError(f"a release of an unknown kind, {str(text)[:60]!r}") from error
     # NB: a sample is no help against a replaced record as it is counted; see `charge`.
