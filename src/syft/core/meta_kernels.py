@@ -93,7 +93,9 @@ def _ctc_loss_backward(_grad: torch.Tensor, log_probs: torch.Tensor, *_: Any, **
     return torch.empty_like(log_probs, memory_format=torch.contiguous_format)
 
 
-def _repeat_interleave(repeats: torch.Tensor, *, output_size: int) -> torch.Tensor:
+def _repeat_interleave(repeats: torch.Tensor, *, output_size: int | None = None) -> torch.Tensor:
+    if output_size is None:
+        raise NotImplementedError("The repeats add up to a size that only their values tell.")
     return repeats.new_empty([output_size], dtype=repeats.dtype)
 
 

@@ -101,27 +101,14 @@ def depends_on_data(func: Any, args: Any = ()) -> bool:
 
 
 def _ask_meta(func: Any, args: Any, kwargs: dict[str, Any]) -> Answer:
-    facts = facts_of(func)
-    misjudged = MISJUDGED.get(facts.name)
-    if depends_on_data(func, args) or (misjudged is not None and misjudged(args)):
+    misjudged = MISJUDGED.get(facts_of(func).name)
+    if misjudged is not None and misjudged(args):
         return ASK
-    meta_args, meta_kwargs = to_meta(args), to_meta(kwargs)
-    if meta_kwargs.get("device") is not None:
-        meta_kwargs["device"] = torch.device("meta")
-    try:
-        result = func(*meta_args, **meta_kwargs)
-    except NotImplementedError:
+    predicted = predict(func, args, kwargs)
+    if predicted is None:
         return ASK
-    except RuntimeError as error:
-        if _is_about_data(error):
-            return ASK
-        raise
-    if facts.mutates:
-        _refuse_resized(func, args, meta_args)
-        _refuse_resized(func, tuple(kwargs.values()), tuple(meta_kwargs.values()))
-    answer = describe(result, facts)
     marked = next((spec for spec in found_in((args, kwargs), TensorSpec) if spec.has_number_bits), None)
-    return answer if marked is None else _with_number_bits(answer, func, marked.dtype)
+    return predicted[0] if marked is None else _with_number_bits(predicted[0], func, marked.dtype)
 
 
 #: Comparisons, which are numbers in fixed precision.
