@@ -85,9 +85,9 @@ def pieces(length: int, size: int) -> int:
 # -- sizes ---------------------------------------------------------------------------------------------------
 
 
-def _numbers(value: Any) -> list[int]:
+def numbers_in(value: Any) -> list[int]:
     if isinstance(value, (list, tuple)):
-        return [n for item in value for n in _numbers(item)]
+        return [n for item in value for n in numbers_in(item)]
     return [value] if isinstance(value, int) else []
 
 
@@ -98,24 +98,24 @@ def _specs(call: Call, names: str) -> list[TensorSpec]:
     return [call[name] for name in names.split()]
 
 
-def _dims(call: Call, name: str, *allowed: int) -> None:
+def require_dims(call: Call, name: str, *allowed: int) -> None:
     shape = shape_of(call, name)
     call.require(len(shape) in allowed, f"{name!r} has {len(shape)} dimensions")
 
 
-def _same_shape(call: Call, one: str, other: str) -> None:
+def require_same_shape(call: Call, one: str, other: str) -> None:
     call.require(
         shape_of(call, one) == shape_of(call, other),
         f"{one!r} is {shape_of(call, one)} and {other!r} is {shape_of(call, other)}",
     )
 
 
-def _same_type(call: Call, *names: str) -> None:
+def require_same_type(call: Call, *names: str) -> None:
     found = {str(call[name].dtype) for name in names if isinstance(call.get(name), TensorSpec)}
     call.require(len(found) <= 1, f"{', '.join(names)} are of several types: {sorted(found)}")
 
 
-def _length(call: Call, name: str, count: int, may_lack: bool = True) -> None:
+def require_length(call: Call, name: str, count: int, may_lack: bool = True) -> None:
     """None, or that many elements."""
     if call[name] is None and may_lack:
         return
@@ -123,7 +123,7 @@ def _length(call: Call, name: str, count: int, may_lack: bool = True) -> None:
     call.require(found == count, f"{name!r} has {found} elements instead of {count}")
 
 
-def _integers(call: Call, *names: str) -> None:
+def require_integers(call: Call, *names: str) -> None:
     for name in names:
         value = call.get(name)
         if isinstance(value, TensorSpec):
@@ -160,7 +160,7 @@ def check_pieces(call: Call) -> None:
 def check_strides(call: Call) -> None:
     """Only what the tensor itself holds is reached, and a tensor with gaps holds what is in them no more."""
     spec = call["self"]
-    sizes, strides = _numbers(call["size"]), _numbers(call["stride"])
+    sizes, strides = numbers_in(call["size"]), numbers_in(call["stride"])
     call.require(isinstance(spec, TensorSpec), "'self' is no tensor")
     call.require(
         len(sizes) == len(strides) and min(sizes, default=0) >= 0 and min(strides, default=0) >= 0,
@@ -186,16 +186,16 @@ def check_strides(call: Call) -> None:
 
 
 def check_window(call: Call) -> None:
-    for value in _numbers(list(call.values())):
+    for value in numbers_in(list(call.values())):
         call.require(abs(value) < LARGEST_WINDOW, f"{value} is no size of a window")
     for name in ("stride", "kernel_size"):
-        given = _numbers(call.get(name))
+        given = numbers_in(call.get(name))
         call.require(not given or min(given) > 0, f"{name!r} is {given}, and has to be positive")
     weight = call.get("weight")
     if isinstance(weight, TensorSpec):
         call.require(0 not in weight.shape[2:], f"the kernel is {list(weight.shape)}")
         call.require(int(call.get("groups") or 1) > 0, "there are no groups")
-        _same_type(call, "input", "weight", "bias")
+        require_same_type(call, "input", "weight", "bias")
 
 
 #: Numbers as large are no size of a window, nor of what is pooled.
@@ -204,7 +204,7 @@ LARGEST_WINDOW = 2**24
 
 def check_adaptive_pool(call: Call) -> None:
     """torch goes along one side although the other is empty."""
-    sizes = _numbers(call["output_size"])
+    sizes = numbers_in(call["output_size"])
     call.require(
         min(sizes, default=1) >= 0 and max(sizes, default=1) < LARGEST_WINDOW,
         f"{sizes} are no sizes of an output",
@@ -215,16 +215,16 @@ def check_adaptive_pool(call: Call) -> None:
 def _check_pooled(call: Call, dims: int) -> None:
     """One gradient per place, of the planes that were pooled."""
     check_window(call)
-    _dims(call, "grad_output", dims + 1, dims + 2)
+    require_dims(call, "grad_output", dims + 1, dims + 2)
     gradient, whole = shape_of(call, "grad_output"), shape_of(call, "self")
     call.require(
         len(gradient) == len(whole) and gradient[:-dims] == whole[:-dims],
         f"'grad_output' is {gradient} for 'self' of {whole}",
     )
     call.require(math.prod(whole[-dims:]) > 0 or 0 in gradient, "'self' is empty")
-    _same_type(call, "grad_output", "self")
+    require_same_type(call, "grad_output", "self")
     if "indices" in call:
-        _same_shape(call, "indices", "grad_output")
+        require_same_shape(call, "indices", "grad_output")
         call.require(str(call["indices"].dtype) == "torch.int64", "'indices' are not of int64")
 
 
@@ -241,24 +241,24 @@ def check_fractions(call: Call) -> None:
     check_window(call)
     for name in ("kernel_size", "output_size"):
         call.require(
-            len(_numbers(call[name])) == dims and min(_numbers(call[name])) > 0,
+            len(numbers_in(call[name])) == dims and min(numbers_in(call[name])) > 0,
             f"{name!r} is {call[name]}, not {dims} positive sizes",
         )
     whole = shape_of(call, "self")
     call.require(len(whole) in (dims + 1, dims + 2), f"'self' is {whole}")
     for size, kernel, wanted in zip(
-        whole[-dims:], _numbers(call["kernel_size"]), _numbers(call["output_size"]), strict=True
+        whole[-dims:], numbers_in(call["kernel_size"]), numbers_in(call["output_size"]), strict=True
     ):
         call.require(
             wanted + kernel - 1 <= size, f"windows of {kernel} in {size} elements do not make {wanted}"
         )
     if "grad_output" in call:
-        _same_shape(call, "indices", "grad_output")
+        require_same_shape(call, "indices", "grad_output")
         gradient = shape_of(call, "grad_output")
         call.require(
-            gradient == [*whole[:-dims], *_numbers(call["output_size"])], f"'grad_output' is {gradient}"
+            gradient == [*whole[:-dims], *numbers_in(call["output_size"])], f"'grad_output' is {gradient}"
         )
-        _same_type(call, "grad_output", "self")
+        require_same_type(call, "grad_output", "self")
         call.require(str(call["indices"].dtype) == "torch.int64", "'indices' are not of int64")
     else:
         planes = whole[:-dims] if len(whole) == dims + 2 else [1, whole[0]]
@@ -266,21 +266,21 @@ def check_fractions(call: Call) -> None:
             shape_of(call, "random_samples") == [*planes, dims],
             f"'random_samples' is {shape_of(call, 'random_samples')} instead of {[*planes, dims]}",
         )
-        _same_type(call, "self", "random_samples")
+        require_same_type(call, "self", "random_samples")
 
 
 def check_unpooled(call: Call) -> None:
     dims = 3 if "3d" in call.operation else 2
     check_window(call)
-    _same_shape(call, "indices", "self")
-    _dims(call, "self", dims + 1, dims + 2)
+    require_same_shape(call, "indices", "self")
+    require_dims(call, "self", dims + 1, dims + 2)
     call.require(str(call["indices"].dtype) == "torch.int64", "'indices' are not of int64")
-    sizes = _numbers(call["output_size"])
+    sizes = numbers_in(call["output_size"])
     call.require(len(sizes) == dims and min(sizes) > 0, f"'output_size' is {sizes}, not {dims} sizes")
 
 
 def _check_padded(call: Call, dims: int) -> None:
-    padding = _numbers(call["padding"])
+    padding = numbers_in(call["padding"])
     call.require(len(padding) == 2 * dims, f"'padding' is {padding}, not {2 * dims} numbers")
     gradient, whole = shape_of(call, "grad_output"), shape_of(call, "self")
     call.require(
@@ -295,7 +295,7 @@ def _check_padded(call: Call, dims: int) -> None:
                 max(padding[2 * i : 2 * i + 2]) < whole[-1 - i], f"a padding of {padding} is beyond {whole}"
             )
     call.require(min(whole[-dims:]) > 0, "'self' is empty")
-    _same_type(call, "grad_output", "self")
+    require_same_type(call, "grad_output", "self")
 
 
 def check_padded_1d(call: Call) -> None:
@@ -311,7 +311,7 @@ def check_padded_3d(call: Call) -> None:
 
 
 def check_unfolded(call: Call) -> None:
-    wanted = _numbers(call["input_sizes"])
+    wanted = numbers_in(call["input_sizes"])
     dim, size, step = int(call["dim"]), int(call["size"]), int(call["step"])
     count = max(len(wanted), 1)
     call.require(
@@ -330,9 +330,9 @@ def check_unfolded(call: Call) -> None:
 def check_columns(call: Call) -> None:
     """One column per place of the window."""
     check_window(call)
-    _dims(call, "self", 2, 3)
+    require_dims(call, "self", 2, 3)
     names = ("output_size", "kernel_size", "dilation", "padding", "stride")
-    sides = [_numbers(call[name]) for name in names]
+    sides = [numbers_in(call[name]) for name in names]
     call.require(all(len(side) == 2 for side in sides), "sizes are two numbers each")
     places = 1
     for size, kernel, dilation, padding, stride in zip(*sides, strict=True):
@@ -344,8 +344,8 @@ def check_columns(call: Call) -> None:
 
 def check_scales(call: Call) -> None:
     """Scales have to agree with the sizes: torch finds its places by them."""
-    whole = shape_of(call, "self") if "self" in call else _numbers(call["input_size"])
-    sizes = _numbers(call["output_size"])
+    whole = shape_of(call, "self") if "self" in call else numbers_in(call["input_size"])
+    sizes = numbers_in(call["output_size"])
     dims = len(sizes)
     call.require(len(whole) == dims + 2 and min(sizes, default=1) > 0, f"{sizes} are no sizes for {whole}")
     call.require(min(whole[1:]) > 0, f"the input is {whole}")
@@ -370,12 +370,12 @@ def _check_grid(call: Call, dims: int) -> None:
         ("padding_mode", (0, 1, 2)),
     ):
         call.require(int(call[name]) in known, f"{name!r} is {call[name]}, and there are {known}")
-    _dims(call, "input", dims + 2)
-    _dims(call, "grid", dims + 2)
+    require_dims(call, "input", dims + 2)
+    require_dims(call, "grid", dims + 2)
     whole, grid = shape_of(call, "input"), shape_of(call, "grid")
     call.require(grid[-1] == dims and whole[0] == grid[0], f"'grid' is {grid} for 'input' of {whole}")
     call.require(min(whole[2:]) > 0, f"'input' is {whole}")
-    _same_type(call, "input", "grid", "grad_output")
+    require_same_type(call, "input", "grid", "grad_output")
     if "grad_output" in call:
         wanted = [*whole[:2], *grid[1:-1]]
         call.require(shape_of(call, "grad_output") == wanted, f"'grad_output' is not {wanted}")
@@ -397,7 +397,7 @@ def check_convolution(call: Call) -> None:
     call.require(dims >= 1 and len(whole) == dims + 2 and groups > 0, f"'input' is {whole}")
 
     def each(name: str) -> list[int]:
-        values = _numbers(call[name])
+        values = numbers_in(call[name])
         return values * dims if len(values) == 1 else values
 
     stride, padding, dilation, extra = (each(n) for n in ("stride", "padding", "dilation", "output_padding"))
@@ -422,12 +422,12 @@ def check_convolution(call: Call) -> None:
     inner = weight[0] if call["transposed"] else weight[1] * groups
     call.require(whole[1] == inner, f"'input' has {whole[1]} channels instead of {inner}")
     call.require(inner % groups == 0 and channels % groups == 0, f"{inner} channels are not {groups} groups")
-    sizes_of_bias, mask = _numbers(call["bias_sizes"]), call["output_mask"]
+    sizes_of_bias, mask = numbers_in(call["bias_sizes"]), call["output_mask"]
     call.require(
         sizes_of_bias == [channels] if sizes_of_bias or mask[2] else True, f"'bias_sizes' are {sizes_of_bias}"
     )
     call.require(isinstance(mask, (list, tuple)) and len(mask) == 3, f"'output_mask' is {mask}")
-    _same_type(call, "grad_output", "input", "weight")
+    require_same_type(call, "grad_output", "input", "weight")
 
 
 def check_not_empty(call: Call) -> None:

@@ -5,7 +5,8 @@ Pointers send what they are made of; other programs may send them by name.
 
 from __future__ import annotations
 
-from syft.operations.layer_checks import check_heads, check_matrix_power, check_recurrent
+from syft.operations.argument_checks import check_matrix_power
+from syft.operations.layer_checks import check_heads, check_recurrent
 from syft.operations.row import OTHER_SHAPE, PART_OF_A_ROW, TIMES_PUBLIC, Row, rows
 from syft.operations.spec_checks import check_pieces, check_window
 

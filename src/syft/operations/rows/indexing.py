@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from syft.operations.costs import sorting
-from syft.operations.layer_checks import (
+from syft.operations.argument_checks import (
     check_bag,
     check_bag_backward,
     check_embedding,
@@ -12,6 +11,7 @@ from syft.operations.layer_checks import (
     check_repeats,
     check_search,
 )
+from syft.operations.costs import sorting
 from syft.operations.row import PART_OF_A_ROW, copies, rows
 from syft.operations.spec_checks import check_strides
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from syft.operations.costs import cubes, factors, pairs, products
-from syft.operations.layer_checks import (
+from syft.operations.argument_checks import (
     check_distances,
     check_fourier,
     check_gradient_of_distances,
@@ -11,6 +10,7 @@ from syft.operations.layer_checks import (
     check_pivots,
     check_rows,
 )
+from syft.operations.costs import cubes, factors, pairs, products
 from syft.operations.row import TIMES_PUBLIC, copies, rows
 
 _FAMILY = "linear algebra"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from syft.operations.layer_checks import check_fused, check_lists
+from syft.operations.argument_checks import check_fused, check_lists
 from syft.operations.row import copies, rows
 
 _FAMILY = "optimizers"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from syft.operations.layer_checks import check_deviation, check_dropout, check_range, check_same_shapes
+from syft.operations.argument_checks import check_deviation, check_dropout, check_range, check_same_shapes
 from syft.operations.row import copies, rows
 from syft.operations.spec_checks import check_noise
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from syft.operations.argument_checks import check_output
 from syft.operations.costs import selecting, sorting
-from syft.operations.layer_checks import check_output
 from syft.operations.row import ALONG_A_ROW, copies, rows
 
 _FAMILY = "reductions"
