@@ -13,7 +13,7 @@ Modules, in the order they import each other:
     ..._types        how each type travels
     codec            `serialize`, `deserialize`
     serde            `serialize` and `deserialize` with the options of 2020
-    message_methods  `simplify`, `bufferize` and their like as methods of messages
+    message_methods  `bufferize` and its like as methods of messages
     batch            many objects in one frame
     at_rest          `save` and `load`: tagged tensors in safetensors files
 """

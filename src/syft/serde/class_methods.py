@@ -20,7 +20,7 @@ _OURS = __name__.partition(".")[0]
 
 _ERROR, _TENSOR = ("e", "error_tuple"), ("tensor", "tensor_tuple")
 _POINTER, _MESSAGE = ("ptr", "tensor_tuple"), ("ptr", "msg_tuple")
-#: Class -> the documented names of the second parameter of `simplify` and of `detail`.
+#: Class -> the documented names of the second parameter of `simplify` and of `detail`; messages have those of `_MESSAGE`.
 PARAMETERS: dict[str, tuple[str, str]] = {
     "ResponseSignatureError": _ERROR,
     "SendNotPermittedError": _ERROR,
@@ -40,14 +40,6 @@ PARAMETERS: dict[str, tuple[str, str]] = {
     "ObjectWrapper": ("obj", "obj_wrapper_tuple"),
     "String": ("string", "simple_obj"),
     "TrainConfig": ("train_config", "train_config_tuple"),
-    "Operation": _MESSAGE,
-    "ObjectMessage": _MESSAGE,
-    "ObjectRequestMessage": _MESSAGE,
-    "IsNoneMessage": _MESSAGE,
-    "GetShapeMessage": _MESSAGE,
-    "ForceObjectDeleteMessage": _MESSAGE,
-    "SearchMessage": _MESSAGE,
-    "PlanCommandMessage": _MESSAGE,
 }
 
 
@@ -76,7 +68,8 @@ def add_class_methods(cls: Any, code: str) -> None:
 
     simplify.__doc__ = f"What a {cls.__name__} consists of, as a tuple of its contents in simple form."
     detail.__doc__ = f"A {cls.__name__} from what `simplify` returns. !! SerdeError"
-    names = PARAMETERS.get(cls.__name__, ("obj", "contents"))
+    is_message = cls.__module__ == "syft.messaging.message"
+    names = PARAMETERS.get(cls.__name__, _MESSAGE if is_message else ("obj", "contents"))
     for method, name in zip((simplify, detail), names, strict=True):
         method.__qualname__ = f"{cls.__qualname__}.{method.__name__}"
         setattr(cls, method.__name__, staticmethod(_with_parameter(method, name)))

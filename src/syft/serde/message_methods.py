@@ -1,6 +1,6 @@
-"""`simplify`, `detail`, `bufferize` and `unbufferize` of messages, by the names that programs of 2020 call them.
+"""`bufferize` and `unbufferize` of messages, by the names that programs of 2020 call them.
 
-The last two give and take the bytes of our own format: the old one is not written any more.
+They give and take the bytes of our own format: the old one is not written any more.
 """
 
 from __future__ import annotations
@@ -9,20 +9,13 @@ from typing import Any
 
 from syft.messaging import message
 from syft.serde import codec
+from syft.serde.class_methods import add_class_methods
 from syft.serde.errors import SerdeError
 from syft.serde.message_types import MESSAGES
 
 
-def _add_methods(cls: Any, code: str) -> None:
+def _add_methods(cls: Any) -> None:
     of_type = f"a {cls.__name__}"
-
-    def simplify(worker: Any, ptr: Any) -> tuple[Any, ...]:
-        if type(ptr) is not cls:
-            raise SerdeError(f"{cls.__name__}.simplify was given a {type(ptr).__name__}; it takes {of_type}.")
-        return tuple(codec.simplify(worker, ptr)[1:])
-
-    def detail(worker: Any, msg_tuple: tuple[Any, ...]) -> Any:
-        return codec.detail(worker, (code, *msg_tuple))
 
     def bufferize(worker: Any, message: Any) -> bytes:
         if type(message) is not cls:
@@ -40,14 +33,14 @@ def _add_methods(cls: Any, code: str) -> None:
     def bufferize_operation(worker: Any, operation: Any) -> bytes:
         return bufferize(worker, operation)
 
-    cls.simplify, cls.detail = staticmethod(simplify), staticmethod(detail)
     cls.bufferize = staticmethod(bufferize_operation if cls is message.Operation else bufferize)
     cls.unbufferize = staticmethod(unbufferize)
 
 
 _message: Any
 for _message in (*MESSAGES, message.Message):
-    _add_methods(_message, _message.__name__)
+    _add_methods(_message)
+add_class_methods(message.Message, message.Message.__name__)
 
 
 # -- the parts of an operation, and of any message ----------------------------------------------------------
