@@ -227,10 +227,17 @@ class TensorsNotCollocatedException(SyftError, ValueError):
 
     def __init__(self, tensor_a: Any, tensor_b: Any, attr: str = "an operation") -> None:
         self.tensor_a, self.tensor_b, self.attr = tensor_a, tensor_b, attr
-        place_a, place_b = _place(tensor_a), _place(tensor_b)
-        super().__init__(
-            f"{attr} was called with a tensor {place_a} and a tensor {place_b}. {_cure(tensor_a, tensor_b)}"
-        )
+        super().__init__(self._sentence())
+
+    def called(self, attr: str) -> TensorsNotCollocatedException:
+        """The same error, naming the call that the user wrote instead of the step of it that failed."""
+        self.attr = attr
+        self.args = (self._sentence(),)
+        return self
+
+    def _sentence(self) -> str:
+        a, b = self.tensor_a, self.tensor_b
+        return f"{self.attr} was called with a tensor {_place(a)} and a tensor {_place(b)}. {_cure(a, b)}"
 
 
 def _location(tensor: Any) -> Any:

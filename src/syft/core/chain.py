@@ -8,6 +8,7 @@ __torch_dispatch__   aten operations: unwrap, let the head of the chain interpre
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -20,9 +21,14 @@ from syft.core.abstract import MISSED, AbstractTensor
 from syft.core.descent import descend, empty_wrapper, rewrap_response
 from syft.core.ops import facts_of, written_argument
 from syft.core.overload import OBSERVE, route
-from syft.core.public_names import spoken_name
+from syft.core.public_names import public_name, spoken_name
 from syft.core.spec import TensorSpec
-from syft.exceptions import ChainError, UnsupportedOperationError, ValueNotHereError
+from syft.exceptions import (
+    ChainError,
+    TensorsNotCollocatedException,
+    UnsupportedOperationError,
+    ValueNotHereError,
+)
 
 _make_wrapper = torch.Tensor._make_wrapper_subclass
 _disable_torch_function = torch._C.DisableTorchFunctionSubclass
@@ -31,6 +37,9 @@ _plain_data: Any = torch.Tensor.data
 
 #: `tensor.grad`, `tensor.shape` and the like arrive as the descriptor's bound `__get__` and `__set__`.
 _PropertyAccess = type(vars(torch._C.TensorBase)["grad"].__get__)
+
+#: Functions that run the operations of a graph: an error in one of those is not about their own arguments.
+_WALKS_A_GRAPH = frozenset({torch.autograd.grad, torch.autograd.backward})
 
 
 class Wrapper(torch.Tensor):
@@ -59,7 +68,7 @@ class Wrapper(torch.Tensor):
             return levels.on_bare_nodes(func, args, kwargs)
         if func in _READS_INDICES:
             args, kwargs = _read_indices(args, kwargs)
-        node = first_node(args, kwargs)
+        node = args[0].child if args and type(args[0]) is Wrapper else first_node(args, kwargs)
         is_head = is_clear_above = True
         while isinstance(node, AbstractTensor):
             node_type = type(node)
@@ -75,13 +84,19 @@ class Wrapper(torch.Tensor):
                 elif answer is OBSERVE:
                     node_type.on_public_call(func, args, kwargs)
             node = node.child
+            if node is None:
+                break
             if isinstance(node, AbstractTensor):
                 # What is below a type that changes operations is reached through that type only.
                 is_head, is_clear_above = False, is_clear_above and node_type.is_transparent()
-        if kwargs and kwargs.get("out") is not None:
-            return _call_with_out(func, args, kwargs)
-        with _disable_torch_function():
-            return func(*args, **kwargs)
+        try:
+            if kwargs and kwargs.get("out") is not None:
+                return _call_with_out(func, args, kwargs)
+            with _disable_torch_function():
+                return func(*args, **kwargs)
+        except TensorsNotCollocatedException as error:
+            # The place that finds out knows the aten operation only, and names cost nothing until they are needed.
+            raise error if func in _WALKS_A_GRAPH else error.called(public_name(func)) from None
 
     @classmethod
     def __torch_dispatch__(  # type: ignore[override]
@@ -112,9 +127,8 @@ class Wrapper(torch.Tensor):
     def backward(self, gradient: Any = None, *args: Any, **kwargs: Any) -> None:
         """As torch's, but that a chain of several elements starts from ones when no gradient is given."""
         if gradient is None:
-            gradient = (
-                torch.ones_like(self.detach()) if self.child is not None and self.numel() != 1 else None
-            )
+            if self.child is not None and math.prod(self.child.shape) != 1:
+                gradient = torch.ones_like(self.detach())
         elif type(gradient) is Wrapper and type(gradient.child) is not type(self.child):
             takes_in = getattr(type(self.child), "takes_in", None)
             if takes_in is not None and type(self.child).is_transparent():

@@ -112,17 +112,10 @@ class PointerTensor(BarePointer, ObjectPointer, AbstractTensor):
     @classmethod
     def on_public_call(cls, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Nothing is sent silently: a local tensor in a call on pointers is refused by name."""
-        place: Any = None
         for value in (*args, *kwargs.values()) if kwargs else args:
             kind = type(value)
-            if kind is Wrapper:
-                found = value.child.location if value.child is not None else None
-                if found is not None and place is not None and found is not place and found.id != place.id:
-                    _refuse_two_places(func, args, kwargs)
-                place = found or place
-            elif kind not in base_types:
+            if kind is not Wrapper and kind not in base_types:
                 _refuse_local_tensors(func, args, kwargs)
-                _refuse_two_places(func, args, kwargs)
                 return
 
     @classmethod
@@ -222,21 +215,6 @@ def _refuse_local_tensors(func: Any, args: tuple[Any, ...], kwargs: dict[str, An
         if local is tensors[0]:
             raise TensorsNotCollocatedException(local, remote.child, name)
         raise TensorsNotCollocatedException(remote.child, local, name)
-
-
-#: Functions that compute nothing on their arguments: a graph may lead through several workers.
-_TAKES_SEVERAL_PLACES = frozenset({torch.autograd.grad, torch.autograd.backward})
-
-
-def _refuse_two_places(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Pointers to two workers in one call are refused under the name that the user wrote."""
-    if func in _TAKES_SEVERAL_PLACES:
-        return
-    nodes = [t.child for t in found_in((args, kwargs), Wrapper) if t.child is not None]
-    pointers = [node for node in nodes if node.location is not None]
-    for other in pointers[1:]:
-        if other.location.id != pointers[0].location.id:
-            raise TensorsNotCollocatedException(pointers[0], other, public_name(func))
 
 
 def _is_constant_of_torch(tensors: list[Any]) -> bool:

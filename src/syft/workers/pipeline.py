@@ -210,10 +210,15 @@ def execute(worker: Any, message: Operation) -> Any:
 
 def _needs_guards(worker: Any, entries: list[Entry], return_ids: Iterable[Any]) -> bool:
     """Whether a command on an open worker uses restricted objects, or replaces any."""
+    # NB: not `any`: a generator costs more than all of this
     for entry in entries:
         if entry.allowed is not None:
             return True
-    return any(obj_id in worker._entries for obj_id in return_ids)
+    stored = worker._entries
+    for obj_id in return_ids:
+        if obj_id in stored:
+            return True
+    return False
 
 
 def _execute_guarded(
