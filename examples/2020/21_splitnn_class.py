@@ -67,7 +67,7 @@ for model, location in zip(models, (alice, claire, bob), strict=True):
 splitNN = SplitNN(models, optimizers)
 criterion = nn.NLLLoss()
 counts = []
-for epoch in range(5):
+for epoch in range(8):
     running_loss = 0
     for x, y in trainloader:
         x = x.send(alice)

@@ -45,6 +45,16 @@ def test_local_autograd_puts_an_autograd_tensor_above_the_pointer(bob: Any) -> N
     assert isinstance(both, AutogradTensor)
 
 
+def test_local_autograd_follows_what_it_was_not_told_about(bob: Any) -> None:
+    chain = torch.tensor(A).send(bob, local_autograd=True)
+    (chain * torch.tensor(A).send(bob)).sum().backward()
+    assert chain.requires_grad and chain.grad.get().tolist() == A
+    zeros = torch.tensor(A).send(bob, local_autograd=True, preinitialize_grad=True)
+    assert zeros.grad.get().tolist() == [[0.0, 0.0], [0.0, 0.0]]
+    whole = torch.tensor([1, 2]).send(bob, local_autograd=True)
+    assert isinstance(whole.child, AutogradTensor) and not whole.requires_grad
+
+
 def test_local_autograd_with_several_workers(alice: Any, bob: Any) -> None:
     chain = torch.tensor(A, requires_grad=True).send(alice, bob, local_autograd=True)
     assert isinstance(chain.child, AutogradTensor) and isinstance(chain.child.child, MultiPointerTensor)

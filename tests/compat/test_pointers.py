@@ -322,6 +322,62 @@ def test_adding_up_losses_of_secrets_does_not_fill_the_workers(alice: Any, bob: 
     assert counts[-1] == counts[1]
 
 
+def test_leaves_of_split_learning_do_not_fill_the_workers(alice: Any, bob: Any) -> None:
+    first, last = nn.Linear(8, 4).send(alice), nn.Linear(4, 1).send(bob)
+    optimizers = [torch.optim.SGD(m.parameters(), lr=0.01) for m in (first, last)]
+    running, counts, leaf = 0, [], None
+    for _ in range(20):
+        hidden = first(torch.randn(16, 8).send(alice))
+        leaf = hidden.detach().requires_grad_().move(bob).requires_grad_()
+        loss = last(leaf).pow(2).mean()
+        loss.backward()
+        hidden.backward(leaf.grad.copy().move(alice))
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+        running += loss.get()
+        counts.append((len(alice._objects), len(bob._objects)))
+    assert counts[3] == counts[-1]
+
+
+@pytest.mark.parametrize("fetch_first", [True, False])
+def test_leaves_that_somebody_has_keep_their_gradients(bob: Any, fetch_first: bool) -> None:
+    model, optimizer = _model(bob)
+    leaves, fetched, seen = [], [], []
+    for _ in range(20):
+        leaf = torch.randn(4, 8).send(bob).requires_grad_()
+        leaf.register_hook(seen.append)
+        loss = (model(leaf) * leaf.sum()).sum()
+        if fetch_first:
+            fetched.append(loss.get())
+            fetched[-1].backward()
+        else:
+            loss.backward()
+            fetched.append(loss.get())
+        leaves.append(leaf)
+        optimizer.step()
+    assert all(torch.equal(leaf.grad.get(), grad.get()) for leaf, grad in zip(leaves, seen, strict=True))
+    assert all(leaf.get().shape == (4, 8) for leaf in leaves)
+
+
+def test_a_leaf_that_another_graph_uses_is_still_differentiated(bob: Any) -> None:
+    weight = torch.ones(3, requires_grad=True).send(bob)
+    leaf = torch.tensor([1.0, 2.0, 3.0]).send(bob).requires_grad_()
+    other, fetched = (leaf * weight).exp().sum(), []
+    for _ in range(10):
+        once = leaf.pow(2).sum()
+        once.backward()
+        fetched.append(once.get())
+    del leaf
+    for _ in range(10):
+        once = (weight * 1).pow(2).sum()
+        once.backward()
+        fetched.append(once.get())
+    weight.grad = None
+    other.backward()
+    assert torch.allclose(weight.grad.get(), torch.tensor([1.0, 2.0, 3.0]).exp() * torch.tensor([1.0, 2.0, 3.0]))
+
+
 def test_losses_that_nobody_differentiates_are_let_go_when_their_parameters_change(bob: Any) -> None:
     model, optimizer = _model(bob)
     total, counts = 0, []
@@ -395,7 +451,7 @@ def test_item_of_several_elements_that_are_elsewhere_advises_get(
 )
 def test_an_error_names_what_the_user_wrote(alice: Any, bob: Any, name: str, call: Any) -> None:
     at_bob, at_alice, here = torch.ones(2, 2).send(bob), torch.ones(2, 2).send(alice), torch.ones(2, 2)
-    chained = torch.ones(2, 2).send(bob, local_autograd=True)
+    chained = torch.ones(2, 2).send(bob, local_autograd=True, requires_grad=False)
     for other in (at_alice, here):
         for first in (at_bob, chained):
             with pytest.raises(TensorsNotCollocatedException, match=f"^{name} was called with"):

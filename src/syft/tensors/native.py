@@ -162,7 +162,7 @@ class TorchTensor(NativeSpellings):
             )
         else:
             sent = transfer.send(self, workers[0], user, preinitialize_grad, garbage_collect_data)
-        if requires_grad is None and local_autograd and sent.is_floating_point():
+        if requires_grad is None and local_autograd and (sent.is_floating_point() or sent.is_complex()):
             requires_grad = True
         if requires_grad is not None and sent.is_leaf:
             sent.requires_grad_(requires_grad)

@@ -3,21 +3,28 @@
     running_loss += loss.get()
 
 keeps the graph of every loss alive, here as in plain torch. A graph whose parameters have been overwritten since (by
-`optimizer.step()`) could only fail in `backward()`, as torch says itself. What it saved at workers is given back.
+`optimizer.step()`), or that was differentiated already, could only fail in `backward()`, as torch says itself. What it
+saved at workers is given back, and so are leaves that nobody but the graph has, with their gradients.
 """
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Iterator
+from functools import cache
 from typing import Any, NoReturn
+
+import torch
+
+from syft.core.chain import Wrapper
 
 #: How many fetched results with a history may wait before they are looked through.
 _FEWEST = 8
 
 
 class _Waiting:
-    """The fetched results whose graphs may still be differentiated."""
+    """The fetched results whose graphs may still be differentiated, or have leaves that somebody else has, too."""
 
     def __init__(self) -> None:
         self.nodes: list[weakref.ref[Any]] = []
@@ -29,10 +36,16 @@ _names: dict[type, tuple[tuple[str, str], ...]] = {}
 
 
 def note_fetch(node: Any) -> None:
-    """A value with a history was fetched; `node` is its node. Now and then the stale ones among them are released."""
-    _waiting.nodes.append(weakref.ref(node))
-    if len(_waiting.nodes) >= _waiting.limit:
-        _waiting.nodes = [ref for ref in _waiting.nodes if _is_waiting(ref())]
+    """A value with a history was fetched; `node` is its node. The stale ones among those before it are released.
+
+    Most often that is the one of the batch before, so that one is looked at every time, and all of them now and then.
+    """
+    nodes = _waiting.nodes
+    if nodes and not _is_waiting(nodes[-1]()):
+        nodes.pop()
+    nodes.append(weakref.ref(node))
+    if len(nodes) >= _waiting.limit:
+        _waiting.nodes = [ref for ref in nodes if _is_waiting(ref())]
         _waiting.limit = max(_FEWEST, 2 * len(_waiting.nodes))
 
 
@@ -42,7 +55,7 @@ def _is_waiting(node: Any) -> bool:
     if not _is_stale(node):
         return True
     _release(node)
-    return False
+    return not _let_go_of_leaves(node)
 
 
 def _nodes_below(node: Any) -> Iterator[Any]:
@@ -86,6 +99,34 @@ def _release(node: Any) -> None:
                     saved.register_hooks(_forget, _refuse)
             except RuntimeError:
                 continue  # freed already, or nothing was saved
+
+
+def _let_go_of_leaves(node: Any) -> bool:
+    """Empty the leaves that only the graph has; whether none is left but parameters.
+
+    `detach().requires_grad_()` makes such a leaf for every batch. Its gradient can be read through the leaf alone.
+    """
+    is_done = True
+    for one in _nodes_below(node):
+        leaf = getattr(one, "variable", None)
+        if type(leaf) is not Wrapper or leaf.child is None or isinstance(leaf, torch.nn.Parameter):
+            continue
+        in_python, in_torch = _references_of_a_lone_leaf()
+        is_lone = sys.getrefcount(leaf) <= in_python and leaf._use_count() <= in_torch  # type: ignore[attr-defined]
+        if is_lone and not leaf._post_accumulate_grad_hooks:
+            leaf.grad = leaf.child = None
+        else:
+            is_done = False
+    return is_done
+
+
+@cache
+def _references_of_a_lone_leaf() -> tuple[int, int]:
+    """How many references in Python and in torch a leaf has that only a graph holds, and a variable that looks at it."""
+    with torch.enable_grad():
+        graph = torch.ones(1, requires_grad=True).exp().grad_fn
+    leaf = graph.next_functions[0][0].variable  # type: ignore[union-attr]
+    return sys.getrefcount(leaf), leaf._use_count()
 
 
 def _forget(_tensor: Any) -> None:

@@ -294,9 +294,12 @@ class GetChain(torch.autograd.Function):
 
 
 def fetch_chain(tensor: Any, **options: Any) -> Any:
-    """The value of a chain whose values are elsewhere (shares, a type above a pointer), with its gradient."""
+    """The value of a chain whose values are elsewhere (shares, a type above a pointer), with its gradient.
+
+    What torch does not follow, such as a gradient, is fetched without the AutogradTensor above it.
+    """
     if not tensor.requires_grad and is_used_by_torch(tensor):
-        return tensor.detach().clone().child.get(**options)
+        return without_autograd_node(tensor.detach().clone().child.get(**options))
     if tensor.requires_grad and torch.is_grad_enabled() and not tensor.is_leaf:
         value = GetChain.apply(tensor, options)  # type: ignore[no-untyped-call]
     else:
@@ -307,7 +310,7 @@ def fetch_chain(tensor: Any, **options: Any) -> Any:
                 gradient, tensor.grad = tensor.grad, None
                 value.grad = fetch_chain(gradient, **options)
     tensor.child = None
-    return value
+    return value if tensor.requires_grad else without_autograd_node(value)
 
 
 def _as_parameter(value: torch.Tensor) -> torch.nn.Parameter:
