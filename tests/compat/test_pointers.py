@@ -375,7 +375,9 @@ def test_a_leaf_that_another_graph_uses_is_still_differentiated(bob: Any) -> Non
         fetched.append(once.get())
     weight.grad = None
     other.backward()
-    assert torch.allclose(weight.grad.get(), torch.tensor([1.0, 2.0, 3.0]).exp() * torch.tensor([1.0, 2.0, 3.0]))
+    assert torch.allclose(
+        weight.grad.get(), torch.tensor([1.0, 2.0, 3.0]).exp() * torch.tensor([1.0, 2.0, 3.0])
+    )
 
 
 def test_losses_that_nobody_differentiates_are_let_go_when_their_parameters_change(bob: Any) -> None:

@@ -215,7 +215,7 @@ def _needs_guards(worker: Any, entries: list[Entry], return_ids: Iterable[Any]) 
         if entry.allowed is not None:
             return True
     stored = worker._entries
-    for obj_id in return_ids:
+    for obj_id in return_ids:  # noqa: SIM110
         if obj_id in stored:
             return True
     return False
