@@ -22,10 +22,6 @@ KNOWN: dict[str, dict[str, str]] = {
         "abstract chain descent hook_args identity levels objects overload": "A node and the wrapper above it make each "
         "other: torch calls the wrapper, which asks the node's type, whose methods wrap their results.",
     },
-    "execution": {
-        "func2plan plan training_plan": "Documented names: `Plan.training` makes a subclass of Plan, and programs import "
-        "the decorators, which make plans, from syft.execution.plan.",
-    },
     "mpc": {
         "rules.fixed_arithmetic rules.fixed_compare rules.fixed_functions rules.fixed_reductions "
         "rules.fixed_rounding": "A "

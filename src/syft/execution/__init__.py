@@ -28,7 +28,7 @@ Modules, in the order they import each other:
 
 from typing import Any as _Any
 
-from syft.execution import codec, protobuf, remote
+from syft.execution import codec, func2plan, plan, protobuf, remote
 
 __all__ = ["codec", "remote"]  # imported for what they register
 
@@ -39,4 +39,14 @@ def _load_records() -> _Any:
     return records
 
 
+def _load_training_plan() -> _Any:
+    from syft.execution.training_plan import TrainingPlan
+
+    return TrainingPlan
+
+
+# What modules need of those that stand on them:
 protobuf.load_records[:] = [_load_records]
+plan.Plan._training_plan = _load_training_plan
+setattr(plan, "func2plan", func2plan.func2plan)  # noqa: B010  (type checkers see them there)
+setattr(plan, "method2plan", func2plan.method2plan)  # noqa: B010

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
@@ -25,6 +25,7 @@ from syft.execution.held import HeldPlan
 from syft.execution.listing import HasPlaceholders, listing, program_of_records
 from syft.execution.operation import Operation
 from syft.execution.placeholder import PlaceHolder
+from syft.execution.placeholder import tag_sort as tag_sort
 from syft.execution.plan_role import HasRole
 from syft.execution.pointer_plan import PlanAtWorkers, PointerPlan, kind_of, location_of, placed
 from syft.execution.program import Program
@@ -34,6 +35,10 @@ from syft.execution.training import Trainer, TrainingStep
 from syft.execution.views import HasViews
 from syft.messaging.message import ObjectMessage
 from syft.workers.store import ObjectStorage
+
+if TYPE_CHECKING:  # Programs import them from here. They stand on Plan, so `syft.execution` puts them here.
+    from syft.execution.func2plan import func2plan as func2plan
+    from syft.execution.func2plan import method2plan as method2plan
 
 #: Attributes of a Plan that are its own and no state.
 _OWN = frozenset(
@@ -55,6 +60,9 @@ class Plan(HasPlaceholders, HasViews, HasRole, AbstractObject, ObjectStorage):
     forward_func   the function to be made into a plan
     state_tensors  tensors to make a state of
     """
+
+    #: Gives the class TrainingPlan, which stands on this one. Put here by `syft.execution`.
+    _training_plan: ClassVar[Callable[[], Callable[..., Any]]]
 
     def __init__(
         self,
@@ -120,9 +128,7 @@ class Plan(HasPlaceholders, HasViews, HasRole, AbstractObject, ObjectStorage):
 
         See `syft.execution.training_plan`.
         """
-        from syft.execution.training_plan import TrainingPlan
-
-        return TrainingPlan(model, loss_fn, optimizer, args_shape, args_dtype, name)
+        return Plan._training_plan()(model, loss_fn, optimizer, args_shape, args_dtype, name)
 
     # -- what it is ----------------------------------------------------------------------------------
 
@@ -558,9 +564,3 @@ class Plan(HasPlaceholders, HasViews, HasRole, AbstractObject, ObjectStorage):
 
 def _several(value: Any) -> Any:
     return value if isinstance(value, (list, tuple)) else (value,)
-
-
-# NB: last, because they stand on Plan. Programs import them from here, too.
-from syft.execution.func2plan import func2plan as func2plan  # noqa: E402
-from syft.execution.func2plan import method2plan as method2plan  # noqa: E402
-from syft.execution.placeholder import tag_sort as tag_sort  # noqa: E402
