@@ -13,11 +13,11 @@ import torch
 import syft as sy
 from mpc.network_parties import Parties, node_of
 from syft.messaging.message import Ref
+from syft.mpc.binding import Share, program_digest
 from syft.mpc.correlations import Square, Triple, Truncation
 from syft.mpc.drivers import Lockstep, Shares
 from syft.mpc.kernels import Bilinear
 from syft.mpc.network import messages
-from syft.mpc.network.membership import seed_of_run
 from syft.mpc.network.outline import outline_of
 from syft.mpc.network.programs import OPENING, PROGRAMS, name_of
 from syft.mpc.party import Party
@@ -167,7 +167,11 @@ def test_results_rounds_and_bytes_are_those_of_lockstep(
     results = found if isinstance(found, tuple) else (found,)
     dealing = parties.membership("carol").dealing
     number = group.driver._run
-    lockstep = Lockstep(2, Provider(2, [seed_of_run(dealing[rank], number) for rank in range(2)]))
+    name, fixed = name_of(protocol)
+    told = [Share(tuple(v.shape), torch.int64) if hasattr(v, "pointers") else v for v in (x, *extra)]
+    program = program_digest(name, told, fixed, ())
+    provider = Provider(2, [dealing[rank] for rank in range(2)], next_run=number)
+    lockstep = Lockstep(2, provider, program=program)
     made = len(dealing)
     lockstep.provider.cost.messages -= made
     arguments = [Shares(parties.stored(v)) if hasattr(v, "pointers") else v for v in (x, *extra)]

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from mpc.lower import HOLDERS, STREAM, deal, revealed, run, spread
 from syft.mpc import ring
+from syft.mpc.binding import purpose
 from syft.mpc.correlations import (
     And,
     Bits,
@@ -25,12 +26,12 @@ from syft.mpc.correlations import (
 )
 from syft.mpc.drivers import Lockstep, RoundMismatchError, Shares
 from syft.mpc.kernels import Bilinear
-from syft.mpc.party import done, together
+from syft.mpc.party import Party, done, together
 from syft.mpc.protocols import beaver
 from syft.mpc.protocols.beaver import MATMUL, MUL, spdz_mul, square
 from syft.mpc.protocols.truncate import HIGH, LOW, truncate
 from syft.mpc.provider import CorrelationReusedError, Provider, expand
-from syft.mpc.randomness import Stream, new_seed
+from syft.mpc.randomness import BoundStream, new_seed
 
 INT64 = st.integers(ring.MIN, ring.MAX)
 CASES = [
@@ -108,8 +109,9 @@ def test_a_masked_operand_is_opened_once():
 def test_a_released_mask_cannot_be_used():
     driver = Lockstep(2)
     masked = driver.run(beaver.mask, deal(spread(4), 2))
-    for party, operand in zip(driver.parties, masked, strict=True):
-        beaver.release(party, operand)
+    dealing = driver.provider.begin()
+    for rank, operand in enumerate(masked):
+        beaver.release(Party(rank, 2, dealing.source(rank)), operand)
     with pytest.raises(CorrelationReusedError, match="Mask the operand again"):
         driver.run(spdz_mul, deal(spread(4), 2), masked)
 
@@ -200,12 +202,13 @@ KINDS = [
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: type(kind).__name__)
 def test_seeds_and_one_correction_expand_to_what_was_dealt(holders, kind):
     seeds = [new_seed() for _ in range(holders)]
-    dealt = [Provider(holders, seeds).source(rank) for rank in range(holders)]
-    here = Provider(holders, seeds)
+    dealt = [Provider(holders, seeds).begin(7, b"p").source(rank) for rank in range(holders)]
+    here = Provider(holders, seeds).begin(7, b"p")
     parts = [here.source(rank).take(kind) for rank in range(holders)]
-    corrections = Provider(holders, seeds).corrections(kind)
+    corrections = Provider(holders, seeds).begin(7, b"p").corrections(kind)
     for rank, seed in enumerate(seeds):
-        grown = expand(kind, Stream(seed), corrections[rank], corrected=rank == holders - 1)
+        stream = BoundStream(seed).at(purpose(7, b"p", 0, kind))
+        grown = expand(kind, stream, corrections[rank], corrected=rank == holders - 1)
         for mine, theirs, alone in zip(grown, parts[rank], dealt[rank].take(kind), strict=True):
             assert torch.equal(mine, theirs) and torch.equal(mine, alone)
     fields = [*kind.base, *kind.derived]
@@ -223,11 +226,12 @@ def test_a_correlation_is_handed_out_once_and_erased():
     provider.provide(kind)
     deal_ = provider._ready[kind][0]
     assert provider.ready(kind) == 1
-    first = provider.source(0).take(kind)
+    source = provider.begin().source(0)
+    first = source.take(kind)
     assert deal_.parts[0] is None
     with pytest.raises(CorrelationReusedError, match="consumed once"):
         deal_.take(0)
-    assert not torch.equal(first[0], provider.source(0).take(kind)[0])
+    assert not torch.equal(first[0], source.take(kind)[0])
     assert provider.ready(kind) == 0
 
 

@@ -10,12 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mpc.lower import STREAM, deal, revealed, run, spread
+from syft.mpc.binding import purpose
 from syft.mpc.drivers import Lockstep
 from syft.mpc.protocols import fss, select
 from syft.mpc.protocols.compare import negative_bits, zero_bits
 from syft.mpc.protocols.registry import comparison, registry
 from syft.mpc.provider import Provider, expand
-from syft.mpc.randomness import Stream, new_seed
+from syft.mpc.randomness import BoundStream, new_seed
 
 NAMES = sorted(registry)
 
@@ -98,9 +99,10 @@ def test_fss_has_no_error_in_a_hundred_thousand(sign):
 def test_fss_keys_expand_from_seeds():
     kind = fss.Key(70, True, True)
     seeds = [new_seed(), new_seed()]
-    here, away = Provider(2, seeds), Provider(2, seeds).corrections(kind)
+    here, away = Provider(2, seeds).begin(), Provider(2, seeds).begin().corrections(kind)
     for rank, seed in enumerate(seeds):
-        grown = expand(kind, Stream(seed), away[rank], corrected=rank == 1)
+        stream = BoundStream(seed).at(purpose(1, b"", 0, kind))
+        grown = expand(kind, stream, away[rank], corrected=rank == 1)
         assert all(torch.equal(a, b) for a, b in zip(grown, here.source(rank).take(kind), strict=True))
 
 

@@ -74,7 +74,8 @@ class CryptoStore:
             for kind in _kinds(op, params, shapes):
                 for group, rank in _groups_of(self.worker, provider):
                     wanted = min(n_instances - len(dealt), _ready_for(rank, group, kind))
-                    dealt += [group.driver.provider.source(rank).take(kind) for _ in range(wanted)]
+                    parts = [group.driver.provider.take_ready(kind, rank) for _ in range(wanted)]
+                    dealt += [part for part in parts if part is not None]
         if len(dealt) < n_instances:
             raise EmptyCryptoPrimitiveStoreError(self.worker, op, len(dealt), n_instances)
         return dealt

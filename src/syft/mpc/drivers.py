@@ -16,6 +16,7 @@ received. Programs never learn which driver runs them.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,14 +24,9 @@ from typing import Any, Protocol
 
 import torch
 
-from syft.exceptions import SyftError
-from syft.mpc.party import Expected, Party, Program, Round, Tensors
-from syft.mpc.provider import Provider, ProviderCost
-from syft.mpc.randomness import Stream, new_seed
-
-
-class RoundMismatchError(SyftError, RuntimeError):
-    """Two parties disagree about what a round carries: their programs have diverged."""
+from syft.mpc.party import Expected, Party, Program, Round, RoundMismatchError, Tensors
+from syft.mpc.provider import Dealing, Provider, ProviderCost
+from syft.mpc.randomness import Stream, derived_seed, new_seed
 
 
 class Shares(tuple[Any, ...]):
@@ -89,16 +85,24 @@ class Lockstep:
     `Shares` among the arguments are dealt out, everything else is public. Each party's result is its part
     of the returned `Shares`; where every party returned a tuple, a tuple of `Shares` comes back. With
     `transcript=True`, `seen[rank]` lists everything that party received and every value it saw opened.
+    Several threads may run programs at the same time. All parties of a run are given one program, so `program`, the
+    digest that randomness is bound to, matters only to who compares with another driver.
     """
 
-    def __init__(self, holders: int = 2, provider: Provider | None = None, transcript: bool = False) -> None:
+    def __init__(
+        self,
+        holders: int = 2,
+        provider: Provider | None = None,
+        transcript: bool = False,
+        program: bytes = b"",
+    ) -> None:
         self.provider = Provider(holders) if provider is None else provider
         if self.provider.holders != holders:
             raise ValueError(f"The provider deals to {self.provider.holders} holders, not to {holders}.")
         self.holders = holders
-        self.parties = [Party(rank, holders, self.provider.source(rank)) for rank in range(holders)]
-        self.provider_party = Party(holders, holders, NoSource())
-        _share_pairwise_streams([*self.parties, self.provider_party])
+        self.program = program
+        self._pairwise = {(i, j): new_seed() for j in range(holders + 1) for i in range(j)}
+        self._counting = threading.Lock()
         self.cost = Cost(bytes_sent=[0] * (holders + 1))
         self.seen: list[list[Seen]] | None = [[] for _ in range(holders + 1)] if transcript else None
 
@@ -112,18 +116,35 @@ class Lockstep:
     def run(self, protocol: Callable[..., Program[Any]], *args: Any, **kwargs: Any) -> Any:
         """Run `protocol` at every holder, and at the provider if it is marked `party.with_provider`."""
         start, offline = time.perf_counter(), self.provider.cost.seconds
-        online = getattr(protocol, "provider_online", False)
-        parties = [*self.parties, self.provider_party] if online else self.parties
+        dealing = self.provider.begin(program=self.program)
+        parties = [Party(rank, self.holders, dealing.source(rank)) for rank in range(self.holders)]
+        if getattr(protocol, "provider_online", False):
+            parties.append(Party(self.holders, self.holders, NoSource()))
+            self._share_pairwise_streams(parties, dealing)
         programs = [
             protocol(
                 party, *(_part(a, party) for a in args), **{k: _part(v, party) for k, v in kwargs.items()}
             )
             for party in parties
         ]
-        results = self._drive(programs)[: self.holders]
+        try:
+            results = self._drive(programs)[: self.holders]
+        except BaseException:
+            dealing.abandon()
+            raise
         # The provider's work is done on demand inside the programs' time: it is reported apart.
-        self.cost.seconds += time.perf_counter() - start - (self.provider.cost.seconds - offline)
+        spent = time.perf_counter() - start - (self.provider.cost.seconds - offline)
+        with self._counting:
+            self.cost.seconds += spent
         return _gathered(results)
+
+    def _share_pairwise_streams(self, parties: Sequence[Party], dealing: Dealing) -> None:
+        """Give every two parties a stream of this run that only they know (two copies of one seed)."""
+        for party in parties:
+            party.private = {}
+        for (i, j), seed in self._pairwise.items():
+            mine = pairwise_seed(seed, dealing.run, dealing.program)
+            parties[i].private[j], parties[j].private[i] = Stream(mine), Stream(mine)
 
     def _drive(self, programs: Sequence[Program[Any]]) -> list[Any]:
         results: list[Any] = [None] * len(programs)
@@ -148,9 +169,11 @@ class Lockstep:
                     raise RoundMismatchError(f"Party {rank} sends to party {to}, whose program has ended.")
                 inbox[to][rank] = tensors
                 size = sum(t.nbytes for t in tensors)
-                self.cost.bytes_sent[rank] += size
+                with self._counting:
+                    self.cost.bytes_sent[rank] += size
                 sent += size
-        self.cost.rounds += sent > 0
+        with self._counting:
+            self.cost.rounds += sent > 0
         replies = {}
         for rank, one in rounds.items():
             check(rank, one.incoming, inbox[rank])
@@ -185,14 +208,9 @@ def check(rank: int, expected: Mapping[int, tuple[Expected, ...]], received: Map
             )
 
 
-def _share_pairwise_streams(parties: Sequence[Party]) -> None:
-    """Give every two parties a stream that only they know (two copies of one seed)."""
-    for party in parties:
-        party.private = {}
-    for i, one in enumerate(parties):
-        for other in parties[i + 1 :]:
-            seed = new_seed()
-            one.private[other.rank], other.private[one.rank] = Stream(seed), Stream(seed)
+def pairwise_seed(seed: bytes, run: int, program: bytes) -> bytes:
+    """The seed of what two parties draw together in one run. NOTE [Bound to its purpose] in `binding`"""
+    return derived_seed(seed, b"%d;" % run + program)
 
 
 def _part(argument: Any, party: Party) -> Any:

@@ -26,11 +26,16 @@ from typing import Any, Protocol, TypeVar
 
 import torch
 
+from syft.exceptions import SyftError
 from syft.mpc.correlations import Correlation
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 Tensors = tuple[torch.Tensor, ...]
+
+
+class RoundMismatchError(SyftError, RuntimeError):
+    """Two parties disagree about what a run or a round carries: their programs have diverged."""
 
 
 @dataclass(frozen=True)

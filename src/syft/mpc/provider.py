@@ -2,23 +2,32 @@
 
 One duty: make each correlation once, hand every holder its part once, and count what that costs. The
 provider and holder i share a seed; base fields are read from it on both sides, derived fields cost ONE
-correction, sent to the last holder. In one process `Provider.source(rank)` hands out what was made; on a
-network the provider sends `corrections(kind)` and the holder calls `expand`: the tensors are the same bit
-by bit (tests compare them). May import `correlations`, `randomness`, `ring`.
+correction, sent to the last holder. In one process `Provider.begin().source(rank)` hands out what was made; on a
+network the provider sends `Dealing.corrections(kind)` and the holder calls `expand`: the tensors are the same bit
+by bit (tests compare them). May import `binding`, `correlations`, `party`, `randomness`.
+
+NOTE [A run is atomic]
+What a run takes belongs to its `Dealing`: the run's number and the position in it name a correlation, no queue that
+parties read one after the other. A run that is abandoned half way (an interrupt, an error) takes its correlations with
+it, and nothing that a later run draws depends on how far it came. Runs of several threads do not meet.
 """
 
 from __future__ import annotations
 
+import threading
 import time
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import count as counted
 
 import torch
 
 from syft.exceptions import SyftError
+from syft.mpc.binding import purpose
 from syft.mpc.correlations import Correlation, Field, Mask, Tensors
-from syft.mpc.randomness import SEED_BYTES, Stream, new_seed
+from syft.mpc.party import RoundMismatchError
+from syft.mpc.randomness import SEED_BYTES, BoundStream, Stream, new_seed
 
 
 class CorrelationReusedError(SyftError, RuntimeError):
@@ -73,14 +82,19 @@ class Deal:
     def spent(self) -> bool:
         return all(part is None for part in self.parts)
 
+    @property
+    def whole(self) -> bool:
+        return all(part is not None for part in self.parts)
+
 
 @dataclass(eq=False)
 class Provider:
-    """Deals to `holders` parties, on demand or ahead of time (`provide`)."""
+    """Deals to `holders` parties, on demand or ahead of time (`provide`). Runs are numbered from `next_run` on."""
 
     holders: int
     seeds: Sequence[bytes] | None = None
     cost: ProviderCost = field(default_factory=ProviderCost)
+    next_run: int = 1
 
     def __post_init__(self) -> None:
         if self.holders < 2:
@@ -89,52 +103,81 @@ class Provider:
         if len(set(seeds)) != self.holders:
             raise ValueError(f"{self.holders} holders need as many different seeds, got {len(set(seeds))}.")
         self.seeds = None  # the streams are all that is needed from here on
-        self._streams = [Stream(seed) for seed in seeds]
-        self._ready: dict[Correlation, deque[Deal]] = defaultdict(deque)
+        self._streams = [BoundStream(seed) for seed in seeds]
+        self._making = threading.RLock()
+        self._runs = counted(self.next_run)
+        self._ready: dict[Correlation, deque[Deal]] = {}
         self._kept: dict[int, torch.Tensor] = {}
         self._released: dict[int, set[int]] = {}
-        self._next_handle = 0
+        self._handles = counted()
         self.cost.bytes += SEED_BYTES * self.holders
         self.cost.messages += self.holders
 
     # -- dealing ---------------------------------------------------------------------------------------
 
+    def begin(self, run: int | None = None, program: bytes = b"") -> Dealing:
+        """The correlations of one run: the next one, or (on a network) the one that the client numbered."""
+        return Dealing(self, next(self._runs) if run is None else run, program)
+
     def provide(self, *kinds: Correlation, count: int = 1) -> None:
         """Make correlations ahead of time: `count` of each kind, used first in, first out."""
+        dealing = self.begin()
         for kind in kinds:
             for _ in range(count):
-                self._ready[kind].append(self._make(kind))
+                made = dealing.make(kind)
+                with self._making:
+                    self._ready.setdefault(kind, deque()).append(made)
 
     def ready(self, kind: Correlation) -> int:
         """Correlations of this kind that nobody has begun to use."""
-        return sum(all(part is not None for part in deal.parts) for deal in self._ready.get(kind, ()))
+        return sum(deal.whole for deal in self._ready.get(kind, ()))
 
-    def corrections(self, kind: Correlation) -> list[Tensors]:
-        """Make one correlation and give only what has to be sent, by holder."""
-        deal, start = self._make(kind), len(kind.base)
-        parts = [deal.take(rank)[start:] for rank in range(self.holders)]
-        common = [
-            tuple(t for t, one in zip(part, kind.derived, strict=True) if one.common) for part in parts[:-1]
-        ]
-        return [*common, parts[-1]]
+    def take_ready(self, kind: Correlation, rank: int) -> Tensors | None:
+        """A holder's part of the oldest correlation made ahead of time that it has not had; None if there is none."""
+        with self._making:
+            for deal in self._ready.get(kind, ()):
+                if deal.parts[rank] is not None:
+                    part = deal.take(rank)
+                    if deal.spent:
+                        self._remove(deal)
+                    return part
+        return None
 
-    def _make(self, kind: Correlation) -> Deal:
-        start = time.perf_counter()
-        base, derived = kind.base, kind.derived
-        kept = [self._lookup(handle) for handle in kind.kept]
-        parts = [[stream.words(one.shape) for one in base] for stream in self._streams]
-        if derived:
-            plain = [_joined([part[i] for part in parts], one) for i, one in enumerate(base)]
-            found = kind.derive_from_parts(parts)
-            values = kind.derive(*kept, *plain) if found is None else found
-            for value, one in zip(values, derived, strict=True):
-                for part, share in zip(parts, self._cut(value, one), strict=True):
-                    part.append(share)
-        self.cost.correlations += 1
-        self.cost.bytes += sum(one.nbytes * (self.holders if one.common else 1) for one in derived)
-        self.cost.messages += self.holders if any(one.common for one in derived) else bool(derived)
-        self.cost.seconds += time.perf_counter() - start
-        return Deal(kind, [tuple(part) for part in parts])
+    def _whole(self, kind: Correlation) -> Deal | None:
+        """The oldest correlation made ahead of time of which no part was taken; it is the caller's from here on."""
+        with self._making:
+            for deal in self._ready.get(kind, ()):
+                if deal.whole:
+                    self._remove(deal)
+                    return deal
+        return None
+
+    def _remove(self, deal: Deal) -> None:
+        queue = self._ready[deal.kind]
+        queue.remove(deal)
+        if not queue:
+            del self._ready[deal.kind]
+
+    def make(self, kind: Correlation, meant: bytes) -> Deal:
+        """One correlation for the purpose `meant`, which is used once."""
+        with self._making:
+            start = time.perf_counter()
+            base, derived = kind.base, kind.derived
+            kept = [self._lookup(handle) for handle in kind.kept]
+            streams = [stream.at(meant) for stream in self._streams]
+            parts = [[stream.words(one.shape) for one in base] for stream in streams]
+            if derived:
+                plain = [_joined([part[i] for part in parts], one) for i, one in enumerate(base)]
+                found = kind.derive_from_parts(parts)
+                values = kind.derive(*kept, *plain) if found is None else found
+                for value, one in zip(values, derived, strict=True):
+                    for part, share in zip(parts, self._cut(value, one), strict=True):
+                        part.append(share)
+            self.cost.correlations += 1
+            self.cost.bytes += sum(one.nbytes * (self.holders if one.common else 1) for one in derived)
+            self.cost.messages += self.holders if any(one.common for one in derived) else bool(derived)
+            self.cost.seconds += time.perf_counter() - start
+            return Deal(kind, [tuple(part) for part in parts])
 
     def _cut(self, value: torch.Tensor, kind: Field) -> list[torch.Tensor]:
         """A derived value as one tensor per holder: drawn, all but the last, which is what is missing."""
@@ -152,10 +195,10 @@ class Provider:
 
     def keep(self, deal: Deal) -> int:
         """Remember the value of a `Mask` just made, under a handle of its own."""
-        handle, self._next_handle = self._next_handle, self._next_handle + 1
+        handle = next(self._handles)
         shares: list[torch.Tensor] = [part[0] for part in deal.parts if part is not None]
-        self._kept[handle] = _joined(shares, deal.kind.base[0])
         self._released[handle] = set()
+        self._kept[handle] = _joined(shares, deal.kind.base[0])
         return handle
 
     def _lookup(self, handle: int) -> torch.Tensor:
@@ -168,59 +211,108 @@ class Provider:
             ) from None
 
     def release(self, handle: int, rank: int) -> None:
-        """Forget a kept mask once every holder has released it."""
-        if handle in self._released:
-            self._released[handle].add(rank)
-            if len(self._released[handle]) == self.holders:
-                del self._kept[handle], self._released[handle]
+        """Forget a kept mask once every holder has released it. NB: called by finalizers, in any thread."""
+        released = self._released.get(handle)
+        if released is not None:
+            released.add(rank)
+            if len(released) == self.holders:
+                self.forget(handle)
 
-    # -- taking ------------------------------------------------------------------------------------------
+    def forget(self, handle: int) -> None:
+        """Forget a kept mask."""
+        self._kept.pop(handle, None)
+        self._released.pop(handle, None)
+
+
+@dataclass(eq=False)
+class Dealing:
+    """The correlations of one run, by position. NOTE [A run is atomic]"""
+
+    provider: Provider
+    run: int
+    program: bytes = b""
+
+    def __post_init__(self) -> None:
+        self._made = 0
+        self._deals: list[Deal | None] = []
+        self._handles: list[int] = []
+
+    def make(self, kind: Correlation) -> Deal:
+        """The next correlation that is made for this run."""
+        position, self._made = self._made, self._made + 1
+        return self.provider.make(kind, purpose(self.run, self.program, position, kind))
+
+    def corrections(self, kind: Correlation) -> list[Tensors]:
+        """Make the next correlation and give only what has to be sent, by holder."""
+        deal, start = self.make(kind), len(kind.base)
+        parts = [deal.take(rank)[start:] for rank in range(self.provider.holders)]
+        common = [
+            tuple(t for t, one in zip(part, kind.derived, strict=True) if one.common) for part in parts[:-1]
+        ]
+        return [*common, parts[-1]]
 
     def source(self, rank: int) -> LocalSource:
-        """Holder `rank`'s side of this provider, in the same process."""
+        """Holder `rank`'s side of this run, in the same process."""
         return LocalSource(self, rank)
 
-    def _next(self, kind: Correlation, rank: int) -> Deal:
-        """The oldest correlation of this kind that `rank` has not had; a new one if there is none."""
-        queue = self._ready[kind]
-        for deal in queue:
-            if deal.parts[rank] is not None:
-                return deal
-        queue.append(self._make(kind))
-        return queue[-1]
+    def at(self, position: int, kind: Correlation, rank: int) -> Deal:
+        """What the parties take at this position: the first to come has it made, or takes one made ahead of time."""
+        if position == len(self._deals):
+            self._deals.append(self.provider._whole(kind) or self.make(kind))
+        deal = self._deals[position]
+        if deal is None or deal.kind != kind:
+            found = "nothing is left" if deal is None else f"the others take a {type(deal.kind).__name__}"
+            raise RoundMismatchError(
+                f"Holder {rank} takes a {type(kind).__name__} at position {position} of run {self.run}, where {found}: "
+                "their programs have diverged."
+            )
+        return deal
 
-    def _drop_spent(self, kind: Correlation) -> None:
-        queue = self._ready[kind]
-        while queue and queue[0].spent:
-            queue.popleft()
-        if not queue:
-            del self._ready[kind]
+    def taken(self, position: int, deal: Deal) -> None:
+        """Let go of a correlation of which every holder has its part."""
+        if deal.spent:
+            self._deals[position] = None
+
+    def keep(self, deal: Deal) -> int:
+        """The handle under which the provider remembers a mask of this run."""
+        if deal.handle is None:
+            deal.handle = self.provider.keep(deal)
+            self._handles.append(deal.handle)
+        return deal.handle
+
+    def abandon(self) -> None:
+        """The run failed: the masks that it kept serve nobody."""
+        for handle in self._handles:
+            self.provider.forget(handle)
 
 
 @dataclass(eq=False)
 class LocalSource:
-    """`party.CorrelationSource` over a provider in the same process."""
+    """`party.CorrelationSource` over the dealing of one run, in the same process."""
 
-    provider: Provider
+    dealing: Dealing
     rank: int
+    _position: int = 0
 
     def take(self, kind: Correlation) -> Tensors:
-        part = self.provider._next(kind, self.rank).take(self.rank)
-        self.provider._drop_spent(kind)
+        position, self._position = self._position, self._position + 1
+        deal = self.dealing.at(position, kind, self.rank)
+        part = deal.take(self.rank)
+        self.dealing.taken(position, deal)
         return part
 
     def mask(self, shape: Sequence[int]) -> tuple[int, torch.Tensor]:
         """A mask that the provider remembers: its handle and this holder's share."""
         kind = Mask(tuple(shape))
-        deal = self.provider._next(kind, self.rank)
-        if deal.handle is None:
-            deal.handle = self.provider.keep(deal)
+        position, self._position = self._position, self._position + 1
+        deal = self.dealing.at(position, kind, self.rank)
+        handle = self.dealing.keep(deal)
         (share,) = deal.take(self.rank)
-        self.provider._drop_spent(kind)
-        return deal.handle, share
+        self.dealing.taken(position, deal)
+        return handle, share
 
     def release(self, handle: int) -> None:
-        self.provider.release(handle, self.rank)
+        self.dealing.provider.release(handle, self.rank)
 
 
 def _joined(shares: Sequence[torch.Tensor], kind: Field) -> torch.Tensor:

@@ -16,7 +16,9 @@ import torch
 from syft.core.ids import ID_PROVIDER
 from syft.core.session import session
 from syft.core.shapes import contiguous_spec
+from syft.exceptions import SyftError
 from syft.messaging.message import ObjectMessage, Ref
+from syft.mpc.binding import Share, program_digest
 from syft.mpc.correlations import Correlation
 from syft.mpc.drivers import Cost, Shares
 from syft.mpc.network import messages
@@ -124,7 +126,15 @@ class NetworkDriver:
                 tuple((key, _stand_in(value)) for key, value in named.items()),
             )
             self._run += 1
-            ahead, commands = self._provision(group, outline)
+            ahead, missing = self._provision(outline)
+            digest = program_digest(
+                name,
+                [_agreed(value) for value in given],
+                {key: _agreed(value) for key, value in named.items()},
+                ahead,
+            )
+            deal = messages.DealCorrelations(group, self._run, missing, digest)
+            commands: list[tuple[Any, Any]] = [(deal, self.members[-1])] if missing else []
             made: list[Made] = []
             _flatten(outline.results, made)
             ids = [[ID_PROVIDER.pop() for _ in made] for _ in self.holders]
@@ -160,16 +170,14 @@ class NetworkDriver:
             for position, kind in enumerate(kinds):
                 self._ahead[kind].append((self._run, position))
 
-    def _provision(self, group: Any, outline: Outline) -> tuple[tuple[Any, ...], list[tuple[Any, Any]]]:
-        """What was dealt ahead of time, and the command to the provider to deal the rest."""
+    def _provision(self, outline: Outline) -> tuple[tuple[Any, ...], tuple[Correlation, ...]]:
+        """What was dealt ahead of time, and what the provider has to deal now."""
         ahead = [self._ahead[kind].popleft() if self._ahead.get(kind) else None for kind in outline.kinds]
         missing = tuple(kind for kind, tag in zip(outline.kinds, ahead, strict=True) if tag is None)
-        deal = messages.DealCorrelations(group, self._run, missing)
-        named = tuple(ahead) if len(missing) < len(ahead) else ()
-        return named, [(deal, self.members[-1])] if missing else []
+        return tuple(ahead) if len(missing) < len(ahead) else (), missing
 
     def _send(self, commands: list[tuple[Any, Any]]) -> None:
-        """Send commands to several members, each of which may wait for what the others do with theirs."""
+        """Send the commands of a run to several members, each of which may wait for what the others do with theirs."""
         me = session.require_local_worker()
         waited_for = [member for _, member in commands if member.debug]
         for member in waited_for:
@@ -178,11 +186,24 @@ class NetworkDriver:
             for command, member in commands:
                 me.send_msg(command, member)
                 member.flush()
+        except BaseException:
+            self._abandon()
+            raise
         finally:
             for member in waited_for:
                 member.debug = True
         for member in waited_for:
             member.sync()
+
+    def _abandon(self) -> None:
+        """Not all were asked for the run at hand: those who were shall not wait for the others."""
+        me = session.require_local_worker()
+        for member in self.members:
+            try:
+                me.send_msg(messages.AbandonRun(self._group, self._run), member)
+                member.flush()
+            except (OSError, SyftError):
+                pass  # its peers find out that it is not there
 
     def _sent(self, value: Any) -> Any:
         """An argument with its shares as pointers: those of a node, or made of values by sending them."""
@@ -206,6 +227,13 @@ def _stand_in(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return Secret(tuple(value.shape), value.dtype)
     return tuple(value) if isinstance(value, list) else value
+
+
+def _agreed(value: Any) -> Any:
+    """An argument as the parties agree on it: a public value as it is, a share by its shape."""
+    if not isinstance(value, Shares):
+        return value
+    return Share(tuple(value[0].spec.shape), value[0].spec.dtype)
 
 
 def _part(value: Any, rank: int) -> Any:

@@ -11,27 +11,35 @@ from typing import Any
 
 import torch
 
+from syft.mpc.binding import purpose
 from syft.mpc.correlations import Correlation, Tensors
-from syft.mpc.drivers import NoSource, RoundMismatchError, check
-from syft.mpc.network.membership import Membership, seed_of_run
-from syft.mpc.network.messages import KINDS, Dealt, Frame
-from syft.mpc.network.programs import PartyProgram
-from syft.mpc.party import Party, Round
+from syft.mpc.drivers import NoSource, check, pairwise_seed
+from syft.mpc.network.membership import Membership
+from syft.mpc.network.messages import KINDS, Agreement, Dealt, Frame
+from syft.mpc.network.programs import program_named
+from syft.mpc.party import Party, Round, RoundMismatchError
 from syft.mpc.provider import CorrelationReusedError, Provider, expand
-from syft.mpc.randomness import Stream
+from syft.mpc.randomness import BoundStream, Stream
 
 #: The most a provider makes for one correlation.
 _MOST_BYTES = 16 << 30
 
 
+#: What correlations are bound to that are taken ahead of time, for no program in particular.
+_AHEAD = b"ahead of time"
+
+
 class HolderSource(NoSource):
     """`party.CorrelationSource` of one run: the seed in common with the provider, and what it sends."""
 
-    def __init__(self, membership: Membership, ahead: Sequence[tuple[int, int] | None] = ()) -> None:
+    def __init__(
+        self, membership: Membership, program: bytes, ahead: Sequence[tuple[int, int] | None] = ()
+    ) -> None:
         self._membership = membership
+        self._program = program
         self._ahead = list(ahead)
-        self._taken = 0
-        self._stream = Stream(seed_of_run(membership.dealing[membership.rank], membership.last_run))
+        self._taken = self._drawn = 0
+        self._stream = BoundStream(membership.dealing[membership.rank])
 
     def take(self, kind: Correlation) -> Tensors:
         position, self._taken = self._taken, self._taken + 1
@@ -48,18 +56,21 @@ class HolderSource(NoSource):
     def draw(self, kind: Correlation) -> Tensors:
         """This holder's part of a new correlation."""
         membership = self._membership
+        position, self._drawn = self._drawn, self._drawn + 1
         is_last = membership.rank == membership.holders - 1
         due = [one for one in kind.derived if is_last or one.common]
         received: Tensors = ()
         if due:
             dealt: Dealt = membership.receive(membership.holders, Dealt)
             received = dealt.tensors
+            _check_dealt(membership, dealt, self._program)
             if dealt.kind != kind or [tuple(t.shape) for t in received] != [one.shape for one in due]:
                 raise RoundMismatchError(
                     f"Holder {membership.rank} takes a {kind}, and the provider dealt a {dealt.kind} in run "
                     f"{membership.last_run}."
                 )
-        return expand(kind, self._stream, received, is_last)
+        stream = self._stream.at(purpose(membership.last_run, self._program, position, kind))
+        return expand(kind, stream, received, is_last)
 
     def mask(self, shape: Sequence[int]) -> tuple[int, torch.Tensor]:
         raise NotImplementedError("Masks that a provider remembers are for workers of one process so far.")
@@ -67,28 +78,67 @@ class HolderSource(NoSource):
 
 def run_program(
     membership: Membership,
-    program: PartyProgram,
+    name: str,
     args: Sequence[Any],
     kwargs: dict[str, Any],
     ahead: Sequence[tuple[int, int] | None],
+    digest: bytes,
 ) -> Any:
-    """Run a program as this member, for the run that has begun; returns this party's result."""
+    """Run a program as this member, for the run that has begun; returns this party's result.
+
+    `digest` says what was asked for: randomness is bound to it, and the parties compare it before the first frame.
+    """
     start = time.perf_counter()
-    source = NoSource() if membership.is_provider else HolderSource(membership, ahead)
+    program = program_named(name)
+    is_online = getattr(program, "provider_online", False)
+    parties = [rank for rank in membership.channels if is_online or rank != membership.holders]
+    _tell_program(membership, parties, digest)
+    source = NoSource() if membership.is_provider else HolderSource(membership, digest, ahead)
     party = Party(membership.rank, membership.holders, source)
-    if getattr(program, "provider_online", False):
+    if is_online:
         party.private = {
-            rank: Stream(seed_of_run(seed, membership.last_run)) for rank, seed in membership.pairwise.items()
+            rank: Stream(pairwise_seed(seed, membership.last_run, digest))
+            for rank, seed in membership.pairwise.items()
         }
     running = program(party, *args, **kwargs)
-    reply: Any = None
     try:
+        one = running.send(None)
+        _check_agreement(membership, parties, name, digest)
         while True:
-            reply = _exchange(membership, running.send(reply))
+            one = running.send(_exchange(membership, one))
     except StopIteration as done:
         return done.value
     finally:
         membership.seconds += time.perf_counter() - start
+
+
+def _tell_program(membership: Membership, parties: Sequence[int], digest: bytes) -> None:
+    """Tell the peers what we were asked to do. It is on its way while we draw the masks of the first round."""
+    for rank in parties:
+        channel = membership.channels[rank]
+        channel.send(Agreement(channel.ticket, membership.last_run, digest))
+
+
+def _check_agreement(membership: Membership, parties: Sequence[int], name: str, digest: bytes) -> None:
+    """!! RoundMismatchError, before the first frame goes out, if a peer was asked for something else"""
+    others = [
+        membership.members[rank] for rank in parties if membership.receive(rank, Agreement).program != digest
+    ]
+    if others:
+        raise RoundMismatchError(
+            f"Worker {membership.members[membership.rank]!r} was asked to run {name} in run {membership.last_run}, and "
+            f"{', '.join(map(repr, others))} another program, or with other shapes or public arguments. Nothing of the "
+            "secrets was sent."
+        )
+
+
+def _check_dealt(membership: Membership, dealt: Dealt, digest: bytes) -> None:
+    """!! RoundMismatchError if the provider dealt for another program"""
+    if dealt.program != digest:
+        raise RoundMismatchError(
+            f"Worker {membership.members[-1]!r} dealt for another program than worker "
+            f"{membership.members[membership.rank]!r} was asked to run in run {membership.last_run}."
+        )
 
 
 def _exchange(membership: Membership, one: Round) -> Any:
@@ -104,18 +154,18 @@ def _exchange(membership: Membership, one: Round) -> Any:
     return one.finish(received)
 
 
-def deal(membership: Membership, run: int, kinds: Sequence[Correlation]) -> None:
+def deal(membership: Membership, run: int, kinds: Sequence[Correlation], program: bytes) -> None:
     """Make correlations for a run, in order, and send each holder what it needs of them."""
     for kind in kinds:
         _check_kind(kind)
-    seeds = [seed_of_run(membership.dealing[rank], run) for rank in range(membership.holders)]
-    provider = Provider(membership.holders, seeds)
+    provider = Provider(membership.holders, [membership.dealing[rank] for rank in range(membership.holders)])
     provider.cost = membership.deals
+    dealing = provider.begin(run, program or _AHEAD)
     for kind in kinds:
-        for rank, tensors in enumerate(provider.corrections(kind)):
+        for rank, tensors in enumerate(dealing.corrections(kind)):
             if tensors:
                 channel = membership.channels[rank]
-                channel.send(Dealt(channel.ticket, run, kind, tensors))
+                channel.send(Dealt(channel.ticket, run, dealing.program, kind, tensors))
 
 
 def _check_kind(kind: Any) -> None:
@@ -132,7 +182,7 @@ def _check_kind(kind: Any) -> None:
 
 def take_ahead(membership: Membership, kinds: Sequence[Correlation]) -> None:
     """Take correlations now, for programs that name them later."""
-    source = HolderSource(membership)
+    source = HolderSource(membership, _AHEAD)
     for position, kind in enumerate(kinds):
         _check_kind(kind)
         membership.ahead[membership.last_run, position] = kind, source.draw(kind)

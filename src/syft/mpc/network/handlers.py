@@ -16,6 +16,7 @@ from syft.exceptions import (
     WorkerRestartedError,
 )
 from syft.messaging.message import Ref
+from syft.mpc.binding import Share, program_digest
 from syft.mpc.kernels import Bilinear
 from syft.mpc.network import execution, messages
 from syft.mpc.network.membership import LINKS_OF_CLIENTS, Membership, channel_of, tickets_of
@@ -137,7 +138,7 @@ def run(worker: Any, message: messages.RunProgram) -> None:
 
     def work() -> tuple[list[torch.Tensor], pipeline.Call]:
         nonlocal permitted
-        program = program_named(message.program)
+        program_named(message.program)
         ids = pipeline.referenced_ids((message.args, message.kwargs))
         call = pipeline.permit(worker, message, ids, message.return_ids, message.program)
         if message.program in OPENING:
@@ -147,8 +148,14 @@ def run(worker: Any, message: messages.RunProgram) -> None:
         args = [_argument(worker, value, permitted) for value in message.args]
         kwargs = {name: _argument(worker, value, permitted) for name, value in message.kwargs.items()}
         given = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
+        digest = program_digest(
+            message.program,
+            [_agreed(sent, value) for sent, value in zip(message.args, args, strict=True)],
+            {name: _agreed(message.kwargs[name], value) for name, value in kwargs.items()},
+            message.ahead,
+        )
         with worker_lock.released(), torch.no_grad():
-            result = execution.run_program(membership, program, args, kwargs, message.ahead)
+            result = execution.run_program(membership, message.program, args, kwargs, message.ahead, digest)
             return [] if membership.is_provider else _kept(result, given), call
 
     try:
@@ -174,6 +181,11 @@ def _argument(worker: Any, value: Any, permitted: bool) -> Any:
     if type(found) is not torch.Tensor or found.dtype not in (torch.int64, torch.uint8):
         raise TypeError(f"The object {value.id!r} is no share: programs run on tensors of integers.")
     return found
+
+
+def _agreed(sent: Any, value: Any) -> Any:
+    """An argument as the parties agree on it: a public value as it is, a share by its shape."""
+    return Share(tuple(value.shape), value.dtype) if isinstance(sent, (Ref, messages.Shape)) else value
 
 
 def _public(value: Any) -> Any:
@@ -228,7 +240,7 @@ def deal(worker: Any, message: messages.DealCorrelations) -> None:
 
     def work() -> None:
         with worker_lock.released():
-            execution.deal(membership, message.run, message.kinds)
+            execution.deal(membership, message.run, message.kinds, message.program)
 
     _told(membership, message.run, work, lambda: True)
 
@@ -247,6 +259,14 @@ def take_ahead(worker: Any, message: messages.TakeAhead) -> None:
         membership.end()
 
 
+def abandon(worker: Any, message: messages.AbandonRun) -> None:
+    membership = _ours(worker, message.group, message)
+    if message.run > membership.last_run:
+        membership.begin(message.run)
+        _tell(membership, message.run, "the client was interrupted while it asked for the run")
+        membership.end()
+
+
 def costs(worker: Any, message: messages.GroupCosts) -> tuple[Any, ...]:
     membership = _ours(worker, message.group, message)
     deals = membership.deals
@@ -258,6 +278,11 @@ def costs(worker: Any, message: messages.GroupCosts) -> tuple[Any, ...]:
 
 
 # -- what peers send ---------------------------------------------------------------------------------------
+
+
+def take_agreement(worker: Any, message: messages.Agreement) -> None:
+    channel = channel_of(worker, message.ticket)
+    channel.membership.deliver(channel, message)
 
 
 def take_frame(worker: Any, message: messages.Frame | messages.Dealt) -> None:
@@ -288,7 +313,9 @@ handlers.HANDLERS |= {
     messages.RunProgram: run,
     messages.DealCorrelations: deal,
     messages.TakeAhead: take_ahead,
+    messages.AbandonRun: abandon,
     messages.GroupCosts: costs,
+    messages.Agreement: take_agreement,
     messages.Frame: take_frame,
     messages.Dealt: take_frame,
     messages.RunFailed: take_failure,

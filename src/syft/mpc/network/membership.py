@@ -5,7 +5,6 @@ No program runs here. May import `messages`; knows links only as workers that ta
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 import threading
 import time
@@ -15,7 +14,7 @@ from typing import Any
 
 from syft.exceptions import ProtocolError, SyftError
 from syft.mpc.correlations import Correlation, Tensors
-from syft.mpc.network.messages import AreYouThere, Dealt, Frame, PeerFailedError, RunFailed
+from syft.mpc.network.messages import Agreement, AreYouThere, Dealt, Frame, PeerFailedError, RunFailed
 from syft.mpc.provider import ProviderCost
 from syft.mpc.randomness import SEED_BYTES, new_seed
 from syft.workers.network import worker_lock
@@ -82,14 +81,6 @@ def channel_of(worker: Any, ticket: bytes) -> Channel:
     return found
 
 
-def seed_of_run(seed: bytes, run: int) -> bytes:
-    """What two members have in common for one run. NOTE [One run] in `syft.mpc.network`
-
-    A keyed BLAKE2b (RFC 7693, section 2.9) as a pseudo-random function of the number.
-    """
-    return hashlib.blake2b(run.to_bytes(8, "big"), key=seed, digest_size=SEED_BYTES).digest()
-
-
 class Membership:
     """See the top of this file. It is kept in the worker's store; no attribute of it can be asked for."""
 
@@ -97,6 +88,7 @@ class Membership:
         "__weakref__",
         "_changed",
         "_failures",
+        "_newest",
         "_waiting",
         "_waiting_bytes",
         "ahead",
@@ -130,6 +122,8 @@ class Membership:
         self._waiting: dict[tuple[int, int, type], deque[Any]] = {}
         self._waiting_bytes = 0
         self._failures: dict[int, str] = {}
+        #: The last run that each peer sent something for, in dealing and otherwise; both go up.
+        self._newest: dict[tuple[int, bool], int] = {}
         self.deals = ProviderCost()
         self.reset_costs()
 
@@ -198,7 +192,7 @@ class Membership:
 
     # -- what peers send -------------------------------------------------------------------------------
 
-    def deliver(self, channel: Channel, message: Frame | Dealt) -> None:
+    def deliver(self, channel: Channel, message: Agreement | Frame | Dealt) -> None:
         """Put a message where the run finds it.
 
         A provider may deal far ahead of us. What is for later runs waits outside, in its connection, when there is
@@ -211,7 +205,10 @@ class Membership:
                 patience = _LENIENCE * self.patience
                 is_kept = self._changed.wait_for(lambda: self._has_room(message.run), patience)
         with self._changed:
+            stage = channel.rank, type(message) is Dealt
+            self._newest[stage] = max(message.run, self._newest.get(stage, 0))
             if message.run <= self.finished:
+                self._changed.notify_all()
                 return
             queue = self._waiting.setdefault((channel.rank, message.run, type(message)), deque())
             if len(queue) >= _AHEAD_FRAMES or not is_kept:
@@ -234,10 +231,16 @@ class Membership:
     def receive(self, rank: int, kind: type) -> Any:
         """The next frame, or correction, from a peer for the run at hand. !! PeerFailedError"""
         run, began = self.last_run, time.monotonic()
-        key = rank, run, kind
+        key, stage = (rank, run, kind), (rank, kind is Dealt)
+
+        def has_gone_on() -> bool:
+            return self._newest.get(stage, 0) > run
+
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._waiting.get(key) or run in self._failures, self.patience)
+                self._changed.wait_for(
+                    lambda: self._waiting.get(key) or run in self._failures or has_gone_on(), self.patience
+                )
                 queue = self._waiting.get(key)
                 if queue:
                     message = queue.popleft()
@@ -248,6 +251,11 @@ class Membership:
                     raise PeerFailedError(
                         f"Worker {self.members[self.rank]!r} could not finish run {run} of a program on shares: "
                         f"{self._failures[run].rstrip('.')}."
+                    )
+                if has_gone_on():
+                    raise PeerFailedError(
+                        f"Worker {self.members[self.rank]!r} could not finish run {run} of a program on shares: worker "
+                        f"{self.members[rank]!r} was not asked to take part in it, or gave it up, and runs later ones."
                     )
             self._doubt(self.channels[rank], run, time.monotonic() - began)
 
@@ -268,5 +276,5 @@ class Membership:
             )
 
 
-def _size(message: Frame | Dealt) -> int:
-    return sum(tensor.nbytes for tensor in message.tensors)
+def _size(message: Agreement | Frame | Dealt) -> int:
+    return 0 if type(message) is Agreement else sum(tensor.nbytes for tensor in message.tensors)

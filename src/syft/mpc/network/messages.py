@@ -1,9 +1,10 @@
 """What clients, holders and providers say to each other about programs on shares; one record each.
 
     client -> member    JoinGroup, MeetPeers, ExchangeSeeds     once per group, waited for
-                        RunProgram, DealCorrelations            one command per party, not waited for
+                        RunProgram, DealCorrelations, AbandonRun
+                                                                one command per party, not waited for
                         GroupCosts                              waited for
-    member -> member    Ticket, Seeds, Frame, Dealt, RunFailed, AreYouThere
+    member -> member    Ticket, Seeds, Agreement, Frame, Dealt, RunFailed, AreYouThere
 
 A share among the arguments of a program is a `Ref`; the provider is told its shape (`Shape`) instead.
 """
@@ -19,8 +20,8 @@ from syft.exceptions import NetworkError
 from syft.messaging.message import Id, MessageRecord
 from syft.mpc import correlations
 from syft.mpc.correlations import Correlation
-from syft.mpc.drivers import RoundMismatchError
 from syft.mpc.kernels import Bilinear
+from syft.mpc.party import RoundMismatchError
 from syft.mpc.protocols.fss import Key
 from syft.mpc.protocols.select import Pooling
 from syft.mpc.provider import CorrelationReusedError
@@ -78,11 +79,15 @@ class RunProgram(Command, frozen=True):
 
 
 class DealCorrelations(Command, frozen=True):
-    """Provider: make these for a run, in this order, and send the holders what they need."""
+    """Provider: make these for a run, in this order, and send the holders what they need.
+
+    `program` is the digest that the run's randomness is bound to; a wrong one gives useless randomness, no more.
+    """
 
     group: Id
     run: int
     kinds: tuple[Any, ...]
+    program: bytes = b""
 
 
 class TakeAhead(Command, frozen=True):
@@ -91,6 +96,13 @@ class TakeAhead(Command, frozen=True):
     group: Id
     run: int
     kinds: tuple[Any, ...]
+
+
+class AbandonRun(Command, frozen=True):
+    """The client was interrupted while it asked for a run: tell the others not to wait for you."""
+
+    group: Id
+    run: int
 
 
 class GroupCosts(MessageRecord, frozen=True):
@@ -126,6 +138,14 @@ class Seeds(MessageRecord, frozen=True):
     dealing: bytes | None = None
 
 
+class Agreement(Command, frozen=True):
+    """What I was asked to do in a run: its digest. No frame of a run goes out before all have said the same."""
+
+    ticket: bytes
+    run: int
+    program: bytes
+
+
 class Frame(Command, frozen=True):
     """My part of a round."""
 
@@ -135,10 +155,11 @@ class Frame(Command, frozen=True):
 
 
 class Dealt(Command, frozen=True):
-    """What you need of a correlation besides your stream."""
+    """What you need of a correlation besides your stream, made for a program."""
 
     ticket: bytes
     run: int
+    program: bytes
     kind: Any
     tensors: tuple[torch.Tensor, ...]
 
@@ -173,7 +194,7 @@ KINDS: tuple[type[Correlation], ...] = (
 
 for _record in (
     *(JoinGroup, MeetPeers, ExchangeSeeds, RunProgram, DealCorrelations, TakeAhead, GroupCosts, Shape),
-    *(Ticket, Seeds, RunFailed, AreYouThere),
+    *(AbandonRun, Ticket, Seeds, Agreement, RunFailed, AreYouThere),
     *(Bilinear, Pooling, *KINDS),
 ):
     serde.register_record(_record, f"mpc.{_record.__name__}")
@@ -190,9 +211,9 @@ serde.register(
 serde.register(
     Dealt,
     "mpc.Dealt",
-    lambda _me, d: (d.ticket, d.run, d.kind, d.tensors),
+    lambda _me, d: (d.ticket, d.run, d.program, d.kind, d.tensors),
     lambda _me, parts: Dealt(*parts),
-    fields=tuple[bytes, int, Any, tuple[torch.Tensor, ...]],
+    fields=tuple[bytes, int, bytes, Any, tuple[torch.Tensor, ...]],
     incompressible=True,
 )
 

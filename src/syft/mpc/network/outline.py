@@ -113,9 +113,9 @@ class _NotingProvider(Provider):
         super().__post_init__()
         self.kinds: list[Correlation] = []
 
-    def _make(self, kind: Correlation) -> Deal:
+    def make(self, kind: Correlation, meant: bytes) -> Deal:
         self.kinds.append(kind)
-        return super()._make(kind)
+        return super().make(kind, meant)
 
 
 def _on_zeros(

@@ -1,0 +1,186 @@
+"""A client that gives the holders of a group different programs, and looks at what the last holder sees."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from mpc.network_parties import Parties, node_of
+from syft.exceptions import SyftError
+from syft.messaging.message import Ref
+from syft.mpc import ring
+from syft.mpc.binding import Share, program_digest
+from syft.mpc.correlations import Square, Triple
+from syft.mpc.drivers import RoundMismatchError
+from syft.mpc.kernels import Bilinear
+from syft.mpc.network import execution, messages
+from syft.mpc.network.membership import Membership
+from syft.mpc.network.messages import PeerFailedError
+from syft.mpc.protocols import beaver
+
+pytestmark = pytest.mark.network
+
+COUNT = 200
+MUL = Bilinear("mul")
+NAMES = ("alice", "bob", "carol", "dan")
+
+
+class View:
+    """What the last holder has seen: its own parts of correlations, and frames by run and sender."""
+
+    def __init__(self) -> None:
+        self.taken: list[tuple[torch.Tensor, ...]] = []
+        self.frames: dict[tuple[int, int], tuple[torch.Tensor, ...]] = {}
+
+
+@pytest.fixture(params=[2, 3])
+def group(request: Any, hook: Any, me: Any) -> Iterator[Parties]:
+    made = Parties(hook, NAMES[: request.param + 1])
+    with made.closing:
+        made.introduce()
+        yield made
+
+
+def watch(last: Membership, monkeypatch: pytest.MonkeyPatch) -> View:
+    view, take, deliver = View(), execution.HolderSource.take, Membership.deliver
+
+    def taking(self: Any, kind: Any) -> Any:
+        found = take(self, kind)
+        if self._membership is last:
+            view.taken.append(tuple(one.clone() for one in found))
+        return found
+
+    def delivering(self: Any, channel: Any, message: Any) -> None:
+        if self is last and type(message) is messages.Frame:
+            view.frames[message.run, channel.rank] = tuple(one.clone() for one in message.tensors)
+        deliver(self, channel, message)
+
+    monkeypatch.setattr(execution.HolderSource, "take", taking)
+    monkeypatch.setattr(Membership, "deliver", delivering)
+    return view
+
+
+def group_made(secret: Any) -> None:
+    """Bring the members together, by a program that they agree on."""
+    assert node_of(secret).run(beaver.square).get().shape == (COUNT,)
+
+
+def ask(client: Any, secret: Any, names: list[str], kinds: tuple[Any, ...], digest: bytes) -> list[Any]:
+    """Every holder is asked for a program of its own in one run; gives what each said."""
+    driver, pointers = node_of(secret).group.driver, node_of(secret).pointers
+    driver._run += 1
+    client.provider._recv_msg(messages.DealCorrelations(driver._group, driver._run, kinds, digest))
+    client.provider.flush()
+    for holder, pointer, name in zip(client.holders, pointers, names, strict=True):
+        ref = Ref(pointer.id_at_location)
+        args = (ref, ref) if name == "beaver.spdz_mul" else (ref,)
+        holder._recv_msg(messages.RunProgram(driver._group, driver._run, name, args, {}, (driver._run,)))
+        holder.flush()
+    said = []
+    for holder in client.holders:
+        try:
+            said.append(holder.sync())
+        except SyftError as error:
+            said.append(error)
+    return said
+
+
+def digest_of(name: str) -> bytes:
+    share = Share((COUNT,), torch.int64)
+    return program_digest(name, (share, share) if name == "beaver.spdz_mul" else (share,), {}, ())
+
+
+def solved(view: View, run: int, turn: int, honest: int) -> list[set[int]]:
+    """Candidates for what the honest holders' shares add up to, element by element.
+
+    Their mask of y was dealt as their share of a * a. With d = X - a and e = X - b, and the correction
+    (a + a_last)^2 - b, that is X^2 + (2A - 1) X + A^2 + e = correction with A = a_last - d. The derivative is odd, so
+    each root modulo 2 has one above it modulo 2^64 (Hensel).
+    """
+    mask, correction = view.taken[turn][:2]
+    d, e = (sum(view.frames[run, rank][i] for rank in range(honest)) for i in (0, 1))
+    found = []
+    for a, dd, ee, c in zip(mask.tolist(), d.tolist(), e.tolist(), correction.tolist(), strict=True):  # type: ignore[union-attr]
+        big_a = a - dd
+        constant = big_a * big_a + ee - c
+        roots = set()
+        for root in (0, 1):
+            x = root
+            for _ in range(7):
+                value, slope = x * x + (2 * big_a - 1) * x + constant, 2 * x + 2 * big_a - 1
+                x = (x - value * pow(slope, -1, 1 << 64)) % (1 << 64)
+            if (x * x + (2 * big_a - 1) * x + constant) % (1 << 64) == 0 and x % 2 == root:
+                roots.add(x)
+        found.append(roots)
+    return found
+
+
+def attacked(
+    group: Parties, monkeypatch: pytest.MonkeyPatch, digest: bytes
+) -> tuple[View, list[list[Any]], torch.Tensor, list[int]]:
+    """Two runs in which the honest holders multiply and the last one squares."""
+    client = group.client()
+    secret = client.share(torch.arange(COUNT) * 1_000_003 - 7)
+    honest = len(client.holders) - 1
+    group_made(secret)
+    shares = group.stored(node_of(secret))
+    view = watch(group.membership(client.holders[-1].id), monkeypatch)
+    names = ["beaver.spdz_mul"] * honest + ["beaver.square"]
+    said, runs = [], []
+    for _ in range(2):
+        said.append(ask(client, secret, names, (Square((COUNT,)),), digest))
+        runs.append(node_of(secret).group.driver._run)
+    wanted = ring.reconstruct(shares[:-1]) if honest > 1 else shares[0]
+    return view, said, wanted, runs
+
+
+@pytest.mark.parametrize("told", ["beaver.square", "beaver.spdz_mul"])
+def test_no_frame_leaves_a_holder_that_was_given_another_program(
+    group: Parties, monkeypatch: pytest.MonkeyPatch, told: str
+) -> None:
+    view, said, _, _ = attacked(group, monkeypatch, digest_of(told))
+    assert not view.frames
+    last = group.names[-2]
+    for answers in said:
+        assert all(isinstance(one, (RoundMismatchError, PeerFailedError)) for one in answers)
+        text = " ".join(map(str, answers))
+        assert "'alice'" in text and f"'{last}'" in text and "another program" in text
+
+
+@pytest.mark.parametrize("told", ["beaver.square", "beaver.spdz_mul"])
+def test_masks_of_another_program_are_unrelated_so_the_attack_finds_nothing(
+    group: Parties, monkeypatch: pytest.MonkeyPatch, told: str
+) -> None:
+    """Without the agreement, too: the frames go out, and say nothing."""
+    monkeypatch.setattr(execution, "_check_agreement", lambda *_args: None)
+    monkeypatch.setattr(execution, "_check_dealt", lambda *_args: None)
+    view, _, wanted, runs = attacked(group, monkeypatch, digest_of(told))
+    honest = len(group.names) - 2
+    assert len(view.frames) == 2 * honest
+    guesses = [solved(view, run, turn, honest) for turn, run in enumerate(runs)]
+    right = sum(
+        value % (1 << 64) in first | second
+        for value, first, second in zip(wanted.tolist(), *guesses, strict=True)
+    )
+    assert right == 0
+    for frames in view.frames.values():
+        for tensor in frames:
+            ones = (tensor.view(torch.uint8).unsqueeze(-1) >> torch.arange(8)).bitwise_and(1).double().mean()
+            assert abs(float(ones) - 0.5) < 6 * 0.5 / (64 * COUNT) ** 0.5
+
+
+def test_a_provider_that_was_told_another_program_is_named(group: Parties) -> None:
+    client = group.client()
+    secret = client.share(torch.arange(COUNT))
+    group_made(secret)
+    said = ask(
+        client,
+        secret,
+        ["beaver.spdz_mul"] * len(client.holders),
+        (Triple(MUL, (COUNT,), (COUNT,)),),
+        digest_of("beaver.square"),
+    )
+    assert f"'{client.provider.id}' dealt for another program" in " ".join(map(str, said))
