@@ -149,6 +149,12 @@ class Stream:
         made._process = self._process
         return made
 
+    def bound_to(self, value: torch.Tensor) -> Stream:
+        """A stream like `fork()`'s that also depends on a value: who has another value gets an unrelated one."""
+        content = value.contiguous().reshape(-1).view(torch.uint8).numpy().data
+        found = hashlib.blake2b(content, digest_size=SEED_BYTES).digest()
+        return Stream(derived_seed(self.raw(SEED_BYTES), found))
+
 
 class BoundStream(Stream):
     """A stream that is read from a place of its own for each purpose. NOTE [Bound to its purpose] in `binding`

@@ -90,13 +90,14 @@ def select_share(alpha_sh: Any, x_sh: Any, y_sh: Any) -> Any:
 
 
 def private_compare(x_bit_sh: Any, r: Any, beta: Any) -> Any:
-    """beta ^ [x > r], x and r read as unsigned, as a shared bit that the provider has learnt.
+    """beta ^ [x > r], x and r read as unsigned, as a shared bit. The provider learns nothing of it.
 
     `x_bit_sh` are the bits of x as `decompose(x).share(...)` gives them: lowest first in the last dimension of
     64, shared in Z_2^64; the program carries them over to the paper's Z_67. `r` and `beta` are what both
     holders know and the provider does not: plain tensors, or pointers to one at each holder
-    (MultiPointerTensor), of the shape of x. beta is a uniform bit per element: it is what hides the outcome
-    from the provider.
+    (MultiPointerTensor), of the shape of x; beta is a bit per element. In the paper beta hides the outcome from the
+    provider. Here the holders draw a bit of their own for that, whatever beta is. An r that is not the same at both
+    holders gives a meaningless result.
     """
     (bits,) = integers("private_compare", "x > r", x_bit_sh)
     node = bits.node

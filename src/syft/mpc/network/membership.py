@@ -277,4 +277,4 @@ class Membership:
 
 
 def _size(message: Agreement | Frame | Dealt) -> int:
-    return 0 if type(message) is Agreement else sum(tensor.nbytes for tensor in message.tensors)
+    return 0 if isinstance(message, Agreement) else sum(tensor.nbytes for tensor in message.tensors)

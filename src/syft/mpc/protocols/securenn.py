@@ -17,6 +17,14 @@ P_2 itself deals the shares of x that private_compare starts from. Were the hold
 their algebra leaves it, P_2 could divide one holder's residue by the other's: s_i cancels, and what is left
 tells whether a guess of r, hence of the secret, is right. So they add shares of zero from their common
 randomness first, and P_2 sees a uniform pair with the sum d_i, and nothing besides.
+
+NOTE [No oracle]
+In private_compare_shared a client chooses r and beta. Were beta the bit under which P_2 learns the outcome, a client
+and a curious P_2 would find the secret by bisection. So P_0 and P_1 draw a bit gamma of their own, P_2 learns
+gamma ^ [x > r], and they turn gamma into beta on their shares. Were r not the same at both, the number of zeros that P_2
+sees would depend on the secret. So all that they draw for the comparison is bound to r as each of them has it: where
+they differ, P_2 sees uniform residues. Everything else that is compared (share_convert, msb) they draw or open
+themselves; what P_2 deals for msb is not an argument of the program that clients can ask for.
 """
 
 from __future__ import annotations
@@ -168,11 +176,12 @@ def select_share(
 
 @with_provider
 def private_compare(
-    party: Party, x_bits: torch.Tensor, r: torch.Tensor, beta: torch.Tensor
+    party: Party, x_bits: torch.Tensor, r: torch.Tensor, beta: torch.Tensor, common: Stream | None = None
 ) -> Program[torch.Tensor | None]:
     """Algorithm 3 (PrivateCompare): P_2 learns beta ^ [x > r].
 
-    x is shared bit by bit in Z_p, r and beta are known to P_0 and P_1.
+    x is shared bit by bit in Z_p, r and beta are known to P_0 and P_1. beta is what hides the outcome: P_0 and P_1 draw
+    it. `common` is what they have in common, if not the stream of the run: NOTE [No oracle].
     """
     shape = tuple(x_bits.shape)
     if party.is_provider:
@@ -182,7 +191,7 @@ def private_compare(
         d = (pair[0].to(torch.int16) + pair[1]) % PRIME
         return (d == 0).any(-1).long()
     j = party.rank
-    common = _common(party)
+    common = _common(party) if common is None else common
     s = common.residues(PRIME - 1, shape).to(torch.int16) + 1
     u = common.residues(PRIME - 1, shape).to(torch.int16) + 1
     order = common.permutation(ring.BITS, rows=x_bits.numel() // ring.BITS).view(shape)
@@ -229,11 +238,19 @@ def _bits_in_field(party: Party, bits: torch.Tensor) -> Program[torch.Tensor]:
 def private_compare_shared(
     party: Party, x_bits: torch.Tensor, r: torch.Tensor, beta: torch.Tensor
 ) -> Program[torch.Tensor]:
-    """Algorithm 3 between secrets: bits shared in Z_L in, beta ^ [x > r] shared in Z_L out; P_2 learns it."""
+    """Algorithm 3 between secrets: bits shared in Z_L in, beta ^ [x > r] shared in Z_L out. NOTE [No oracle]"""
     in_field = yield from _bits_in_field(party, x_bits)
-    beta_prime = yield from private_compare(party, in_field, r, beta)
-    (share,) = yield from _hand_out(party, ("ring", tuple(x_bits.shape[:-1]), beta_prime))
-    return share
+    shape = tuple(x_bits.shape[:-1])
+    if party.is_provider:
+        seen = yield from private_compare(party, in_field, r, beta)
+        (share,) = yield from _hand_out(party, ("ring", shape, seen))
+        return share
+    common = _common(party).bound_to(r)
+    gamma = common.bits(shape)
+    yield from private_compare(party, in_field, r, gamma, common)
+    (share,) = yield from _hand_out(party, ("ring", shape, None))
+    flip = (gamma ^ beta) & 1
+    return torch.where(flip == 1, int(party.first) - share, share)
 
 
 @party_program
@@ -291,14 +308,18 @@ def _msb_material(party: Party, shape: tuple[int, ...]) -> Program[Material]:
 
 @party_program
 @with_provider
-def msb(party: Party, a: torch.Tensor, material: Material | None = None) -> Program[torch.Tensor]:
-    """Algorithm 5 (ComputeMSB): the highest bit of a value shared in Z_(L-1), as a share in Z_L.
+def msb(party: Party, a: torch.Tensor) -> Program[torch.Tensor]:
+    """Algorithm 5 (ComputeMSB): the highest bit of a value shared in Z_(L-1), as a share in Z_L."""
+    material = yield from _msb_material(party, tuple(a.shape))
+    return (yield from _msb_with(party, a, material))
 
-    msb(a) is the lowest bit of 2a, for L - 1 is odd; that is r_0 ^ x_0 ^ [x > r] with r = 2a + x open.
+
+def _msb_with(party: Party, a: torch.Tensor, material: Material) -> Program[torch.Tensor]:
+    """msb(a) is the lowest bit of 2a, for L - 1 is odd; that is r_0 ^ x_0 ^ [x > r] with r = 2a + x open.
+
+    NB: x masks a. It comes from P_2, never from who asks for a program: NOTE [No oracle].
     """
     shape = tuple(a.shape)
-    if material is None:
-        material = yield from _msb_material(party, shape)
     x, x_bits, x_0 = material
     if party.is_provider:
         yield party.exchange()
@@ -325,7 +346,7 @@ def relu_deriv(party: Party, a: torch.Tensor) -> Program[torch.Tensor]:
     """Algorithm 6 (DReLU): shares of [a >= 0]. Eight rounds."""
     doubled = a if party.is_provider else 2 * a  # even, hence never L - 1
     y, material = yield from together(share_convert(party, doubled), _msb_material(party, tuple(a.shape)))
-    negative = yield from msb(party, y, material)
+    negative = yield from _msb_with(party, y, material)
     return 1 - negative if party.first else -negative
 
 
