@@ -1,0 +1,266 @@
+"""A run is atomic: what an interrupted one leaves behind, and several threads on one group, change no later result."""
+
+from __future__ import annotations
+
+import linecache
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import syft.mpc
+from mpc.lower import deal, revealed, spread
+from mpc.network_parties import Parties, node_of
+from syft.exceptions import SyftError
+from syft.mpc.correlations import Square
+from syft.mpc.drivers import Lockstep
+from syft.mpc.network.driver import NetworkDriver
+from syft.mpc.protocols import beaver, securenn, select
+from syft.mpc.protocols.truncate import truncate
+from syft.mpc.provider import LocalSource
+
+ROOT = str(Path(syft.mpc.__file__).parent)
+
+
+class Interrupting:
+    """KeyboardInterrupt at the nth line of ours that is run, wherever that is.
+
+    Lines that begin with `with` are left out: a tracer stops between the end of a block and the release of its lock,
+    where CPython looks for no signal.
+    """
+
+    def __init__(self, at: int | None = None) -> None:
+        self.at, self.lines = at, 0
+
+    def __enter__(self) -> Interrupting:
+        sys.settrace(self._trace)
+        return self
+
+    def __exit__(self, *_what: Any) -> None:
+        sys.settrace(None)
+
+    def _trace(self, frame: Any, event: str, _arg: Any) -> Any:
+        if not frame.f_code.co_filename.startswith(ROOT):
+            return None
+        line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
+        if event == "line" and not line.lstrip().startswith("with "):
+            self.lines += 1
+            if self.lines == self.at:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+        return self._trace
+
+
+X = spread(6, 40)
+PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], torch.Tensor]] = {
+    "product": (beaver.spdz_mul, (X,), X * X),
+    "square": (beaver.square, (), X * X),
+    "relu": (select.relu, (), X.relu()),
+    "securenn.relu": (securenn.relu, (), X.relu()),
+}
+
+
+def run(driver: Lockstep, name: str) -> torch.Tensor:
+    program, more, _ = PROGRAMS[name]
+    given = [deal(one, driver.holders) if isinstance(one, torch.Tensor) else one for one in (X, *more)]
+    found: torch.Tensor = revealed(driver.run(program, *given))
+    return found
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("holders", [2, 3])
+def test_an_interrupt_at_any_line_costs_only_its_own_run(name: str, holders: int) -> None:
+    if name.startswith("securenn") and holders != 2:
+        return
+    driver, expected = Lockstep(holders), PROGRAMS[name][2]
+    with Interrupting() as counting:
+        run(driver, name)
+    stride = max(1, counting.lines // 150)
+    for at in range(1, counting.lines, stride):
+        with pytest.raises(KeyboardInterrupt), Interrupting(at):
+            run(driver, name)
+        assert torch.equal(run(driver, name), expected), f"wrong after an interrupt at line {at}"
+    assert not driver.provider._ready and not driver.provider._kept
+
+
+@pytest.mark.parametrize("ahead", [0, 3])
+def test_an_interrupt_between_two_parties_takes(ahead: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every take of every party, one after the other, with and without correlations made ahead of time."""
+    driver, take, calls = Lockstep(3), LocalSource.take, 0
+    driver.provider.provide(Square(tuple(X.shape)), count=ahead)
+    stop = 0
+
+    def taking(self: Any, kind: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == stop:
+            raise KeyboardInterrupt
+        return take(self, kind)
+
+    monkeypatch.setattr(LocalSource, "take", taking)
+    for stop in range(1, 100):
+        calls = 0
+        try:
+            run(driver, "relu")
+        except KeyboardInterrupt:
+            calls = stop
+            for name in ("relu", "square", "product"):
+                assert torch.equal(run(driver, name), PROGRAMS[name][2])
+        else:
+            break
+    assert 3 <= stop < 99
+
+
+@pytest.mark.parametrize("rank", range(3))
+def test_an_interrupt_at_every_yield(rank: int) -> None:
+    driver, step = Lockstep(3), 0
+
+    def interrupted(party: Any, x: torch.Tensor) -> Any:
+        running, reply, count = select.relu(party, x), None, 0
+        while True:
+            count += 1
+            try:
+                one = running.send(reply)
+            except StopIteration as done:
+                return done.value
+            if party.rank == rank and count == step:
+                raise KeyboardInterrupt
+            reply = yield one
+
+    for step in range(1, 20):
+        try:
+            found = driver.run(interrupted, deal(X, 3))
+        except KeyboardInterrupt:
+            assert torch.equal(run(driver, "relu"), X.relu())
+        else:
+            assert torch.equal(revealed(found), X.relu())
+            break
+    assert 3 <= step < 19
+
+
+def test_a_mask_that_an_interrupted_run_kept_is_forgotten() -> None:
+    driver = Lockstep(2)
+    with Interrupting() as counting:
+        driver.run(beaver.mask, deal(X, 2))
+    for at in range(1, counting.lines):
+        with pytest.raises(KeyboardInterrupt), Interrupting(at):
+            driver.run(beaver.mask, deal(X, 2))
+        assert not driver.provider._kept and not driver.provider._released, at
+
+
+def test_holders_that_take_different_kinds_are_told() -> None:
+    def diverging(party: Any, x: torch.Tensor) -> Any:
+        return (yield from (beaver.square(party, x) if party.first else truncate(party, x, 10)))
+
+    driver = Lockstep(2)
+    with pytest.raises(
+        syft.mpc.drivers.RoundMismatchError,
+        match=r"Truncation at position 0 of run 1, where the others take a Square",
+    ):
+        driver.run(diverging, deal(X, 2))
+    assert torch.equal(run(driver, "square"), X * X)
+
+
+# -- threads --------------------------------------------------------------------------------------------------------
+
+
+def test_threads_on_one_driver_get_right_results() -> None:
+    driver = Lockstep(2)
+    driver.provider.provide(Square(tuple(X.shape)), count=10)
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            names = [name for _ in range(30) for name in PROGRAMS]
+            found = list(threads.map(lambda name: (name, run(driver, name)), names))
+    finally:
+        sys.setswitchinterval(before)
+    assert all(torch.equal(result, PROGRAMS[name][2]) for name, result in found)
+    alone = Lockstep(2)
+    for name in PROGRAMS:
+        run(alone, name)
+    assert driver.cost.rounds == 30 * alone.cost.rounds
+    assert driver.cost.bytes_sent == [30 * one for one in alone.cost.bytes_sent]
+
+
+def test_threads_on_one_group_get_right_results(make_worker: Any) -> None:
+    alice, bob, provider = (make_worker(name) for name in ("alice", "bob", "provider"))
+    values = torch.tensor([[1.5, -2.0], [0.25, 3.0]])
+    secret = values.fix_precision().share(alice, bob, crypto_provider=provider)  # type: ignore[attr-defined]
+
+    def work(_number: int) -> float:
+        found = torch.relu((secret * secret) @ secret - 1).get().float_precision()
+        return float((found - torch.relu((values * values) @ values - 1)).abs().max())
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            assert max(threads.map(work, range(40))) < 0.02
+    finally:
+        sys.setswitchinterval(before)
+
+
+# -- on a network ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.network
+def test_a_client_that_is_interrupted_between_two_parties_goes_on(
+    parties: Parties, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At every command of a run: later results are right, or an error says what happened, and nobody waits."""
+    client = parties.client(patience=5.0)
+    x = client.share(torch.tensor([3, -4]), protocol="snn")
+    assert (x * x).get().tolist() == [9, 16]
+    stop, calls, local = 0, 0, syft.local_worker
+    plain = type(local).send_msg
+
+    def sending(self: Any, message: Any, *more: Any) -> Any:
+        nonlocal calls
+        if type(message).__name__ in ("RunProgram", "DealCorrelations"):
+            calls += 1
+            if calls == stop:
+                raise KeyboardInterrupt
+        return plain(self, message, *more)
+
+    monkeypatch.setattr(type(local), "send_msg", sending)
+    for compute, expected in ((lambda: x * x, [9, 16]), (lambda: torch.relu(x), [3, 0])):
+        for stop in range(1, 9):
+            calls = 0
+            try:
+                compute()
+            except KeyboardInterrupt:
+                stop = 0
+            else:
+                break
+            for attempt in range(4):
+                try:
+                    assert compute().get().tolist() == expected
+                    break
+                except SyftError as error:
+                    assert attempt < 3 and ("interrupted" in str(error) or "not asked" in str(error)), error
+        assert stop
+    assert isinstance(node_of(x).group.driver, NetworkDriver)
+
+
+@pytest.mark.network
+def test_threads_of_one_client_share_a_group(parties: Parties, client: Any) -> None:
+    x = client.share(torch.tensor([3, -4]))
+    failures: list[Any] = []
+
+    def work() -> None:
+        for _ in range(8):
+            if (x * x).get().tolist() != [9, 16] or torch.relu(x).get().tolist() != [3, 0]:
+                failures.append("wrong")
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not failures and not any(thread.is_alive() for thread in threads)
