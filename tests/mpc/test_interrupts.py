@@ -78,6 +78,7 @@ def test_an_interrupt_at_any_line_costs_only_its_own_run(name: str, holders: int
     if name.startswith("securenn") and holders != 2:
         return
     driver, expected = Lockstep(holders), PROGRAMS[name][2]
+    run(driver, name)  # fills the caches
     with Interrupting() as counting:
         run(driver, name)
     stride = max(1, counting.lines // 150)
@@ -132,7 +133,8 @@ def test_an_interrupt_at_every_yield(rank: int) -> None:
                 raise KeyboardInterrupt
             reply = yield one
 
-    for step in range(1, 20):
+    while step < 20:
+        step += 1
         try:
             found = driver.run(interrupted, deal(X, 3))
         except KeyboardInterrupt:
@@ -140,16 +142,18 @@ def test_an_interrupt_at_every_yield(rank: int) -> None:
         else:
             assert torch.equal(revealed(found), X.relu())
             break
-    assert 3 <= step < 19
+    assert 3 <= step < 20
 
 
 def test_a_mask_that_an_interrupted_run_kept_is_forgotten() -> None:
-    driver = Lockstep(2)
+    driver, shares, masked = Lockstep(2), deal(X, 2), []
+    driver.run(beaver.mask, shares)
     with Interrupting() as counting:
-        driver.run(beaver.mask, deal(X, 2))
+        masked.append(driver.run(beaver.mask, shares))
+    masked.clear()  # not before: what is run then belongs to the garbage collector
     for at in range(1, counting.lines):
         with pytest.raises(KeyboardInterrupt), Interrupting(at):
-            driver.run(beaver.mask, deal(X, 2))
+            masked.append(driver.run(beaver.mask, shares))
         assert not driver.provider._kept and not driver.provider._released, at
 
 
@@ -209,6 +213,17 @@ def test_threads_on_one_group_get_right_results(make_worker: Any) -> None:
 # -- on a network ---------------------------------------------------------------------------------------------------
 
 
+def in_the_end(compute: Callable[[], Any]) -> Any:
+    """The result, after the errors that tell of the abandoned run at each of three parties."""
+    for _ in range(3):
+        try:
+            return compute().get().tolist()
+        except SyftError as error:
+            if "interrupted" not in str(error) and "not asked" not in str(error):
+                raise
+    return compute().get().tolist()
+
+
 @pytest.mark.network
 def test_a_client_that_is_interrupted_between_two_parties_goes_on(
     parties: Parties, monkeypatch: pytest.MonkeyPatch
@@ -238,12 +253,7 @@ def test_a_client_that_is_interrupted_between_two_parties_goes_on(
                 stop = 0
             else:
                 break
-            for attempt in range(4):
-                try:
-                    assert compute().get().tolist() == expected
-                    break
-                except SyftError as error:
-                    assert attempt < 3 and ("interrupted" in str(error) or "not asked" in str(error)), error
+            assert in_the_end(compute) == expected
         assert stop
     assert isinstance(node_of(x).group.driver, NetworkDriver)
 
@@ -254,9 +264,8 @@ def test_threads_of_one_client_share_a_group(parties: Parties, client: Any) -> N
     failures: list[Any] = []
 
     def work() -> None:
-        for _ in range(8):
-            if (x * x).get().tolist() != [9, 16] or torch.relu(x).get().tolist() != [3, 0]:
-                failures.append("wrong")
+        found = [((x * x).get().tolist(), torch.relu(x).get().tolist()) for _ in range(8)]
+        failures.extend(one for one in found if one != ([9, 16], [3, 0]))
 
     threads = [threading.Thread(target=work) for _ in range(3)]
     for thread in threads:

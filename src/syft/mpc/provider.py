@@ -193,13 +193,15 @@ class Provider:
 
     # -- kept masks --------------------------------------------------------------------------------------
 
-    def keep(self, deal: Deal) -> int:
+    def new_handle(self) -> int:
+        """A handle for a mask to be kept."""
+        return next(self._handles)
+
+    def keep(self, deal: Deal, handle: int) -> None:
         """Remember the value of a `Mask` just made, under a handle of its own."""
-        handle = next(self._handles)
         shares: list[torch.Tensor] = [part[0] for part in deal.parts if part is not None]
         self._released[handle] = set()
         self._kept[handle] = _joined(shares, deal.kind.base[0])
-        return handle
 
     def _lookup(self, handle: int) -> torch.Tensor:
         try:
@@ -276,8 +278,10 @@ class Dealing:
     def keep(self, deal: Deal) -> int:
         """The handle under which the provider remembers a mask of this run."""
         if deal.handle is None:
-            deal.handle = self.provider.keep(deal)
-            self._handles.append(deal.handle)
+            handle = self.provider.new_handle()
+            self._handles.append(handle)  # first, so that `abandon` finds it
+            self.provider.keep(deal, handle)
+            deal.handle = handle
         return deal.handle
 
     def abandon(self) -> None:
