@@ -142,9 +142,9 @@ ONLINE: dict[str, Callable[[int], tuple[Any, ...]]] = {
         deal(torch.stack([torch.full((COUNT,), v), torch.zeros(COUNT).long()]), 2),
     ),
     "securenn.maxpool2d": lambda v: (windows(v), Pooling((2, 2), (2, 2))),
-    "registry.snn_is_negative": lambda v: (shared(v),),
-    "registry.snn_is_zero": lambda v: (shared(v),),
-    "registry.snn_relu_with_bit": lambda v: (shared(v),),
+    "securenn.is_negative": lambda v: (shared(v),),
+    "securenn.is_zero": lambda v: (shared(v),),
+    "securenn.relu_with_bit": lambda v: (shared(v),),
 }
 #: The same programs on a flattened tensor, which compares one pair at a time.
 FLAT = {"documented.maxpool", "documented.maxpool_deriv"}
