@@ -22,12 +22,13 @@ from that peer: nobody else was told it. Seeds and frames go out over the own li
 receiver gave. The client knows none of them.
 
 NOTE [One run]
-Runs are numbered by the client, and a member takes each number once, going up. All randomness of a run is
-derived from the seeds of the group, that number and what the member was asked to do (NOTE [Bound to its purpose] in
-`syft.mpc.binding`), so a run that failed half way leaves nothing out of step behind, no mask is ever used twice, and members
-that were asked for different programs have unrelated masks. Before its first frame a member has from each other party of the
-run the digest of what that was asked to do, and ends the run if it is not its own. The digests travel while masks are
-drawn. A member that sends something for a later run was not asked for this one, or gave it up: nobody waits for it. A run is carried out by the thread of the client's session: what the
-client sends next waits for it, at every holder in the same order. It gives the worker's turn away while it computes
-and waits, and frames come in by the sessions of the peers, so nobody waits for somebody who waits for him.
+Runs are numbered by the client, and a member takes each number once, going up. All randomness of a run is derived from
+the seeds of the group, that number and what the member was asked to do (NOTE [Bound to its purpose] in
+`syft.mpc.binding`), so a run that failed half way leaves nothing out of step behind, no mask is ever used twice, and
+members that were asked for different programs have unrelated masks. Before its first frame a member has from each
+other party of the run the digest of what that was asked to do, and ends the run if it is not its own. The digests
+travel while masks are drawn. A member that sends something for a later run was not asked for this one, or gave it up:
+nobody waits for it. A run is carried out by the thread of the client's session: what the client sends next waits for
+it, at every holder in the same order. It gives the worker's turn away while it computes and waits, and frames come in
+by the sessions of the peers, so nobody waits for somebody who waits for him.
 """
