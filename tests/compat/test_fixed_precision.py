@@ -254,3 +254,93 @@ def test_a_learning_rate_below_the_precision_still_trains() -> None:
         optimizer.step()
         scheduler.step()
     assert abs(model.weight.float_precision().item() - (1 - 0.04 - 0.02)) < 2e-3
+
+
+# -- items 16 and 34 through pointers: chains that were sent ------------------------------------------------------
+
+
+@pytest.fixture
+def places() -> Any:
+    hook = sy.TorchHook(torch)
+    made = [sy.VirtualWorker(hook, id=name) for name in ("far_bob", "far_alice", "far_provider")]
+    yield made
+    for worker in made:
+        worker.clear_objects()
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    values=st.lists(st.integers(-5000, 5000), min_size=4, max_size=4),
+    digits=st.integers(3, 5),
+    base=st.sampled_from([2, 10]),
+)
+def test_a_chain_that_was_sent_computes_as_it_does_here(values: list[int], digits: int, base: int) -> None:
+    bob = sy.VirtualWorker(sy.TorchHook(torch), id="far_bob")
+    here = (torch.tensor(values, dtype=torch.float64) / 1000).view(2, 2).fix_prec(digits, base)
+    there = here.copy().send(bob)
+    for compute in (
+        lambda x: (x > 0) - (x < 0),
+        lambda x: x @ x + x * 2,
+        lambda x: (x - x.mean()) * (x == x),
+        lambda x: x.clone().add_(x).mul_(2),
+    ):
+        expected = compute(here).float_prec()
+        far = compute(there)
+        assert torch.equal(far.float_prec().get(), expected)
+        assert torch.equal(far.get().float_prec(), expected)
+
+
+def test_decoding_there_gives_a_pointer_to_floats_and_leaves_nothing_behind(places: Any) -> None:
+    bob, _alice, _provider = places
+    x = torch.tensor([1.5, -2.0]).fix_prec().send(bob)
+    floats = x.float_precision()
+    assert isinstance(floats.child, sy.PointerTensor) and floats.dtype is torch.float32
+    assert type(bob._objects[floats.id_at_location]) is torch.Tensor
+    floats += 1
+    assert x.get().float_prec().tolist() == [1.5, -2.0]  # a copy, as everywhere
+    assert floats.get().tolist() == [2.5, -1.0]
+    del x, floats
+    assert not bob._objects
+
+
+def test_a_chain_that_was_sent_is_shared_where_it_is(places: Any) -> None:
+    bob, alice, provider = places
+    x = torch.tensor([1.5, -2.0]).fix_prec(precision_fractional=4).send(bob)
+    secret = x.share(bob, alice, crypto_provider=provider)
+    assert secret.child.precision_fractional == 4 and secret.location is None
+    opened = (secret * secret).get().get()
+    assert isinstance(opened.child, FixedPrecisionTensor) and opened.float_prec().tolist() == [2.25, 4.0]
+
+
+def test_gradients_of_a_chain_that_was_sent(places: Any) -> None:
+    bob, _alice, _provider = places
+    x = torch.tensor([1.5, -2.0]).fix_prec().send(bob).requires_grad_()
+    loss = (x * x).sum()
+    loss.backward()
+    assert x.grad.get().float_prec().tolist() == [3.0, -4.0] and x.float_prec().is_leaf
+    with pytest.raises(sy.exceptions.ChainError, match="would cut the history"):
+        loss.float_prec()
+    assert loss.get().float_prec().item() == 6.25
+
+
+def test_what_is_fixed_already_at_a_worker_is_not_encoded_again(places: Any) -> None:
+    x = torch.tensor([1.5]).fix_prec(precision_fractional=5).send(places[0])
+    with pytest.raises(sy.exceptions.ChainError, match=r"base=10, precision_fractional=5"):
+        x.fix_prec()
+    with pytest.raises(sy.exceptions.CannotRequestObjectAttribute, match="not in fixed precision"):
+        torch.tensor([1.5]).send(places[0]).attr("integers")
+    assert torch.tensor([1.5]).send(places[0]).fix_prec().float_prec().get().tolist() == [1.5]
+
+
+def test_decoding_and_sharing_keep_the_restrictions_of_a_chain(places: Any) -> None:
+    bob, alice, provider = places
+    x = torch.tensor([1.5]).fix_prec().send(bob)
+    bob.restrict(x.id_at_location, frozenset({"ann"}))
+    floats = x.float_prec()
+    with pytest.raises(sy.exceptions.GetNotPermittedError):
+        floats.get()
+    with pytest.raises(sy.exceptions.GetNotPermittedError):
+        x.share(alice, provider)
+    with pytest.raises(sy.exceptions.UnsupportedOperationError, match="as plain tensors"):
+        x + x
+    assert floats.get(user="ann").tolist() == [1.5]

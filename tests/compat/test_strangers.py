@@ -74,13 +74,6 @@ def test_comparisons_of_a_matrix_that_lies_otherwise_in_memory(bob: Any) -> None
     assert ((x > 0) - (x < 0)).get().float_prec().tolist() == [[1.0, 0.0], [-1.0, 1.0]]
 
 
-def test_decoding_at_a_worker_what_was_encoded_here_says_what_to_write(bob: Any) -> None:
-    x = torch.tensor([1.5]).fix_prec().send(bob)
-    with pytest.raises(ChainError, match=r"x.get\(\).float_precision\(\)"):
-        x.float_prec()
-    assert torch.tensor([1.5]).send(bob).fix_prec().float_prec().get().tolist() == [1.5]
-
-
 def test_a_leaf_at_a_worker_shows_its_gradient(bob: Any) -> None:
     x = torch.tensor([1, 2, 3.0], requires_grad=True).send(bob)
     there = bob._objects[x.id_at_location]

@@ -47,8 +47,6 @@ class AbstractTensor(AbstractObject):
     aten_rules: ClassVar[dict[Any, Callable[..., Any]]] = {}
     #: False: an aten operation without a rule is refused instead of being passed on to the child.
     passes_unknown_ops: ClassVar[bool] = True
-    #: Comparisons are the numbers 0 and 1 of the type, not bool.
-    has_number_bits: ClassVar[bool] = False
     _chain: Any = None
     #: (func, args, kwargs), the wrappers still on -> the response, or MISSED to go the usual way down.
     shortcut: ClassVar[Callable[..., Any] | None] = None
@@ -116,6 +114,11 @@ class AbstractTensor(AbstractObject):
     @property
     def dtype(self) -> torch.dtype:
         return self.spec.dtype  # type: ignore[no-any-return]
+
+    @property
+    def number_format(self) -> tuple[int, int] | None:
+        """Base and fractional digits of a type in fixed precision, whose comparisons are numbers; None for others."""
+        return None
 
     @property
     def is_wrapper(self) -> bool:

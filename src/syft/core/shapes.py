@@ -107,25 +107,25 @@ def _ask_meta(func: Any, args: Any, kwargs: dict[str, Any]) -> Answer:
     predicted = predict(func, args, kwargs)
     if predicted is None:
         return ASK
-    marked = next((spec for spec in found_in((args, kwargs), TensorSpec) if spec.has_number_bits), None)
-    return predicted[0] if marked is None else _with_number_bits(predicted[0], func, marked.dtype)
+    marked = next((spec for spec in found_in((args, kwargs), TensorSpec) if spec.number_format), None)
+    return predicted[0] if marked is None else _in_fixed_precision(predicted[0], func, marked)
 
 
 #: Comparisons, which are numbers in fixed precision.
 _COMPARISONS = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
 
 
-def _with_number_bits(answer: Answer, func: Any, dtype: torch.dtype) -> Answer:
+def _in_fixed_precision(answer: Answer, func: Any, like: TensorSpec) -> Answer:
     """The answer of an operation on remote fixed precision, given that on torch tensors; see `TensorSpec`."""
     is_comparison = func.overloadpacket.__name__ in _COMPARISONS
 
     def marked(part: Any) -> Any:
         if isinstance(part, Answer):
-            return _with_number_bits(part, func, dtype)
+            return _in_fixed_precision(part, func, like)
         if not isinstance(part, TensorSpec) or not (part.dtype.is_floating_point or is_comparison):
             return part
-        kind = dtype if is_comparison else part.dtype
-        return make_spec(part.shape, part.strides, part.offset, kind, True)
+        kind = like.dtype if is_comparison else part.dtype
+        return make_spec(part.shape, part.strides, part.offset, kind, like.number_format)
 
     return Answer(marked(answer.spec), tuple(marked(part) for part in answer.parts), answer.kind, answer.asks)
 

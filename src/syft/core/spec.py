@@ -17,11 +17,11 @@ _INTERNED_LIMIT = 65536
 class TensorSpec:
     """Shape, strides, offset and dtype of a tensor. Make one with `spec_of` or `make_spec`.
 
-    `has_number_bits`: it is a remote chain whose comparisons are the numbers 0 and 1 (fixed precision). The mark stays
-    on this machine: a spec that travelled has lost it.
+    `number_format`: it is a remote chain in fixed precision, of this base and so many fractional digits, and its
+    comparisons are the numbers 0 and 1. The mark stays on this machine: a spec that travelled has lost it.
     """
 
-    __slots__ = ("dtype", "has_number_bits", "offset", "shape", "strides")
+    __slots__ = ("dtype", "number_format", "offset", "shape", "strides")
 
     def __init__(
         self,
@@ -29,10 +29,10 @@ class TensorSpec:
         strides: tuple[int, ...],
         offset: int,
         dtype: torch.dtype,
-        has_number_bits: bool = False,
+        number_format: tuple[int, int] | None = None,
     ) -> None:
         self.shape, self.strides, self.offset, self.dtype = shape, strides, offset, dtype
-        self.has_number_bits = has_number_bits
+        self.number_format = number_format
 
     @property
     def nbytes(self) -> int:
@@ -58,15 +58,15 @@ def make_spec(
     strides: tuple[int, ...],
     offset: int,
     dtype: torch.dtype,
-    has_number_bits: bool = False,
+    number_format: tuple[int, int] | None = None,
 ) -> TensorSpec:
-    key = (shape, strides, offset, dtype, has_number_bits)
+    key = (shape, strides, offset, dtype, number_format)
     spec = _interned.get(key)
     if spec is None:
         if len(_interned) >= _INTERNED_LIMIT:
             # Specs still in use stay valid: identity only matters as a cache key.
             _interned.clear()
-        spec = _interned[key] = TensorSpec(shape, strides, offset, dtype, has_number_bits)
+        spec = _interned[key] = TensorSpec(shape, strides, offset, dtype, number_format)
     return spec
 
 

@@ -150,11 +150,13 @@ def fix_precision(
 
 def _fixed(self: Any, precision_fractional: int, base: int, dtype: Any, field: int | None) -> Any:
     """`fix_precision` with int64."""
-    if _is_fixed(self):
+    known = _format_there(self) or (
+        (self.child.base, self.child.precision_fractional) if _is_fixed(self) else None
+    )
+    if known is not None:
         raise ChainError(
-            f"This tensor is in fixed precision already (base={self.child.base}, "
-            f"precision_fractional={self.child.precision_fractional}). Call float_precision() first "
-            "to change it."
+            f"This tensor is in fixed precision already (base={known[0]}, precision_fractional={known[1]}). Call "
+            "float_precision() first to change it."
         )
     template = _template(self, base, precision_fractional, dtype)
     if field is not None:
@@ -190,8 +192,10 @@ def float_precision(self: Any) -> Any:
         if isinstance(self.child, AutogradTensor):
             return float_precision(without_autograd_node(self) if self.is_leaf else step_down(self))
         return step_up(self.child, float_precision(step_down(self)))
+    there = integers_there(self, "float_precision")
+    if there is not None:
+        return float_precision(there)
     if not _is_fixed(self):
-        _refuse_far_decoding(self)
         raise ChainError(
             "float_precision() was called on a tensor that is not in fixed precision. Use it as it "
             "is; only what "
@@ -207,15 +211,28 @@ def float_precision(self: Any) -> Any:
     return made
 
 
-def _refuse_far_decoding(tensor: Any) -> None:
-    """A pointer to a fixed-precision chain is decoded after it was fetched."""
+def _format_there(tensor: Any) -> tuple[int, int] | None:
+    """The format of the remote chain in fixed precision that a pointer points to; None for any other tensor."""
     node = tensor.child if type(tensor) is Wrapper else None
-    if isinstance(node, PointerTensor) and node.spec.has_number_bits:
+    return node.spec.number_format if isinstance(node, PointerTensor) else None
+
+
+def integers_there(tensor: Any, caller: str) -> Any:
+    """A pointer to a remote fixed-precision chain as fixed precision above a pointer to a copy of its integers.
+
+    None for any other tensor. A leaf gives a leaf. !! ChainError for what has a history, which would be cut.
+    """
+    known = _format_there(tensor)
+    if known is None:
+        return None
+    if tensor.requires_grad and torch.is_grad_enabled() and not tensor.is_leaf:
         raise ChainError(
-            "float_precision() was called on a pointer to a tensor that was put into fixed precision before it was sent. "
-            "Write `x.get().float_precision()`. What is to be decoded at the worker is encoded there as well: "
-            "`x.send(worker).fix_precision()`."
+            f"{caller}() was called on a pointer with a history to a tensor that was sent in fixed precision, and would cut "
+            f"the history. Write `x.get().{caller}(...)`, or `.detach()` it first."
         )
+    with torch.no_grad():
+        made = new_wrapper(FixedPrecisionTensor(*known, tensor.dtype).like(tensor.attr("integers").child))
+    return made.requires_grad_(tensor.requires_grad)
 
 
 def fix_precision_(self: Any, *args: Any, **kwargs: Any) -> Any:

@@ -10,9 +10,10 @@ from syft.core.chain import Wrapper, new_wrapper
 from syft.core.ids import ID_PROVIDER
 from syft.core.session import session
 from syft.core.swap import become
-from syft.exceptions import ChainError, LocalTensorError
+from syft.exceptions import CannotRequestObjectAttribute, ChainError, LocalTensorError
 from syft.messaging.message import ShareMessage
 from syft.mpc import ring
+from syft.mpc.fixed_methods import integers_there
 from syft.mpc.group import Group
 from syft.mpc.network import handlers as _network_handlers  # noqa: F401  (adds the handlers)
 from syft.mpc.node_methods import FIELD, check_values, field_of
@@ -72,6 +73,9 @@ def share(
     Group.of(holders, provider)
     comparison(protocol, len(holders))
     limit = field_of(dtype, field)
+    there = integers_there(self, "share")
+    if there is not None:
+        self = there
     head = stored(self)
     if head is not None:
         if requires_grad or limit != FIELD:
@@ -192,6 +196,21 @@ def split_and_send(worker: Any, message: ShareMessage) -> None:
 
 
 handlers.HANDLERS[ShareMessage] = split_and_send
+
+
+def _integers_of(tensor: Any) -> torch.Tensor:
+    """A copy of the integers of a fixed-precision chain that a worker holds."""
+    node = tensor.child if type(tensor) is Wrapper else None
+    is_fixed = isinstance(node, FixedPrecisionTensor) and node.is_real and not node.is_fine
+    if not is_fixed or not isinstance(node.child, torch.Tensor):
+        raise CannotRequestObjectAttribute(
+            "The attribute 'integers' was asked of a tensor that is not in fixed precision at the worker. Send "
+            "x.fix_precision()."
+        )
+    return node.child.detach().clone()
+
+
+handlers.TENSOR_ATTRIBUTES["integers"] = _integers_of
 
 
 # -- asking a secret --------------------------------------------------------------------------------------

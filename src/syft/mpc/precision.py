@@ -120,7 +120,6 @@ class FixedPrecisionTensor(FixedMethods, AbstractTensor):
     """
 
     passes_unknown_ops = False
-    has_number_bits = True
     #: Put here by `syft.mpc.rules`, which stands on this class: for fine tensors, and for operations without a rule.
     interpret_fine: ClassVar[Interpret]
     interpret_unknown: ClassVar[Interpret]
@@ -173,6 +172,10 @@ class FixedPrecisionTensor(FixedMethods, AbstractTensor):
     def float_scale(self) -> int:
         """The scale of reals made from this tensor."""
         return self.base**self.float_fractional
+
+    @property
+    def number_format(self) -> tuple[int, int]:
+        return self.base, self.float_fractional
 
     @property
     def is_real(self) -> bool:

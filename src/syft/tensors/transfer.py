@@ -44,22 +44,22 @@ def private_copy(obj: Any) -> Any:
 
 def spec_when_sent(tensor: torch.Tensor) -> TensorSpec:
     """The metadata a tensor has after it has been copied to a worker."""
-    marked = _has_number_bits(tensor.child) if type(tensor) is Wrapper else False
+    marked = _number_format(tensor.child) if type(tensor) is Wrapper else None
     if tensor.is_contiguous():
         return make_spec(tensor.shape, tensor.stride(), 0, tensor.dtype, marked)
     made = spec_of(torch.empty_like(spec_of(tensor).meta()))
     return make_spec(made.shape, made.strides, made.offset, made.dtype, marked) if marked else made
 
 
-def _has_number_bits(node: Any) -> bool:
-    """Whether comparisons of a chain are numbers: fixed precision is in it, or a pointer to such a chain."""
+def _number_format(node: Any) -> tuple[int, int] | None:
+    """The format of a chain with fixed precision in it, or of what a pointer to such a chain points to."""
     while isinstance(node, AbstractTensor):
-        if node.has_number_bits:
-            return True
+        if node.number_format is not None:
+            return node.number_format
         if isinstance(node, PointerTensor):
-            return node.spec.has_number_bits
+            return node.spec.number_format
         node = node.child
-    return False
+    return None
 
 
 def check_may_send(tensor: Any, user: str | None) -> frozenset[Any] | None:
