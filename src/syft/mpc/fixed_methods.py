@@ -227,8 +227,8 @@ def integers_there(tensor: Any, caller: str) -> Any:
         return None
     if tensor.requires_grad and torch.is_grad_enabled() and not tensor.is_leaf:
         raise ChainError(
-            f"{caller}() was called on a pointer with a history to a tensor that was sent in fixed precision, and would cut "
-            f"the history. Write `x.get().{caller}(...)`, or `.detach()` it first."
+            f"{caller}() was called on a pointer with a history to a tensor that was sent in fixed precision, and would "
+            f"cut the history. Write `x.get().{caller}(...)`, or `.detach()` it first."
         )
     with torch.no_grad():
         made = new_wrapper(FixedPrecisionTensor(*known, tensor.dtype).like(tensor.attr("integers").child))

@@ -200,7 +200,7 @@ handlers.HANDLERS[ShareMessage] = split_and_send
 
 def _integers_of(tensor: Any) -> torch.Tensor:
     """A copy of the integers of a fixed-precision chain that a worker holds."""
-    node = tensor.child if type(tensor) is Wrapper else None
+    node: Any = tensor.child if type(tensor) is Wrapper else None
     is_fixed = isinstance(node, FixedPrecisionTensor) and node.is_real and not node.is_fine
     if not is_fixed or not isinstance(node.child, torch.Tensor):
         raise CannotRequestObjectAttribute(
