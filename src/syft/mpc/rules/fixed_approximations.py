@@ -23,9 +23,13 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.polynomial import chebyshev
 
 from syft.mpc.rules import fixed_ring as ring
+from syft.mpc.rules.registry import on_children
+
+aten = torch.ops.aten
 
 #: Fractional bits of numbers inside an approximation.
 WORK = 28
@@ -136,23 +140,79 @@ def _inverse_root(y: Any) -> Any:
     return y**-0.5
 
 
-def reciprocal(child: Any, scale: int) -> Any:
-    """1 / x. Relative error 2^-19 plus 1 unit; 0 for x = 0."""
+def reciprocal(child: Any, scale: int, number: float = 1.0) -> Any:
+    """number / x. Relative error 2^-19 plus 1 unit; 0 for x = 0. What does not fit ends as in `divide`."""
     negative, size = magnitude(child)
     rows, t = normalised(size)
-    gains = [float(scale) ** 2 / 2.0 ** (i + 1) for i in range(LEADING)]
-    return signed(negative, gained(polynomial(_fitted(_inverse, 0.5, 1.0), t), rows, gains))
+    largest = _LARGEST_QUOTIENT
+    gains = [min(abs(number) * float(scale) ** 2 / 2.0 ** (i + 1), largest) for i in range(LEADING)]
+    made = signed(negative, gained(polynomial(_fitted(_inverse, 0.5, 1.0), t), rows, gains))
+    return ring.negated(made) if number < 0 else made
 
 
-#: Bits of the inverse of a denominator in `divide`; the numerator has the others.
+#: Bits of the inverse of a denominator in `divide_small`; the numerator has the others.
 _QUOTIENT_BITS = 24
 _GUARD = 12
+#: Quotients end here, in units: their gain at most, and they are less than twice it.
+_LARGEST_QUOTIENT = 2.0**60
+#: Rows of the one-hot difference of two leading bits, and the row of difference 0.
+_DIFFERENCES, _SAME = 128, 64
 
 
 def divide(numerator: Any, denominator: Any, scale: int) -> Any:
-    """x / y. Relative error 2^-19 plus 1 + 2^-11 / |y| units; 0 for y = 0.
+    """x / y, both in the same units, with `scale` units of the result to the one.
 
-    |x| < 2^37 units and |x / y| < 2^37 units.
+    Relative error 2^-19 plus 1 unit, for all x and y below 2^62 units; 0 for y = 0. A quotient of 2^60 units or more
+    that does not fit ends between 2^60 and 2^61 units, with its sign.
+    """
+    (of_x, below_x, _), (of_y, below_y, size) = _leading_bits(numerator, denominator)
+    shifts = [1 << (LEADING - 1 - i) for i in range(LEADING)]
+    place_x, up_x = ring.weighted_rows(of_x, list(range(LEADING)), shifts)
+    place_y, up_y, is_there = ring.weighted_rows(of_y, list(range(LEADING)), shifts, [1] * LEADING)
+    # x = fraction * 2^(place_x + 1) with the sign of x, 1/2 <= |fraction| < 1, at WORK bits.
+    fraction = ring.truncate(ring.times(numerator, up_x), 1 << (LEADING - WORK))
+    t = ring.minus(ring.truncate(ring.times(size, up_y), 1 << (LEADING - 2 - WORK)), 3 << WORK)
+    inverse = polynomial(_fitted(_inverse, 0.5, 1.0), t)
+    # The sign of y, 0 where y is: there the inverse means nothing.
+    turn = ring.minus(is_there, ring.times(below_y, 2))
+    quotient = _product(fraction, ring.times(inverse, turn))
+    difference = ring.plus(ring.minus(place_x, place_y), _SAME)
+    rows = ring.one_hot(difference, _DIFFERENCES)
+    gains = [min(scale * 2.0 ** (i - _SAME), _LARGEST_QUOTIENT) for i in range(_DIFFERENCES)]
+    return gained(quotient, rows, gains)
+
+
+def _leading_bits(*children: Any) -> list[tuple[Any, Any, Any]]:
+    """Per child (rows of the leading bit of |x|, 1 where negative, |x|); secret children go through one program."""
+    if any(isinstance(child, torch.Tensor) for child in children):
+        return [_leading_bits_of(child) for child in children]
+    shapes = [list(ring.shape_of(child)) for child in children]
+    flat = [on_children(aten.reshape.default, child, [-1]) for child in children]
+    made = _leading_bits_of(on_children(aten.cat.default, flat, 0))
+    parts, start = [], 0
+    for shape in shapes:
+        end = start + math.prod(shape)
+        rows, negative, size = (ring.sliced(one, dim, start, end) for one, dim in zip(made, (1, 0, 0), strict=True))
+        parts.append(
+            (
+                on_children(aten.reshape.default, rows, [LEADING, *shape]),
+                on_children(aten.reshape.default, negative, shape),
+                on_children(aten.reshape.default, size, shape),
+            )
+        )
+        start = end
+    return parts
+
+
+def _leading_bits_of(child: Any) -> tuple[Any, Any, Any]:
+    negative, size = magnitude(child)
+    return ring.leading_bit(size, LEADING), negative, size
+
+
+def divide_small(numerator: Any, denominator: Any, scale: int) -> Any:
+    """`divide` for |x| < 2^37 units and |x / y| < 2^37 units, at half its price.
+
+    Relative error 2^-19 plus 1 + 2^-11 / |y| units; 0 for y = 0.
     """
     negative, size = magnitude(denominator)
     rows, t = normalised(size)
@@ -191,8 +251,11 @@ def inverse_square_root(child: Any, scale: int) -> Any:
 # -- exponentials --------------------------------------------------------------------------------------
 
 
-def logarithm(child: Any, scale: int) -> Any:
-    """log(x) for x > 0. Error 2^-22 plus 1 unit; for x <= 0 the result means nothing."""
+def logarithm(child: Any, scale: int, result_scale: int | None = None) -> Any:
+    """log(x) for x > 0. Error 2^-22 plus 1 unit; for x <= 0 the result means nothing.
+
+    `result_scale`: the units of the result where they are not those of x.
+    """
     rows, t = normalised(child)
     fraction = polynomial(_fitted(np.log, 0.5, 1.0), t)
     exponents = [
@@ -200,7 +263,7 @@ def logarithm(child: Any, scale: int) -> Any:
     ]
     (whole,) = ring.weighted_rows(rows, exponents)
     total = ring.plus(fraction, whole)
-    return from_work(total, scale, 64.0)
+    return from_work(total, result_scale or scale, 64.0)
 
 
 def from_work(value: Any, scale: int, bound: float) -> Any:
@@ -223,10 +286,14 @@ def clamped(child: Any, low: int, high: int) -> Any:
     return ring.plus(ring.multiply_bit(inside, child), ends)
 
 
-def exponential(child: Any, scale: int) -> Any:
-    """exp(x). Relative error 2^-19 plus 1 unit; beyond 2^57 units the result is that."""
+def exponential(child: Any, scale: int, result_scale: int | None = None) -> Any:
+    """exp(x). Relative error 2^-19 plus 1 unit; beyond 2^57 units the result is that.
+
+    `result_scale`: the units of the result where they are not those of x.
+    """
+    units = result_scale or scale
     # In turns of ln 2: from an eighth of a unit, which is 0, to what the ring holds.
-    low, high = -math.log2(scale) - 3, 57 - math.log2(scale)
+    low, high = -math.log2(units) - 3, 57 - math.log2(units)
     cut = clamped(child, math.ceil(low * math.log(2) * scale), math.floor(high * math.log(2) * scale))
     turns = to_work(cut, scale, max(high, -low), math.log2(math.e))
     whole = ring.truncate(turns, 1 << WORK)
@@ -235,7 +302,7 @@ def exponential(child: Any, scale: int) -> Any:
     size = 64
     rows = ring.one_hot(ring.minus(whole, lowest), size)
     # Rows that cannot occur have no gain to overflow with.
-    gains = [scale * 2.0 ** (lowest + i) if lowest + i <= highest else 0.0 for i in range(size)]
+    gains = [units * 2.0 ** (lowest + i) if lowest + i <= highest else 0.0 for i in range(size)]
     # 2^f is below 2 and its polynomial below 2^(WORK + 1).
     return gained(polynomial(_fitted(np.exp2, -1.0, 1.0), fraction), rows, gains)
 

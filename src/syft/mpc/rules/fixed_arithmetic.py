@@ -246,7 +246,7 @@ def _divide_by_secret(self: Any, other: FixedPrecisionTensor) -> Any:
     like = kinds.template_of(self, other)
     denominator = kinds.as_real(other)
     if not kinds.is_node(self) and not isinstance(self, torch.Tensor):
-        return multiply(reciprocal(denominator), self)
+        return kinds.real(approx.reciprocal(denominator.child, denominator.scale, self), denominator)
     numerator = kinds.units(self, like)
     child = approx.divide(numerator, denominator.child, like.float_scale)
     return kinds.result(child, (self, other), like, True)

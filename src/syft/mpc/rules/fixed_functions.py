@@ -157,6 +157,16 @@ def softplus(self: Any, beta: float = 1, threshold: float = 20) -> Any:
     return made if threshold >= 12 else compare.where(compare.greater(scaled, threshold), self, made)
 
 
+@rule(FixedPrecisionTensor, aten.softplus_backward.default)
+def softplus_backward(grad_output: Any, self: Any, beta: float, threshold: float) -> Any:
+    """grad * sigmoid(beta * x), which is right wherever softplus is."""
+    scaled = self if beta == 1 else arithmetic.multiply(self, beta)
+    slope = sigmoid(scaled)
+    if threshold < 12:
+        slope = compare.where(compare.greater(scaled, threshold), 1.0, slope)
+    return arithmetic.multiply(grad_output, slope)
+
+
 @rule(FixedPrecisionTensor, aten.silu.default)
 def silu(self: Any) -> Any:
     return _relu_and_tail(self, _silu_tail, 16.0)

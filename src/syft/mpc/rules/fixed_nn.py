@@ -1,4 +1,4 @@
-"""Softmax, batch norm, and the inverse of a matrix."""
+"""Softmax, the inverse of a matrix, and dropout."""
 
 from __future__ import annotations
 
@@ -11,12 +11,10 @@ from syft.exceptions import UnsupportedOperationError
 from syft.mpc.precision import FixedPrecisionTensor
 from syft.mpc.rules import fixed_approximations as approx
 from syft.mpc.rules import fixed_arithmetic as arithmetic
-from syft.mpc.rules import fixed_functions as functions
 from syft.mpc.rules import fixed_kinds as kinds
 from syft.mpc.rules import fixed_products as products
 from syft.mpc.rules import fixed_reductions as reductions
 from syft.mpc.rules import fixed_ring as ring
-from syft.mpc.rules import fixed_structure as structure
 from syft.mpc.rules.registry import on_children, rule
 
 aten = torch.ops.aten
@@ -33,8 +31,14 @@ def _below_maximum(self: FixedPrecisionTensor, dims: list[int]) -> tuple[Any, An
     return arithmetic.subtract(self, top), top
 
 
-def _shape_sum(self: Any, dims: list[int]) -> Any:
-    return kinds.real(reductions.total(self.child, dims, True), self)
+#: Units of exponentials of at most 1: their sum errs by as many of these as it has terms.
+_POWER_SCALE = 1 << 28
+
+
+def _powers(below: Any, dims: list[int]) -> tuple[Any, Any]:
+    """(exp(x), its sum) in units of 1 / _POWER_SCALE, for x <= 0."""
+    powers = approx.exponential(below.child, below.scale, _POWER_SCALE)
+    return powers, reductions.total(powers, dims, True)
 
 
 @rule(FixedPrecisionTensor, aten._softmax.default)
@@ -42,17 +46,34 @@ def softmax(self: Any, dim: int, half_to_float: bool = False) -> Any:
     """Error 2^-18 and 2 units."""
     if not self.shape:
         return kinds.real(ring.plus(ring.times(self.child, 0), self.scale), self)
-    powers = functions.exp(_below_maximum(self, [dim])[0])
-    return arithmetic.divide(powers, _shape_sum(powers, [dim]))
+    powers, total = _powers(_below_maximum(self, [dim])[0], [dim])
+    return kinds.real(approx.divide_small(powers, total, self.scale), self)
+
+
+@rule(FixedPrecisionTensor, aten._softmax_backward_data.default)
+def softmax_backward(grad_output: Any, output: Any, dim: int, input_dtype: torch.dtype) -> Any:
+    """y * (g - sum(g * y)): one truncation for the sum, one for the product."""
+    like = kinds.template_of(grad_output, output)
+    grad, y = kinds.units(grad_output, like), kinds.units(output, like)
+    if not ring.shape_of(y):
+        return kinds.real(ring.times(y, 0), like)
+    middle = ring.truncate(reductions.total(ring.times(grad, y), [dim], True), like.float_scale)
+    return kinds.real(ring.truncate(ring.times(ring.minus(grad, middle), y), like.float_scale), like)
 
 
 @rule(FixedPrecisionTensor, aten._log_softmax.default)
 def log_softmax(self: Any, dim: int, half_to_float: bool = False) -> Any:
-    """Error 3 units per sqrt(count) of the dimension: the logarithm of a sum of exponentials."""
+    """Error 2^-18 and 2 units."""
     if not self.shape:
         return kinds.real(ring.times(self.child, 0), self)
     below, _ = _below_maximum(self, [dim])
-    return arithmetic.subtract(below, functions.log(_shape_sum(functions.exp(below), [dim])))
+    return arithmetic.subtract(below, _log_sum(below, [dim]))
+
+
+def _log_sum(below: Any, dims: list[int]) -> FixedPrecisionTensor:
+    """log(sum(exp(x))) for x <= 0, in the precision of x."""
+    _, total = _powers(below, dims)
+    return kinds.real(approx.logarithm(total, _POWER_SCALE, below.scale), below)
 
 
 @rule(FixedPrecisionTensor, aten.logsumexp.default)
@@ -62,87 +83,8 @@ def logsumexp(self: Any, dim: Any, keepdim: bool = False) -> Any:
         return x
     dims = reductions.dims_of(x.shape, dim)
     below, top = _below_maximum(x, dims)
-    made = arithmetic.add(functions.log(_shape_sum(functions.exp(below), dims)), top)
+    made = arithmetic.add(_log_sum(below, dims), top)
     return made if keepdim else kinds.real(on_children(aten.squeeze.dims, made.child, dims), made)
-
-
-# -- batch norm ----------------------------------------------------------------------------------------
-
-
-def _column(value: Any, rank: int) -> Any:
-    """A vector over channels, shaped to meet (N, C, ...)."""
-    shape = [1, -1, *[1] * (rank - 2)]
-    if not kinds.is_node(value):
-        return value.view(shape)
-    return kinds.same_kind(on_children(aten.reshape.default, value.child, shape), value)
-
-
-def _flat(value: FixedPrecisionTensor) -> FixedPrecisionTensor:
-    return kinds.same_kind(on_children(aten.reshape.default, value.child, [-1]), value)
-
-
-def _blend(running: Any, new: FixedPrecisionTensor, momentum: float) -> None:
-    """running <- (1 - momentum) * running + momentum * new, in place."""
-    structure.write(running, arithmetic.lerp(running, new, momentum))
-
-
-def _normalise(
-    input: Any, weight: Any, bias: Any, mean: Any, variance: Any, eps: float
-) -> tuple[Any, FixedPrecisionTensor]:
-    rank = len(input.shape)
-    raised = arithmetic.add(variance, eps) if kinds.is_node(variance) else variance + eps
-    inverse = functions.rsqrt(raised) if kinds.is_node(raised) else raised.rsqrt()
-    made = arithmetic.subtract(input, _column(mean, rank))
-    made = arithmetic.multiply(made, _column(inverse, rank))
-    if weight is not None:
-        made = arithmetic.multiply(made, _column(weight, rank))
-    if bias is not None:
-        made = arithmetic.add(made, _column(bias, rank))
-    return made, inverse
-
-
-@rule(FixedPrecisionTensor, aten.native_batch_norm.default, aten._native_batch_norm_legit.default)
-def batch_norm(
-    input: Any,
-    weight: Any,
-    bias: Any,
-    running_mean: Any,
-    running_var: Any,
-    training: bool,
-    momentum: float,
-    eps: float,
-) -> Any:
-    if not training:
-        made, _ = _normalise(input, weight, bias, running_mean, running_var, eps)
-        return made, _empty(input), _empty(input)
-    dims = [0, *range(2, len(input.shape))]
-    variance, mean = reductions._moments(kinds.as_real(input), dims, 0)
-    mean, variance = _flat(mean), _flat(variance)
-    made, inverse = _normalise(input, weight, bias, mean, variance, eps)
-    if running_mean is not None:
-        _blend(running_mean, mean, momentum)
-    if running_var is not None:
-        count = reductions.count_of(input.shape, dims)
-        _blend(running_var, arithmetic.multiply(variance, count / max(1, count - 1)), momentum)
-    return made, mean, inverse
-
-
-def _empty(like: FixedPrecisionTensor) -> FixedPrecisionTensor:
-    return kinds.same_kind(on_children(aten.new_zeros.default, like.child, [0]), like)
-
-
-@rule(FixedPrecisionTensor, aten._native_batch_norm_legit.no_stats)
-def batch_norm_without_stats(
-    input: Any, weight: Any, bias: Any, training: bool, momentum: float, eps: float
-) -> Any:
-    return batch_norm(input, weight, bias, None, None, True, momentum, eps)
-
-
-@rule(FixedPrecisionTensor, aten._native_batch_norm_legit_no_training.default)
-def batch_norm_for_inference(
-    input: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, momentum: float, eps: float
-) -> Any:
-    return batch_norm(input, weight, bias, running_mean, running_var, False, momentum, eps)
 
 
 # -- inverse -------------------------------------------------------------------------------------------

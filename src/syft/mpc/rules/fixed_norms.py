@@ -1,0 +1,422 @@
+"""Batch, layer, group and root-mean-square norm, and their gradients.
+
+NOTE [Norms]
+With d = x - mean and S = sum(d^2), the norm is d * sqrt(count / S). S is the sum of squares before any truncation, so a
+small deviation keeps its digits, and |d| <= sqrt(S), so d / sqrt(S) is a number of at most 1 for every deviation:
+
+    1 / sqrt(S)   a power of two (`gain`, from the leading bit of S) times a `root` between 1/2 and 3/2
+    d * gain      no truncation: below 2^32
+    * root        one truncation, to units
+
+The gradient is divided by the deviation in the same way. Tensors with few digits get more of them first (`_wider`), or
+the rounded mean would show.
+
+Range: S < 2^62, so the deviation is below 2^31 / sqrt(count) of the units used: 2^15 / sqrt(count) with 16 bits or
+fewer. Error of the norm: 2^-18 of the result, and 2 units plus what the mean lacks: 1 / deviation of them. Error of
+the gradient: 2^-17 of the largest gradient, and 2 units plus 1/100 unit divided by the deviation.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from syft.mpc.precision import FixedPrecisionTensor
+from syft.mpc.rules import fixed_approximations as approx
+from syft.mpc.rules import fixed_arithmetic as arithmetic
+from syft.mpc.rules import fixed_kinds as kinds
+from syft.mpc.rules import fixed_reductions as reductions
+from syft.mpc.rules import fixed_ring as ring
+from syft.mpc.rules import fixed_structure as structure
+from syft.mpc.rules.registry import on_children, rule
+
+aten = torch.ops.aten
+
+#: Fractional bits of x / sqrt(S) before it is multiplied by the root.
+_BITS = 31
+#: Tensors with fewer fractional bits are widened to about as many before their mean is taken.
+_ENOUGH_BITS = 16
+_HALF_ROOT = 2.0**-0.5
+
+
+def inverse_root(squares: Any) -> tuple[Any, Any]:
+    """(gain, root) with 1 / sqrt(squares) = gain / 2^31 * root / 2^WORK; the gain is 0 for what is not positive."""
+    rows, t = approx.normalised(squares)
+    # squares = y * 2^(i + 1) with 1/2 <= y < 1: half of the exponent is the gain, an odd one left is in the root.
+    halves = [1 << (_BITS - (i + 1) // 2) for i in range(approx.LEADING)]
+    odds = [round((_HALF_ROOT if (i + 1) % 2 else 1.0) * (1 << approx.WORK)) for i in range(approx.LEADING)]
+    gain, odd = ring.weighted_rows(rows, halves, odds)
+    made = approx.polynomial(approx._fitted(approx._inverse_root, 0.5, 1.0), t)
+    return gain, ring.truncate(ring.times(made, odd), 1 << approx.WORK)
+
+
+def times_root(child: Any, gain: Any, root: Any, factor: float, bits: int = _BITS) -> Any:
+    """child * factor / sqrt(S), for |child / sqrt(S)| < 2^(33 - bits). Error 1 + 2^-bits * factor."""
+    shifted = ring.truncate(ring.times(child, gain), 1 << (_BITS - bits))
+    top = math.ceil(math.log2(factor))
+    folded = approx.rescaled(root, factor / 2.0**top, 2.0 ** (approx.WORK + 1))
+    return ring.truncate(ring.times(shifted, folded), 1 << (bits + approx.WORK - top))
+
+
+@dataclass(eq=False)
+class Spread:
+    """What a norm found out about its input: the norm itself, and 1 / deviation as `inverse_root` gives it."""
+
+    norm: Any  # units
+    gain: Any
+    root: Any
+    factor: float  # 1 / deviation = factor / sqrt(S)
+
+    def divided(self, child: Any, finer: int) -> Any:
+        """child / deviation in units, for a child in units of 1 / (scale * finer). |result| < 2^31 units."""
+        factor = self.factor / finer
+        bits = max(0, min(_BITS, math.ceil(math.log2(factor)) + 1))
+        return times_root(child, self.gain, self.root, factor, bits)
+
+
+def spread_of(x: FixedPrecisionTensor, dims: list[int], eps: float, centred: bool = True) -> tuple[Any, Any, Any]:
+    """(spread, mean, S) over some dimensions, which are kept; the mean in units, S in units of `_wider`, squared."""
+    count = reductions.count_of(x.shape, dims)
+    wider = _wider(x)
+    off = ring.times(x.child, wider) if wider > 1 else x.child
+    mean = None
+    if centred:
+        total = reductions.total(off, dims, True)
+        off = ring.minus(off, ring.truncate(total, count))
+        mean = kinds.real(ring.truncate(total, count * wider), x)
+    squares = reductions.total(ring.times(off, off), dims, True)
+    raised = ring.plus(squares, max(1, round(count * eps * float(x.scale * wider) ** 2)))
+    gain, root = inverse_root(raised)
+    factor = math.sqrt(count) * x.scale
+    return Spread(times_root(off, gain, root, factor), gain, root, factor * wider), mean, squares
+
+
+def _wider(x: FixedPrecisionTensor) -> int:
+    return 1 << max(0, _ENOUGH_BITS - x.scale.bit_length())
+
+
+def _finer(like: FixedPrecisionTensor) -> int:
+    """Digits kept below the unit until a gradient is divided by the deviation."""
+    most: int = like.base ** min(like.float_fractional, max(1, round(8 / math.log2(like.base))))
+    return most
+
+
+def input_gradient(
+    grad: Any, weight: Any, spread: Spread, dims: list[int], like: FixedPrecisionTensor, centred: bool = True
+) -> Any:
+    """(g - mean(g) - norm * mean(g * norm)) / deviation, for g = grad * weight."""
+    finer, scale = _finer(like), like.float_scale
+    if weight is None:
+        fine, g = ring.times(grad, finer), grad
+    else:
+        factor, units = kinds.factor(weight)
+        product = ring.times(grad, factor)
+        fine = ring.truncate(product, units // finer) if units % finer == 0 else None
+        g = ring.truncate(product, units)
+        fine = ring.times(g, finer) if fine is None else fine
+    count = reductions.count_of(ring.shape_of(grad), dims)
+    both = reductions.total(ring.times(g, spread.norm), dims, True)
+    # NB: `both` is in units squared, `slope` in fine units.
+    slope = ring.truncate(both, count * (scale // finer)) if scale % finer == 0 else None
+    assert slope is not None
+    off = ring.minus(fine, ring.truncate(ring.times(spread.norm, slope), scale))
+    if centred:
+        off = ring.minus(off, ring.truncate(reductions.total(fine, dims, True), count))
+    return spread.divided(off, finer)
+
+
+def _parameter_gradients(
+    grad: Any, norm: Any, dims: list[int], shape: Any, like: FixedPrecisionTensor, wanted: Any
+) -> tuple[Any, Any]:
+    """Gradients of weight and bias: sums over `dims`, one truncation."""
+
+    def summed(child: Any) -> Any:
+        return on_children(aten.reshape.default, reductions.total(child, dims, True), list(shape))
+
+    weight = ring.truncate(summed(ring.times(grad, norm)), like.float_scale) if wanted[0] else None
+    bias = summed(grad) if wanted[1] else None
+    return tuple(None if c is None else kinds.real(c, like) for c in (weight, bias))  # type: ignore[return-value]
+
+
+def _shaped(value: Any, shape: list[int]) -> Any:
+    if value is None:
+        return None
+    if not kinds.is_node(value):
+        return value.reshape(shape)
+    return kinds.same_kind(on_children(aten.reshape.default, value.child, shape), value)
+
+
+def _applied(norm: Any, weight: Any, bias: Any, x: FixedPrecisionTensor) -> Any:
+    made = kinds.real(norm, x)
+    if weight is not None:
+        made = arithmetic.multiply(made, weight)
+    return made if bias is None else arithmetic.add(made, bias)
+
+
+def _kept(spread: Spread, x: FixedPrecisionTensor, shape: list[int]) -> FixedPrecisionTensor:
+    """1 / deviation as torch returns it, with what backward needs."""
+    one = ring.plus(ring.times(spread.gain, 0), x.scale)
+    made = kinds.real(on_children(aten.reshape.default, spread.divided(one, 1), shape), x)
+    made.known["spread"] = spread
+    return made
+
+
+# -- batch norm ----------------------------------------------------------------------------------------
+
+
+def _column(value: Any, rank: int) -> Any:
+    """A vector over channels, shaped to meet (N, C, ...)."""
+    return _shaped(value, [1, -1, *[1] * (rank - 2)])
+
+
+def _blend(running: Any, new: FixedPrecisionTensor, momentum: float) -> None:
+    """running <- (1 - momentum) * running + momentum * new, in place."""
+    structure.write(running, arithmetic.lerp(running, new, momentum))
+
+
+def _evaluated(
+    input: Any, running_mean: Any, running_var: Any, eps: float, rank: int
+) -> tuple[Any, Any]:
+    """(x - mean, 1 / sqrt(var + eps)) with given statistics, secret or public."""
+    raised = arithmetic.add(running_var, eps) if kinds.is_node(running_var) else running_var + eps
+    off = arithmetic.subtract(input, _column(running_mean, rank))
+    if not kinds.is_node(raised):
+        return off, _column(raised.rsqrt(), rank)
+    gain, root = inverse_root(raised.child)
+    return off, Spread(None, _column_child(gain, rank), _column_child(root, rank), math.sqrt(raised.scale))
+
+
+def _column_child(child: Any, rank: int) -> Any:
+    return on_children(aten.reshape.default, child, [1, -1, *[1] * (rank - 2)])
+
+
+def _over(child: Any, deviation: Any, like: FixedPrecisionTensor) -> Any:
+    """A node of reals divided by the deviation of `_evaluated`."""
+    if isinstance(deviation, Spread):
+        return kinds.real(deviation.divided(child.child, 1), like)
+    return arithmetic.multiply(child, deviation)
+
+
+@rule(FixedPrecisionTensor, aten.native_batch_norm.default, aten._native_batch_norm_legit.default)
+def batch_norm(
+    input: Any,
+    weight: Any,
+    bias: Any,
+    running_mean: Any,
+    running_var: Any,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> Any:
+    like = kinds.template_of(input, weight, bias, running_mean, running_var)
+    rank = len(input.shape)
+    weights, biases = _column(weight, rank), _column(bias, rank)
+    if not training:
+        off, deviation = _evaluated(input, running_mean, running_var, eps, rank)
+        made = _over(off, deviation, like)
+        if weights is not None:
+            made = arithmetic.multiply(made, weights) if kinds.nodes_in(made, weights) else made * weights
+        return made if biases is None else arithmetic.add(made, biases), _empty(like), _empty(like)
+    x = kinds.as_real(input, like)
+    dims = [0, *range(2, rank)]
+    spread, mean, squares = spread_of(x, dims, eps)
+    count = reductions.count_of(x.shape, dims)
+    if running_mean is not None:
+        _blend(running_mean, _shaped(mean, [-1]), momentum)
+    if running_var is not None:
+        divisor = x.scale * _wider(x) ** 2 * max(1, count - 1)
+        variance = on_children(aten.reshape.default, ring.truncate(squares, divisor), [-1])
+        _blend(running_var, kinds.real(variance, x), momentum)
+    return _applied(spread.norm, weights, biases, x), _shaped(mean, [-1]), _kept(spread, x, [-1])
+
+
+def _empty(like: FixedPrecisionTensor) -> FixedPrecisionTensor:
+    return kinds.same_kind(on_children(aten.new_zeros.default, like.child, [0]), like)
+
+
+@rule(FixedPrecisionTensor, aten._native_batch_norm_legit.no_stats)
+def batch_norm_without_stats(
+    input: Any, weight: Any, bias: Any, training: bool, momentum: float, eps: float
+) -> Any:
+    return batch_norm(input, weight, bias, None, None, True, momentum, eps)
+
+
+@rule(FixedPrecisionTensor, aten._native_batch_norm_legit_no_training.default)
+def batch_norm_for_inference(
+    input: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, momentum: float, eps: float
+) -> Any:
+    return batch_norm(input, weight, bias, running_mean, running_var, False, momentum, eps)
+
+
+@rule(FixedPrecisionTensor, aten.native_batch_norm_backward.default)
+def batch_norm_backward(
+    grad_out: Any,
+    input: Any,
+    weight: Any,
+    running_mean: Any,
+    running_var: Any,
+    save_mean: Any,
+    save_invstd: Any,
+    train: bool,
+    eps: float,
+    output_mask: Any,
+) -> Any:
+    like = kinds.template_of(grad_out, input, weight)
+    rank, channels = len(input.shape), input.shape[1]
+    dims = [0, *range(2, rank)]
+    weights = _column(weight, rank)
+    grad = kinds.as_real(grad_out, like)
+    if train:
+        x = kinds.as_real(input, like)
+        spread = _found(save_invstd, lambda: spread_of(x, dims, eps)[0])
+        gradient = input_gradient(grad.child, weights, spread, dims, like) if output_mask[0] else None
+        parts = _parameter_gradients(grad.child, spread.norm, dims, [channels], like, output_mask[1:])
+        return (None if gradient is None else kinds.real(gradient, like), *parts)
+    off, deviation = _evaluated(input, running_mean, running_var, eps, rank)
+    norm = _over(off, deviation, like) if output_mask[1] else None
+    scaled = grad if weights is None else arithmetic.multiply(grad, weights)
+    gradient = _over(scaled, deviation, like) if output_mask[0] else None
+    units = None if norm is None else kinds.units(norm, like)
+    return (gradient, *_parameter_gradients(grad.child, units, dims, [channels], like, output_mask[1:]))
+
+
+def _found(node: Any, otherwise: Any) -> Spread:
+    """What the forward pass left, or the same made again where the node travelled."""
+    known = node.known.get("spread") if kinds.is_node(node) else None
+    return otherwise() if known is None else known
+
+
+# -- layer norm and root-mean-square norm ------------------------------------------------------------------
+
+
+def _last_dims(shape: Any, normalized_shape: Any) -> list[int]:
+    return list(range(len(shape) - len(normalized_shape), len(shape)))
+
+
+def _leading_dims(shape: Any, dims: list[int]) -> list[int]:
+    return [d for d in range(len(shape)) if d not in dims]
+
+
+def _inner(shape: Any, dims: list[int]) -> list[int]:
+    return [1 if d in dims else size for d, size in enumerate(shape)]
+
+
+@rule(FixedPrecisionTensor, aten.native_layer_norm.default)
+def layer_norm(input: Any, normalized_shape: Any, weight: Any, bias: Any, eps: float) -> Any:
+    like = kinds.template_of(input, weight, bias)
+    if not kinds.is_node(input):
+        return _public_norm(input, normalized_shape, weight, bias, eps, like)
+    x = kinds.as_real(input, like)
+    dims = _last_dims(x.shape, normalized_shape)
+    spread, mean, _ = spread_of(x, dims, eps)
+    return _applied(spread.norm, weight, bias, x), mean, _kept(spread, x, _inner(x.shape, dims))
+
+
+def _public_norm(
+    input: torch.Tensor, normalized_shape: Any, weight: Any, bias: Any, eps: float, like: FixedPrecisionTensor
+) -> Any:
+    """Public data through secret weights."""
+    norm, mean, inverse = aten.native_layer_norm.default(input, normalized_shape, None, None, eps)
+    made = kinds.as_real(norm, like) if weight is None else arithmetic.multiply(weight, norm)
+    made = made if bias is None else arithmetic.add(made, bias)
+    return made, kinds.as_real(mean, like), kinds.as_real(inverse, like)
+
+
+@rule(FixedPrecisionTensor, aten.native_layer_norm_backward.default)
+def layer_norm_backward(
+    grad_out: Any,
+    input: Any,
+    normalized_shape: Any,
+    mean: Any,
+    rstd: Any,
+    weight: Any,
+    bias: Any,
+    output_mask: Any,
+) -> Any:
+    like = kinds.template_of(grad_out, input, weight)
+    dims = _last_dims(input.shape, normalized_shape)
+    # NB: torch does not hand on eps; one unit stands for it where the forward pass is not known.
+    x, grad = kinds.as_real(input, like), kinds.as_real(grad_out, like)
+    spread = _found(rstd, lambda: spread_of(x, dims, 1.0 / x.scale)[0])
+    gradient = input_gradient(grad.child, weight, spread, dims, like) if output_mask[0] else None
+    outer = _leading_dims(x.shape, dims)
+    parts = _parameter_gradients(grad.child, spread.norm, outer, normalized_shape, like, output_mask[1:])
+    return (None if gradient is None else kinds.real(gradient, like), *parts)
+
+
+@rule(FixedPrecisionTensor, aten._fused_rms_norm.default)
+def rms_norm(input: Any, normalized_shape: Any, weight: Any, eps: float | None) -> Any:
+    like = kinds.template_of(input, weight)
+    x = kinds.as_real(input, like)
+    dims = _last_dims(x.shape, normalized_shape)
+    least = torch.finfo(x.presented_dtype).eps if eps is None else eps
+    spread, _, _ = spread_of(x, dims, least, centred=False)
+    return _applied(spread.norm, weight, None, x), _kept(spread, x, _inner(x.shape, dims))
+
+
+@rule(FixedPrecisionTensor, aten._fused_rms_norm_backward.default)
+def rms_norm_backward(
+    grad_out: Any, input: Any, normalized_shape: Any, rstd: Any, weight: Any, output_mask: Any
+) -> Any:
+    like = kinds.template_of(grad_out, input, weight)
+    dims = _last_dims(input.shape, normalized_shape)
+    x, grad = kinds.as_real(input, like), kinds.as_real(grad_out, like)
+    spread = _found(rstd, lambda: spread_of(x, dims, 1.0 / x.scale, centred=False)[0])
+    gradient = input_gradient(grad.child, weight, spread, dims, like, centred=False) if output_mask[0] else None
+    wanted = (output_mask[1], False)
+    outer = _leading_dims(x.shape, dims)
+    part, _ = _parameter_gradients(grad.child, spread.norm, outer, normalized_shape, like, wanted)
+    return None if gradient is None else kinds.real(gradient, like), part
+
+
+# -- group norm ----------------------------------------------------------------------------------------
+
+
+@rule(FixedPrecisionTensor, aten.native_group_norm.default)
+def group_norm(
+    input: Any, weight: Any, bias: Any, N: int, C: int, HxW: int, group: int, eps: float
+) -> Any:
+    like = kinds.template_of(input, weight, bias)
+    x = kinds.as_real(input, like)
+    shape, rank = list(x.shape), len(x.shape)
+    grouped = _shaped(x, [N, group, -1])
+    spread, mean, _ = spread_of(grouped, [2], eps)
+    norm = on_children(aten.reshape.default, spread.norm, shape)
+    made = _applied(norm, _column(weight, rank), _column(bias, rank), x)
+    return made, _shaped(mean, [N, group]), _kept(spread, x, [N, group])
+
+
+@rule(FixedPrecisionTensor, aten.native_group_norm_backward.default)
+def group_norm_backward(
+    grad_out: Any,
+    input: Any,
+    mean: Any,
+    rstd: Any,
+    weight: Any,
+    N: int,
+    C: int,
+    HxW: int,
+    group: int,
+    output_mask: Any,
+) -> Any:
+    like = kinds.template_of(grad_out, input, weight)
+    x, grad = kinds.as_real(input, like), kinds.as_real(grad_out, like)
+    grouped = _shaped(x, [N, group, -1])
+    spread = _found(rstd, lambda: spread_of(grouped, [2], 1.0 / x.scale)[0])
+    shape = [N, group, C // group, HxW]
+    inner = Spread(
+        on_children(aten.reshape.default, spread.norm, shape),
+        *(on_children(aten.reshape.default, c, [N, group, 1, 1]) for c in (spread.gain, spread.root)),
+        spread.factor,
+    )
+    child = on_children(aten.reshape.default, grad.child, shape)
+    weights = _shaped(weight, [1, group, C // group, 1])
+    gradient = None
+    if output_mask[0]:
+        made = input_gradient(child, weights, inner, [2, 3], like)
+        gradient = kinds.real(on_children(aten.reshape.default, made, list(x.shape)), like)
+    parts = _parameter_gradients(child, inner.norm, [0, 3], [C], like, output_mask[1:])
+    return (gradient, *parts)
