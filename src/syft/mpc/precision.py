@@ -25,8 +25,6 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import torch
-from torch.nn import functional as F
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from syft.core.abstract import AbstractTensor
 from syft.core.chain import Wrapper, map_tensors, new_wrapper
@@ -34,6 +32,7 @@ from syft.core.hook_args import default_register_tensor
 from syft.core.overload import overloaded, overloads_chain
 from syft.core.spec import TensorSpec, make_spec
 from syft.exceptions import ChainError
+from syft.mpc import fixed_layers
 from syft.mpc.encoding import ENCODE_LIMIT as ENCODE_LIMIT
 from syft.mpc.encoding import encode_integers as encode_integers
 from syft.mpc.encoding import encode_number as encode_number
@@ -56,72 +55,6 @@ class MixedPrecisionError(ChainError):
             f"x.float_precision().fix_precision(base={one.base}, "
             f"precision_fractional={one.float_fractional})."
         )
-
-
-def dropout(
-    input: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
-) -> torch.Tensor:
-    """torch's dropout with a plain mask."""
-    if not training or p == 0:
-        return input
-    kept = torch.empty(input.shape).bernoulli_(1 - p)
-    mask = kept.div_(1 - p) if p < 1 else kept
-    return input.mul_(mask) if inplace else input * mask
-
-
-def lstm(*args: Any, **kwargs: Any) -> Any:
-    """torch's LSTM step by step: its fused kernel for processors is one operation on floats."""
-    enabled = torch._C._get_mkldnn_enabled()
-    torch._C._set_mkldnn_enabled(False)
-    try:
-        with torch._C.DisableTorchFunctionSubclass():
-            return torch.lstm(*args, **kwargs)
-    finally:
-        torch._C._set_mkldnn_enabled(enabled)
-
-
-def scaled_dot_product_attention(*args: Any, **kwargs: Any) -> Any:
-    """torch's attention as products and a softmax: its fused kernels are one operation on floats."""
-    with torch._C.DisableTorchFunctionSubclass(), sdpa_kernel(SDPBackend.MATH):
-        return F.scaled_dot_product_attention(*args, **kwargs)
-
-
-def multi_head_attention_forward(*args: Any, **kwargs: Any) -> Any:
-    """The same for what `nn.MultiheadAttention` and the Transformer layers call."""
-    with torch._C.DisableTorchFunctionSubclass(), sdpa_kernel(SDPBackend.MATH):
-        return F.multi_head_attention_forward(*args, **kwargs)
-
-
-def rms_norm(
-    input: torch.Tensor,
-    normalized_shape: Any,
-    weight: torch.Tensor | None = None,
-    eps: float | None = None,
-) -> torch.Tensor:
-    """torch's as one operation, which has a rule that keeps small means of squares."""
-    with torch._C.DisableTorchFunctionSubclass():
-        made: torch.Tensor = torch.ops.aten._fused_rms_norm.default(input, list(normalized_shape), weight, eps)[0]
-    return made
-
-
-def cov(
-    input: torch.Tensor,
-    *,
-    correction: int = 1,
-    fweights: torch.Tensor | None = None,
-    aweights: torch.Tensor | None = None,
-) -> torch.Tensor:
-    """torch's covariance; torch's own code looks at the weights before it uses them."""
-    given = [weights for weights in (fweights, aweights) if weights is not None]
-    if not given:
-        with torch._C.DisableTorchFunctionSubclass():
-            return torch.cov(input, correction=correction)
-    rows = input if input.ndim > 1 else input.reshape(1, -1)
-    weights = given[0] if len(given) == 1 else given[0] * given[1]
-    total = weights.sum()
-    off = rows - (rows * weights).sum(1, keepdim=True) / total
-    spent = 1 if aweights is None else (weights * aweights).sum() / total
-    return (off @ (off * weights).t() / (total - correction * spent)).squeeze()
 
 
 class FixedPrecisionTensor(FixedMethods, AbstractTensor):
@@ -306,16 +239,21 @@ class FixedPrecisionTensor(FixedMethods, AbstractTensor):
         def nn(module: Any) -> None:
             @overloaded.module
             def functional(module: Any) -> None:
-                module.dropout = overloads_chain(dropout)
-                module.scaled_dot_product_attention = overloads_chain(scaled_dot_product_attention)
-                module.rms_norm = overloads_chain(rms_norm)
-                module.multi_head_attention_forward = overloads_chain(multi_head_attention_forward)
+                module.dropout = overloads_chain(fixed_layers.dropout)
+                module.scaled_dot_product_attention = overloads_chain(fixed_layers.scaled_dot_product_attention)
+                module.rms_norm = overloads_chain(fixed_layers.rms_norm)
+                module.cross_entropy = overloads_chain(fixed_layers.cross_entropy)
+                module.embedding_bag = overloads_chain(fixed_layers.embedding_bag)
+                module.multi_head_attention_forward = overloads_chain(fixed_layers.multi_head_attention_forward)
 
             module.functional = functional
 
         module.nn = nn
-        module.lstm = overloads_chain(lstm)
-        module.cov = overloads_chain(cov)
+        module.lstm = overloads_chain(fixed_layers.lstm)
+        module.gru = overloads_chain(fixed_layers.gru)
+        module.rnn_tanh = overloads_chain(fixed_layers.rnn_tanh)
+        module.rnn_relu = overloads_chain(fixed_layers.rnn_relu)
+        module.cov = overloads_chain(fixed_layers.cov)
 
 
 def _with_integers(cls: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:

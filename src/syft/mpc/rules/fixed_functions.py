@@ -177,35 +177,37 @@ def gelu(self: Any, *, approximate: str = "none") -> Any:
     return _relu_and_tail(self, _gelu_tanh_tail if approximate == "tanh" else _gelu_tail, 6.0)
 
 
+def _silu_slope(a: Any) -> Any:
+    logistic = 1.0 / (1.0 + np.exp(-a))
+    return logistic * (1.0 + a * (1.0 - logistic)) - 0.5
+
+
+def _gelu_slope(a: Any) -> Any:
+    return 0.5 * _erf(a / math.sqrt(2)) + a * np.exp(-a * a / 2) / math.sqrt(2 * math.pi)
+
+
+def _gelu_tanh_slope(a: Any) -> Any:
+    root = math.sqrt(2 / math.pi)
+    bent = np.tanh(root * (a + 0.044715 * a**3))
+    return 0.5 * bent + 0.5 * a * (1.0 - bent**2) * root * (1.0 + 3 * 0.044715 * a**2)
+
+
+@rule(FixedPrecisionTensor, aten.silu_backward.default)
+def silu_backward(grad_output: Any, self: Any) -> Any:
+    """The slope is 1/2 plus an odd function that ends at 1/2."""
+    return arithmetic.multiply(grad_output, arithmetic.add(_odd(self, _silu_slope, 16.0), 0.5))
+
+
+@rule(FixedPrecisionTensor, aten.gelu_backward.default)
+def gelu_backward(grad_output: Any, self: Any, *, approximate: str = "none") -> Any:
+    slope = _odd(self, _gelu_tanh_slope if approximate == "tanh" else _gelu_slope, 6.0)
+    return arithmetic.multiply(grad_output, arithmetic.add(slope, 0.5))
+
+
 @rule(FixedPrecisionTensor, aten.log_sigmoid_forward.default)
 def log_sigmoid(self: Any) -> Any:
     made = arithmetic.negative(softplus(arithmetic.negative(self)))
     return made, torch.empty(0)
-
-
-def _margin(self: Any, target: Any) -> Any:
-    return arithmetic.negative(arithmetic.multiply(self, target))
-
-
-@rule(FixedPrecisionTensor, aten.soft_margin_loss.default)
-def soft_margin_loss(self: Any, target: Any, reduction: int = 1) -> Any:
-    """log(1 + exp(-target * self)) as a softplus, which no margin is too large for."""
-    from syft.mpc.rules import fixed_reductions as reductions
-
-    losses = softplus(_margin(self, target))
-    if reduction == 0:
-        return losses
-    dims = list(range(len(losses.shape)))
-    if reduction == 1:
-        return reductions.mean(losses, dims)
-    return kinds.real(reductions.total(losses.child, dims, False), losses)
-
-
-@rule(FixedPrecisionTensor, aten.soft_margin_loss_backward.default)
-def soft_margin_loss_backward(grad_output: Any, self: Any, target: Any, reduction: int) -> Any:
-    slope = arithmetic.multiply(sigmoid(_margin(self, target)), target)
-    gradient = arithmetic.negative(arithmetic.multiply(slope, grad_output))
-    return arithmetic.divide(gradient, math.prod(gradient.shape)) if reduction == 1 else gradient
 
 
 # -- angles --------------------------------------------------------------------------------------------

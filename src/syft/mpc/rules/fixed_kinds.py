@@ -24,7 +24,11 @@ from syft.mpc.rules import fixed_ring as ring
 #: Significant bits of a public real factor.
 FACTOR_BITS = 22
 
-#: What an infinity becomes, in units: beyond every value, and sums with values stay in the ring.
+# NOTE [Masks]
+# Attention masks are infinities or numbers like -3.4e38, the least of their dtype. A public number of this size fits no
+# precision, so where it is added, filled in, selected or compared with, it is a mask and becomes FAR units: beyond every
+# value, and sums with values stay in the ring. Smaller numbers that do not fit raise.
+MASK = float(ENCODE_LIMIT)
 FAR = ENCODE_LIMIT // 4
 
 _examples: dict[tuple[torch.dtype, bool], torch.Tensor] = {}
@@ -114,18 +118,19 @@ def units(value: Any, like: FixedPrecisionTensor) -> Any:
 
 
 def encode_fill(value: float, like: FixedPrecisionTensor) -> int:
-    """A number to fill with or compare with: infinities, as attention masks use them, become far values."""
-    if value in (float("inf"), float("-inf")):
+    """A number to fill with: NOTE [Masks]."""
+    if abs(value) >= MASK:
         return FAR if value > 0 else -FAR
     return like.encode_number(value)
 
 
 def finite(value: Any, like: FixedPrecisionTensor) -> Any:
-    """An operand of a sum, a selection or a comparison: infinities become far values."""
-    if isinstance(value, float) and value in (float("inf"), float("-inf")):
-        return math.copysign(FAR / like.float_scale, value)
-    if isinstance(value, torch.Tensor) and value.is_floating_point() and bool(value.isinf().any()):
-        return value.to(torch.float64).clamp(-FAR / like.float_scale, FAR / like.float_scale)
+    """An operand of a sum, a selection or a comparison: NOTE [Masks]."""
+    far = FAR / like.float_scale
+    if isinstance(value, float) and abs(value) >= MASK:
+        return math.copysign(far, value)
+    if isinstance(value, torch.Tensor) and value.is_floating_point() and bool((value.abs() >= MASK).any()):
+        return torch.where(value.abs() >= MASK, value.sign() * far, value.to(torch.float64))
     return value
 
 

@@ -24,6 +24,7 @@ from typing import Any
 
 import torch
 
+from syft.core.chain import Wrapper, new_wrapper
 from syft.mpc.precision import FixedPrecisionTensor
 from syft.mpc.rules import fixed_approximations as approx
 from syft.mpc.rules import fixed_arithmetic as arithmetic
@@ -114,14 +115,12 @@ def input_gradient(
     else:
         factor, units = kinds.factor(weight)
         product = ring.times(grad, factor)
-        fine = ring.truncate(product, units // finer) if units % finer == 0 else None
         g = ring.truncate(product, units)
-        fine = ring.times(g, finer) if fine is None else fine
+        fine = ring.truncate(product, units // finer) if units % finer == 0 else ring.times(g, finer)
     count = reductions.count_of(ring.shape_of(grad), dims)
     both = reductions.total(ring.times(g, spread.norm), dims, True)
     # NB: `both` is in units squared, `slope` in fine units.
-    slope = ring.truncate(both, count * (scale // finer)) if scale % finer == 0 else None
-    assert slope is not None
+    slope = ring.truncate(both, count * (scale // finer))
     off = ring.minus(fine, ring.truncate(ring.times(spread.norm, slope), scale))
     if centred:
         off = ring.minus(off, ring.truncate(reductions.total(fine, dims, True), count))
@@ -347,29 +346,40 @@ def layer_norm_backward(
     return (None if gradient is None else kinds.real(gradient, like), *parts)
 
 
-@rule(FixedPrecisionTensor, aten._fused_rms_norm.default)
-def rms_norm(input: Any, normalized_shape: Any, weight: Any, eps: float | None) -> Any:
-    like = kinds.template_of(input, weight)
-    x = kinds.as_real(input, like)
-    dims = _last_dims(x.shape, normalized_shape)
-    least = torch.finfo(x.presented_dtype).eps if eps is None else eps
-    spread, _, _ = spread_of(x, dims, least, centred=False)
-    return _applied(spread.norm, weight, None, x), _kept(spread, x, _inner(x.shape, dims))
+class RootMeanSquareNorm(torch.autograd.Function):
+    """`torch.nn.functional.rms_norm` on chains: torch takes it apart into powers, means and roots of its own."""
+
+    @staticmethod
+    def forward(ctx: Any, input: Any, weight: Any, normalized_shape: list[int], eps: float | None) -> Any:
+        given, weights = _below(input), _below(weight)
+        like = kinds.template_of(given, weights)
+        x = kinds.as_real(given, like)
+        ctx.dims = _last_dims(x.shape, normalized_shape)
+        least = torch.finfo(x.presented_dtype).eps if eps is None else eps
+        ctx.spread, _, _ = spread_of(x, ctx.dims, least, centred=False)
+        ctx.normalized_shape = normalized_shape
+        ctx.save_for_backward(weight)
+        return new_wrapper(_applied(ctx.spread.norm, weights, None, x))
+
+    @staticmethod
+    def backward(ctx: Any, grad_out: Any) -> Any:  # type: ignore[override]
+        grad_node, weight = _below(grad_out), _below(ctx.saved_tensors[0])
+        like = kinds.template_of(grad_node, weight)
+        grad, spread, dims = kinds.units(grad_node, like), ctx.spread, ctx.dims
+        gradient = part = None
+        if ctx.needs_input_grad[0]:
+            made = input_gradient(grad, weight, spread, dims, like, centred=False)
+            gradient = new_wrapper(kinds.real(made, like))
+        if ctx.needs_input_grad[1]:
+            outer = _leading_dims(ring.shape_of(grad), dims)
+            shape = ctx.normalized_shape
+            of_weight, _ = _parameter_gradients(grad, spread.norm, outer, shape, like, (True, False))
+            part = new_wrapper(of_weight)
+        return gradient, part, None, None
 
 
-@rule(FixedPrecisionTensor, aten._fused_rms_norm_backward.default)
-def rms_norm_backward(
-    grad_out: Any, input: Any, normalized_shape: Any, rstd: Any, weight: Any, output_mask: Any
-) -> Any:
-    like = kinds.template_of(grad_out, input, weight)
-    dims = _last_dims(input.shape, normalized_shape)
-    x, grad = kinds.as_real(input, like), kinds.as_real(grad_out, like)
-    spread = _found(rstd, lambda: spread_of(x, dims, 1.0 / x.scale, centred=False)[0])
-    gradient = input_gradient(grad.child, weight, spread, dims, like, centred=False) if output_mask[0] else None
-    wanted = (output_mask[1], False)
-    outer = _leading_dims(x.shape, dims)
-    part, _ = _parameter_gradients(grad.child, spread.norm, outer, normalized_shape, like, wanted)
-    return None if gradient is None else kinds.real(gradient, like), part
+def _below(value: Any) -> Any:
+    return value.child if type(value) is Wrapper else value
 
 
 # -- group norm ----------------------------------------------------------------------------------------
