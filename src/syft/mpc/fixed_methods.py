@@ -21,10 +21,16 @@ from syft.core.abstract import AbstractTensor
 from syft.core.chain import Wrapper, new_wrapper
 from syft.core.levels import step_down, step_up
 from syft.core.swap import become
-from syft.exceptions import ChainError
+from syft.exceptions import ChainError, UnsupportedOperationError
 from syft.mpc.fixed_numbers import fix_numbers, float_numbers
 from syft.mpc.node_methods import check_values, checked_field
-from syft.mpc.precision import DEFAULT_BASE, DEFAULT_PRECISION, FixedPrecisionTensor, encode_integers
+from syft.mpc.precision import (
+    DEFAULT_BASE,
+    DEFAULT_PRECISION,
+    ENCODE_LIMIT,
+    FixedPrecisionTensor,
+    encode_integers,
+)
 from syft.mpc.rules import fixed_fine
 from syft.mpc.rules.registry import on_children
 from syft.mpc.storage import encoded_in, stored
@@ -259,10 +265,24 @@ def fix_module(
 ) -> Any:
     """Parameters, their gradients and buffers to fixed precision, in place; returns self."""
     follow_precision()
+    if not options:
+        _fix_variances(self, precision_fractional, base)
     for tensor in _reals(self):
         if not _is_fixed(tensor):
             fix_precision_(tensor, precision_fractional, base, **options)
     return self
+
+
+def _fix_variances(module: torch.nn.Module, precision_fractional: int, base: int) -> None:
+    """Running variances keep twice the digits (NOTE [Fine tensors]): a deviation of 0.01 is a variance of 0.0001."""
+    for layer in module.modules():
+        variance = getattr(layer, "running_var", None)
+        if type(variance) is not torch.Tensor or not isinstance(layer, torch.nn.modules.batchnorm._NormBase):
+            continue
+        template = _template(variance, base, precision_fractional, None)
+        digits = fixed_fine.digits_of_variance(template)
+        if float(variance.max()) < ENCODE_LIMIT / base**digits and digits > precision_fractional:
+            become(variance, _encoded(variance, fixed_fine.fine(None, template, digits)))
 
 
 def float_module(self: Any) -> Any:
@@ -284,6 +304,26 @@ FINE_STATE = {
     "exp_avg_sq": fixed_fine.digits_of_squares,
     "max_exp_avg_sq": fixed_fine.digits_of_squares,
     "square_avg": fixed_fine.digits_of_squares,
+    "acc_delta": fixed_fine.digits_of_squares,
+    "sum": fixed_fine.digits_of_squares,
+    "grad_avg": fixed_fine.digits_of_average,
+    "exp_inf": fixed_fine.digits_of_average,
+}
+#: The moving averages that an optimizer makes on its first step, with the setting that asks for them.
+_AVERAGES: dict[type, dict[str, str | None]] = {
+    torch.optim.Adam: {"exp_avg": None, "exp_avg_sq": None, "max_exp_avg_sq": "amsgrad"},
+    torch.optim.NAdam: {"exp_avg": None, "exp_avg_sq": None},
+    torch.optim.RAdam: {"exp_avg": None, "exp_avg_sq": None},
+    torch.optim.Adamax: {"exp_avg": None, "exp_inf": None},
+    torch.optim.RMSprop: {"square_avg": None, "momentum_buffer": "momentum", "grad_avg": "centered"},
+    torch.optim.Adadelta: {"square_avg": None, "acc_delta": None},
+}
+#: Optimizers whose steps depend on what fixed precision has not, with the reason.
+_REFUSED: dict[type, str] = {
+    torch.optim.LBFGS: "it decides by the values of the loss and of gradients, which nobody sees",
+    torch.optim.Rprop: "it goes by the signs of products of gradients, which vanish in fixed precision",
+    torch.optim.Adafactor: "it divides by products of averages that vanish in fixed precision",
+    torch.optim.SparseAdam: "gradients of secrets are dense",
 }
 
 
@@ -338,12 +378,24 @@ def bring_state(optimizer: torch.optim.Optimizer) -> None:
     """Bring the state of every parameter to the form its parameter has."""
     for group in optimizer.param_groups:
         for parameter in group["params"]:
-            if isinstance(optimizer, torch.optim.Adam) and _is_fixed(parameter):
-                _begin_adam(optimizer, group, parameter)
+            if _is_fixed(parameter):
+                _refuse(optimizer)
+                _begin(optimizer, group, parameter)
             state = optimizer.state.get(parameter) or {}
             for name, value in state.items():
-                if isinstance(value, torch.Tensor) and name != "step":
+                if isinstance(value, torch.Tensor) and name not in _PLAIN_STATE:
                     state[name] = _in_form_of(parameter, value, name)
+
+
+def _refuse(optimizer: torch.optim.Optimizer) -> None:
+    reason = next((why for kind, why in _REFUSED.items() if isinstance(optimizer, kind)), None)
+    if reason is not None:
+        raise UnsupportedOperationError(
+            f"{type(optimizer).__name__}.step",
+            FixedPrecisionTensor,
+            f"Of parameters in fixed precision {reason}. Use SGD, Adam, AdamW, NAdam, RAdam, Adamax, RMSprop, Adagrad, "
+            "Adadelta or ASGD.",
+        )
 
 
 def _in_form_of(parameter: Any, value: Any, name: str) -> Any:
@@ -357,7 +409,14 @@ def _in_form_of(parameter: Any, value: Any, name: str) -> Any:
         if name in FINE_STATE:
             template = _fine(None, template, name)
         value = _encoded(value, template)
-    return new_wrapper(_brought(value.child, parameter.child.child)) if _is_fixed(value) else value
+    if not _is_fixed(value):
+        return value
+    node = value.child
+    if name in FINE_STATE and not node.is_fine:
+        made = _fine(None, node, name)
+        made.child = fixed_fine.at(node, made.precision_fractional)
+        node = made
+    return new_wrapper(_brought(node, parameter.child.child))
 
 
 def _brought(node: FixedPrecisionTensor, place: Any) -> Any:
@@ -385,16 +444,24 @@ def _where(child: Any) -> Any:
     return [id(w) for w in holders] if holders is not None else id(child.location)
 
 
-def _begin_adam(optimizer: torch.optim.Optimizer, group: dict[str, Any], parameter: Any) -> None:
-    """The state that Adam would make on its first step, with fine moving averages (NOTE [Fine tensors])."""
-    state = optimizer.state[parameter]
-    if state or parameter.grad is None or group.get("capturable"):
+#: State that is a number and no tensor like the parameter.
+_PLAIN_STATE = frozenset({"step", "mu_product", "eta", "mu"})
+
+
+def _begin(optimizer: torch.optim.Optimizer, group: dict[str, Any], parameter: Any) -> None:
+    """The state an optimizer would make on its first step, with fine moving averages (NOTE [Fine tensors])."""
+    averages = next((names for kind, names in _AVERAGES.items() if isinstance(optimizer, kind)), None)
+    state = optimizer.state[parameter] if averages is not None else {}
+    if averages is None or state or parameter.grad is None or group.get("capturable"):
         return
-    names = ["exp_avg", "exp_avg_sq", *(["max_exp_avg_sq"] if group.get("amsgrad") else [])]
     state["step"] = torch.tensor(0.0, dtype=torch.get_default_dtype())
-    for name in names:
-        zeros = on_children(aten.zeros_like.default, parameter.child.child)
-        state[name] = new_wrapper(_fine(zeros, parameter.child, name))
+    if isinstance(optimizer, torch.optim.NAdam):
+        state["mu_product"] = torch.tensor(1.0, dtype=torch.get_default_dtype())
+    for name, setting in averages.items():
+        if setting is None or group.get(setting):
+            zeros = on_children(aten.zeros_like.default, parameter.child.child)
+            made = _fine(zeros, parameter.child, name) if name in FINE_STATE else parameter.child.like(zeros)
+            state[name] = new_wrapper(made)
 
 
 def _fine(child: Any, like: FixedPrecisionTensor, name: str) -> FixedPrecisionTensor:

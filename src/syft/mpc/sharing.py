@@ -22,7 +22,7 @@ from syft.core.nested import found_in
 from syft.core.overload import overloaded, overloads_chain
 from syft.exceptions import ChainError, ValueNotHereError
 from syft.messaging.message import ForceObjectDeleteMessage
-from syft.mpc import ring
+from syft.mpc import fixed_layers, ring
 from syft.mpc.node_methods import FIELD as FIELD
 from syft.mpc.node_methods import SharedMethods, checked_field
 from syft.mpc.protocols import beaver, derived, local, truncate
@@ -285,9 +285,21 @@ class AdditiveSharingTensor(SharedMethods, SharedNode):
     @staticmethod
     @overloaded.module
     def torch(module: Any) -> None:
-        """Functions of torch whose arguments torch itself would read: `torch.roll` by what only the holders know."""
+        """Functions of torch whose arguments torch itself would read: `torch.roll` by what only the holders know,
+        `embedding_bag` at secret places.
+        """
 
         module.roll = overloads_chain(roll)
+
+        @overloaded.module
+        def nn(module: Any) -> None:
+            @overloaded.module
+            def functional(module: Any) -> None:
+                module.embedding_bag = overloads_chain(fixed_layers.embedding_bag)
+
+            module.functional = functional
+
+        module.nn = nn
 
 
 def are_there(operands: Any) -> bool:

@@ -29,6 +29,8 @@ aten = torch.ops.aten
 
 #: Fractional bits of averages, and of averages of squares at most.
 FINE_BITS, SQUARE_BITS = 32, 50
+#: Fractional bits of a running variance at most.
+VARIANCE_BITS = 40
 #: A thousandth of the square of one unit still shows in an average of squares.
 DECAY_DIGITS = {2: 10, 10: 3}
 #: Significant bits of a public factor of a fine tensor.
@@ -49,6 +51,11 @@ def digits_of_average(like: FixedPrecisionTensor) -> int:
 def digits_of_squares(like: FixedPrecisionTensor) -> int:
     exact = 2 * like.float_fractional + DECAY_DIGITS.get(like.base, 10)
     return max(like.float_fractional + 1, min(exact, digits_within(like, SQUARE_BITS)))
+
+
+def digits_of_variance(like: FixedPrecisionTensor) -> int:
+    """Twice the digits of reals, as far as variances up to 2^22 fit."""
+    return max(like.float_fractional, min(2 * like.float_fractional, digits_within(like, VARIANCE_BITS)))
 
 
 def fine(child: Any, like: FixedPrecisionTensor, digits: int) -> FixedPrecisionTensor:
@@ -124,11 +131,33 @@ def _times_number(child: Any, number: float) -> Any:
     return ring.truncate(ring.times(child, round(number * 2.0**shift)), 1 << shift)
 
 
+def _is_real_node(value: Any) -> bool:
+    return kinds.is_node(value) and value.is_real
+
+
 @fine_rule(aten.mul_.Tensor, aten.mul_.Scalar)
 def mul_(self: Any, other: Any) -> Any:
-    if not self.is_fine or not isinstance(other, (int, float)):
+    if not self.is_fine:
+        return NotImplemented
+    if _is_real_node(other):
+        return write(self, mul(self, other))
+    if not isinstance(other, (int, float)):
         return NotImplemented
     return write(self, _like(_times_number(self.child, other), self))
+
+
+@fine_rule(aten.mul.Tensor, aten.mul.Scalar)
+def mul(self: Any, other: Any) -> Any:
+    """A product of reals has the digits of an average: |self * other| < 2^62 / scale of an average / scale."""
+    if isinstance(other, (int, float)) and other > 0:
+        return _like(_times_number(self.child, other), self)
+    if not _is_real_node(self) or not _is_real_node(other):
+        return NotImplemented
+    like = kinds.template_of(self, other)
+    fine_one, factor = (self, other) if self.is_fine else (other, self)
+    digits = digits_of_average(like)
+    product = ring.times(at(fine_one, digits), coarse(factor).child)
+    return fine(ring.truncate(product, like.float_scale), like, digits)
 
 
 @fine_rule(aten.div.Tensor, aten.div.Scalar)
@@ -136,6 +165,41 @@ def div(self: Any, other: Any) -> Any:
     if not kinds.is_node(self) or not self.is_fine or not isinstance(other, (int, float)) or not other:
         return NotImplemented
     return _like(_times_number(self.child, 1.0 / other), self)
+
+
+@fine_rule(aten.div_.Tensor, aten.div_.Scalar)
+def div_(self: Any, other: Any) -> Any:
+    if not self.is_fine:
+        return NotImplemented
+    if isinstance(other, (int, float)) and other:
+        return write(self, _like(_times_number(self.child, 1.0 / other), self))
+    if not _is_real_node(other):
+        return NotImplemented
+    digits = digits_of_average(self)
+    quotient = approx.divide(at(self, digits), at(other, digits), self.base**digits)
+    return write(self, fine(quotient, self, digits))
+
+
+@fine_rule(aten.reciprocal.default)
+def reciprocal(self: Any) -> Any:
+    """1 / x in the precision of reals, from all digits of x."""
+    return kinds.real(approx.reciprocal(self.child, self.scale, self.float_scale / self.scale), self)
+
+
+@fine_rule(aten.add.Tensor, aten.add.Scalar)
+def add(self: Any, other: Any, alpha: float = 1) -> Any:
+    if not kinds.is_node(self) or not self.is_fine or not isinstance(other, (int, float)):
+        return NotImplemented
+    return _like(ring.plus(self.child, round(other * alpha * self.scale)), self)
+
+
+@fine_rule(aten.maximum.out)
+def maximum_out(self: Any, other: Any, *, out: Any) -> Any:
+    digits = out.precision_fractional
+    one, another = at(self, digits), at(other, digits)
+    gap = ring.minus(another, one)
+    larger, _ = ring.positive_part(gap)
+    return write(out, fine(ring.plus(one, larger), out, digits))
 
 
 @fine_rule(aten.add_.Tensor, aten.add_.Scalar)
@@ -156,15 +220,26 @@ def lerp_(self: Any, end: Any, weight: float) -> Any:
 
 @fine_rule(aten.addcmul_.default)
 def addcmul_(self: Any, tensor1: Any, tensor2: Any, *, value: float = 1) -> Any:
-    if not self.is_fine or not all(kinds.is_node(t) and t.is_real for t in (tensor1, tensor2)):
+    made = addcmul(self, tensor1, tensor2, value=value)
+    return made if made is NotImplemented else write(self, made)
+
+
+@fine_rule(aten.addcmul.default)
+def addcmul(self: Any, tensor1: Any, tensor2: Any, *, value: float = 1) -> Any:
+    if not self.is_fine or not all(_is_real_node(t) for t in (tensor1, tensor2)):
         return NotImplemented
     like = kinds.template_of(self, tensor1, tensor2)
-    one, other = coarse(tensor1), coarse(tensor2)
-    product = fine(ring.times(one.child, other.child), like, 2 * like.float_fractional)
+    # Half the digits of the result each: the product has no more than it. Reals have no more than they have.
+    digits = max(like.float_fractional, self.precision_fractional // 2)
+    one, other = (
+        at(t, digits) if t.is_fine else t.child
+        for t in (tensor1, tensor2)
+    )
+    have = sum(digits if t.is_fine else like.float_fractional for t in (tensor1, tensor2))
     # The factor and the digits that are still missing are one number.
-    missing = self.precision_fractional - product.precision_fractional
-    added = _times_number(product.child, value * float(self.base) ** missing)
-    return write(self, _like(ring.plus(self.child, added), self))
+    factor = abs(value) * float(self.base) ** (self.precision_fractional - have)
+    added = _times_number(ring.times(one, other), factor)
+    return _like((ring.minus if value < 0 else ring.plus)(self.child, added), self)
 
 
 @fine_rule(aten.sqrt.default)
@@ -173,6 +248,11 @@ def sqrt(self: Any) -> Any:
     digits = digits_of_average(self)
     made = approx.square_root(ring.plus(self.child, 1), (self.base**digits) ** 2 / self.scale)
     return fine(made, self, digits)
+
+
+@fine_rule(aten.sqrt_.default)
+def sqrt_(self: Any) -> Any:
+    return write(self, sqrt(self))
 
 
 @fine_rule(aten.addcdiv_.default)

@@ -28,6 +28,7 @@ from syft.core.chain import Wrapper, new_wrapper
 from syft.mpc.precision import FixedPrecisionTensor
 from syft.mpc.rules import fixed_approximations as approx
 from syft.mpc.rules import fixed_arithmetic as arithmetic
+from syft.mpc.rules import fixed_fine
 from syft.mpc.rules import fixed_kinds as kinds
 from syft.mpc.rules import fixed_reductions as reductions
 from syft.mpc.rules import fixed_ring as ring
@@ -176,16 +177,31 @@ def _blend(running: Any, new: FixedPrecisionTensor, momentum: float) -> None:
     structure.write(running, arithmetic.lerp(running, new, momentum))
 
 
+def _blend_variance(
+    running: Any, squares: Any, divisor: int, momentum: float, x: FixedPrecisionTensor
+) -> None:
+    """The same for a variance, in the digits that it is kept with."""
+    digits = running.precision_fractional if kinds.is_node(running) else x.precision_fractional
+    # NB: no more than twice the digits of x, so this divides.
+    whole = (x.scale * _wider(x)) ** 2 * divisor // x.base**digits
+    flat = on_children(aten.reshape.default, ring.truncate(squares, whole), [-1])
+    variance = fixed_fine.fine(flat, x, digits)
+    if kinds.is_node(running) and running.is_fine:
+        fixed_fine.lerp_(running, variance, momentum)
+    else:
+        _blend(running, variance, momentum)
+
+
 def _evaluated(
     input: Any, running_mean: Any, running_var: Any, eps: float, rank: int
 ) -> tuple[Any, Any]:
     """(x - mean, 1 / sqrt(var + eps)) with given statistics, secret or public."""
-    raised = arithmetic.add(running_var, eps) if kinds.is_node(running_var) else running_var + eps
     off = arithmetic.subtract(input, _column(running_mean, rank))
-    if not kinds.is_node(raised):
-        return off, _column(raised.rsqrt(), rank)
-    gain, root = inverse_root(raised.child)
-    return off, Spread(None, _column_child(gain, rank), _column_child(root, rank), math.sqrt(raised.scale))
+    if not kinds.is_node(running_var):
+        return off, _column((running_var + eps).rsqrt(), rank)
+    scale = running_var.scale
+    gain, root = inverse_root(ring.plus(running_var.child, max(1, round(eps * scale))))
+    return off, Spread(None, _column_child(gain, rank), _column_child(root, rank), math.sqrt(scale))
 
 
 def _column_child(child: Any, rank: int) -> Any:
@@ -199,6 +215,7 @@ def _over(child: Any, deviation: Any, like: FixedPrecisionTensor) -> Any:
     return arithmetic.multiply(child, deviation)
 
 
+@fixed_fine.fine_rule(aten.native_batch_norm.default, aten._native_batch_norm_legit.default)
 @rule(FixedPrecisionTensor, aten.native_batch_norm.default, aten._native_batch_norm_legit.default)
 def batch_norm(
     input: Any,
@@ -226,9 +243,7 @@ def batch_norm(
     if running_mean is not None:
         _blend(running_mean, _shaped(mean, [-1]), momentum)
     if running_var is not None:
-        divisor = x.scale * _wider(x) ** 2 * max(1, count - 1)
-        variance = on_children(aten.reshape.default, ring.truncate(squares, divisor), [-1])
-        _blend(running_var, kinds.real(variance, x), momentum)
+        _blend_variance(running_var, squares, max(1, count - 1), momentum, x)
     return _applied(spread.norm, weights, biases, x), _shaped(mean, [-1]), _kept(spread, x, [-1])
 
 
@@ -243,6 +258,7 @@ def batch_norm_without_stats(
     return batch_norm(input, weight, bias, None, None, True, momentum, eps)
 
 
+@fixed_fine.fine_rule(aten._native_batch_norm_legit_no_training.default)
 @rule(FixedPrecisionTensor, aten._native_batch_norm_legit_no_training.default)
 def batch_norm_for_inference(
     input: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, momentum: float, eps: float
@@ -250,6 +266,7 @@ def batch_norm_for_inference(
     return batch_norm(input, weight, bias, running_mean, running_var, False, momentum, eps)
 
 
+@fixed_fine.fine_rule(aten.native_batch_norm_backward.default)
 @rule(FixedPrecisionTensor, aten.native_batch_norm_backward.default)
 def batch_norm_backward(
     grad_out: Any,
