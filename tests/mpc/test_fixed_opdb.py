@@ -66,28 +66,22 @@ NOT_YET: dict[str, str] = {
             special.shifted_chebyshev_polynomial_w special.spherical_bessel_j0
         """,
         BACKWARD: """
-            masked_scatter nn.functional.adaptive_max_pool3d nn.functional.pad.replicate
-            nn.functional.pad.replicate_negative nn.functional.interpolate.nearest
-            nn.functional.interpolate.nearest-exact nn.functional.interpolate.linear
-            nn.functional.interpolate.bilinear nn.functional.interpolate.bicubic
-            nn.functional.interpolate.trilinear nn.functional.upsample_bilinear
-            nn.functional.upsample_nearest nn.functional.multi_margin_loss
-            nn.functional.multilabel_margin_loss nn.functional.max_pool3d
+            masked_scatter nn.functional.pad.replicate nn.functional.pad.replicate_negative
+            nn.functional.multi_margin_loss nn.functional.multilabel_margin_loss
         """,
         VALUES: """
             item as_strided.partial_views nn.functional.rms_norm torch.ops.aten._safe_softmax.default
-            __rpow__ logit linalg.vector_norm special.xlog1py masked.median masked.log_softmax
+            __rpow__ logit special.xlog1py masked.median masked.log_softmax
             masked.logaddexp
         """,
         NO_RULE: """
             atan2 allclose cdist cummax cummin frexp isin nn.functional.linear_cross_entropy.chunked
             nn.functional.linear_cross_entropy.chunked_none _batch_norm_with_update
-            nn.functional.adaptive_avg_pool3d nn.functional.adaptive_max_pool1d
-            nn.functional.adaptive_max_pool2d nn.functional.avg_pool3d _upsample_bilinear2d_aa
+            nn.functional.adaptive_avg_pool3d nn.functional.avg_pool3d _upsample_bilinear2d_aa
             nn.functional.fractional_max_pool2d nn.functional.fractional_max_pool3d
-            nn.functional.bilinear nextafter mode angle index_reduce.mean index_reduce.prod
+            nextafter mode angle index_reduce.mean index_reduce.prod
             index_reduce.amin index_reduce.amax histogram histogramdd histc bucketize searchsorted
-            resize_ resize_as_ logcumsumexp nn.functional.embedding_bag nn.functional.grid_sample
+            resize_ resize_as_ logcumsumexp nn.functional.grid_sample
             grid_sampler_2d grid_sampler_3d hash_tensor nn.functional.ctc_loss nn.functional.pdist
             scatter_reduce.sum scatter_reduce.prod scatter_reduce.mean scatter_reduce.amin
             scatter_reduce.amax _segment_reduce.lengths _segment_reduce.offsets nn.functional.rrelu

@@ -5,6 +5,7 @@ They take chains, as the user passed them, and are written with torch functions 
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import torch
@@ -179,11 +180,17 @@ def embedding_bag(
     padding_idx: int | None = None,
 ) -> Any:
     """Rows of a secret table at public or secret places, then their sum, mean or maximum per bag."""
-    for name, asked in (("max_norm", max_norm), ("scale_grad_by_freq", scale_grad_by_freq), ("sparse", sparse)):
+    for name, asked in (
+        ("max_norm", max_norm),
+        ("scale_grad_by_freq", scale_grad_by_freq),
+        ("sparse", sparse),
+    ):
         if asked:
             raise _no_bag(f"{name}={asked}", weight, "Leave it out.")
     if per_sample_weights is not None and mode != "sum":
-        raise _no_bag(f"per_sample_weights and mode={mode!r}", weight, "torch allows them with mode='sum' only.")
+        raise _no_bag(
+            f"per_sample_weights and mode={mode!r}", weight, "torch allows them with mode='sum' only."
+        )
     if padding_idx is not None and (mode != "sum" or type(input) is Wrapper):
         raise _no_bag(f"padding_idx and mode={mode!r}", weight, "Public places and mode='sum' take it.")
     bags = input.reshape(-1) if input.ndim == 2 else input
@@ -198,13 +205,13 @@ def embedding_bag(
         rows = rows * (bags != padding_idx).unsqueeze(1).to(torch.get_default_dtype())
     if per_sample_weights is not None:
         rows = rows * per_sample_weights.reshape(-1, 1)
-    sizes = [end - start for start, end in zip(edges, edges[1:], strict=False)]
+    sizes = [end - start for start, end in itertools.pairwise(edges)]
     if mode == "max":
         if not all(sizes):
             raise _no_bag("an empty bag and mode='max'", weight, "Give every bag a place.")
         return torch.stack([part.amax(0) for part in rows[edges[0] : edges[-1]].split(sizes)])
     chosen = torch.zeros(len(sizes), bags.shape[0])
-    for bag, (start, end) in enumerate(zip(edges, edges[1:], strict=False)):
+    for bag, (start, end) in enumerate(itertools.pairwise(edges)):
         chosen[bag, start:end] = 1.0
     total = chosen @ rows
     if mode == "sum":

@@ -227,6 +227,12 @@ class FixedPrecisionTensor(FixedMethods, AbstractTensor):
         """1 where a number is 0, else 0. torch refuses `~` of floats before it asks anybody."""
         return torch.logical_not(self)  # type: ignore[arg-type]
 
+    @overloads_chain
+    def __rtruediv__(self, other: Any) -> torch.Tensor:
+        """number / x. torch would multiply the number with 1 / x, and so the error of that."""
+        number = other if isinstance(other, torch.Tensor) else torch.tensor(other, dtype=self.dtype)
+        return torch.div(number, self)  # type: ignore[arg-type]
+
     @staticmethod
     @overloaded.module
     def torch(module: Any) -> None:
@@ -240,11 +246,15 @@ class FixedPrecisionTensor(FixedMethods, AbstractTensor):
             @overloaded.module
             def functional(module: Any) -> None:
                 module.dropout = overloads_chain(fixed_layers.dropout)
-                module.scaled_dot_product_attention = overloads_chain(fixed_layers.scaled_dot_product_attention)
+                module.scaled_dot_product_attention = overloads_chain(
+                    fixed_layers.scaled_dot_product_attention
+                )
                 module.rms_norm = overloads_chain(fixed_layers.rms_norm)
                 module.cross_entropy = overloads_chain(fixed_layers.cross_entropy)
                 module.embedding_bag = overloads_chain(fixed_layers.embedding_bag)
-                module.multi_head_attention_forward = overloads_chain(fixed_layers.multi_head_attention_forward)
+                module.multi_head_attention_forward = overloads_chain(
+                    fixed_layers.multi_head_attention_forward
+                )
 
             module.functional = functional
 

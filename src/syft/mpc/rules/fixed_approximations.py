@@ -165,7 +165,7 @@ def divide(numerator: Any, denominator: Any, scale: int) -> Any:
     Relative error 2^-19 plus 1 unit, for all x and y below 2^62 units; 0 for y = 0. A quotient of 2^60 units or more
     that does not fit ends between 2^60 and 2^61 units, with its sign.
     """
-    (of_x, below_x, _), (of_y, below_y, size) = _leading_bits(numerator, denominator)
+    (of_x, _, _), (of_y, below_y, size) = _leading_bits(numerator, denominator)
     shifts = [1 << (LEADING - 1 - i) for i in range(LEADING)]
     place_x, up_x = ring.weighted_rows(of_x, list(range(LEADING)), shifts)
     place_y, up_y, is_there = ring.weighted_rows(of_y, list(range(LEADING)), shifts, [1] * LEADING)
@@ -192,7 +192,9 @@ def _leading_bits(*children: Any) -> list[tuple[Any, Any, Any]]:
     parts, start = [], 0
     for shape in shapes:
         end = start + math.prod(shape)
-        rows, negative, size = (ring.sliced(one, dim, start, end) for one, dim in zip(made, (1, 0, 0), strict=True))
+        rows, negative, size = (
+            ring.sliced(one, dim, start, end) for one, dim in zip(made, (1, 0, 0), strict=True)
+        )
         parts.append(
             (
                 on_children(aten.reshape.default, rows, [LEADING, *shape]),

@@ -245,6 +245,8 @@ def divide(self: Any, other: Any) -> Any:
 def _divide_by_secret(self: Any, other: FixedPrecisionTensor) -> Any:
     like = kinds.template_of(self, other)
     denominator = kinds.as_real(other)
+    if isinstance(self, torch.Tensor) and not self.ndim:
+        self = self.item()
     if not kinds.is_node(self) and not isinstance(self, torch.Tensor):
         return kinds.real(approx.reciprocal(denominator.child, denominator.scale, self), denominator)
     numerator = kinds.units(self, like)

@@ -178,7 +178,9 @@ def masked_fill(self: Any, mask: Any, value: Any) -> Any:
     if isinstance(value, (int, float)):
         filled = kinds.encode_fill(value, like) if kinds.is_real(self) else int(value)
     else:
-        filled = kinds.units(kinds.finite(value, like), like) if kinds.is_real(self) else kinds.integers(value)
+        filled = (
+            kinds.units(kinds.finite(value, like), like) if kinds.is_real(self) else kinds.integers(value)
+        )
     chosen = as_bit(mask)
     if not kinds.is_node(self):
         mine = kinds.units(self, like) if kinds.is_real(self) else kinds.integers(self)

@@ -231,10 +231,7 @@ def addcmul(self: Any, tensor1: Any, tensor2: Any, *, value: float = 1) -> Any:
     like = kinds.template_of(self, tensor1, tensor2)
     # Half the digits of the result each: the product has no more than it. Reals have no more than they have.
     digits = max(like.float_fractional, self.precision_fractional // 2)
-    one, other = (
-        at(t, digits) if t.is_fine else t.child
-        for t in (tensor1, tensor2)
-    )
+    one, other = (at(t, digits) if t.is_fine else t.child for t in (tensor1, tensor2))
     have = sum(digits if t.is_fine else like.float_fractional for t in (tensor1, tensor2))
     # The factor and the digits that are still missing are one number.
     factor = abs(value) * float(self.base) ** (self.precision_fractional - have)

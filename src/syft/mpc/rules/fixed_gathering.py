@@ -46,7 +46,9 @@ def _places(spans: list[list[list[int]]], sizes: list[int]) -> torch.Tensor:
             flat = [at * size + place for at in flat for place in places]
         windows.append(flat)
     longest = max(len(window) for window in windows)
-    return torch.tensor([window + window[:1] * (longest - len(window)) for window in windows]).t().contiguous()
+    return (
+        torch.tensor([window + window[:1] * (longest - len(window)) for window in windows]).t().contiguous()
+    )
 
 
 def _largest(self: Any, spans: list[list[list[int]]]) -> tuple[Any, Any]:
@@ -124,7 +126,12 @@ def _kernel_spans(
 
 @rule(FixedPrecisionTensor, aten.max_pool3d_with_indices.default)
 def max_pool3d(
-    self: Any, kernel_size: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
+    self: Any,
+    kernel_size: Any,
+    stride: Any = (),
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
 ) -> Any:
     """Exact."""
     return _largest(self, _kernel_spans(self, kernel_size, stride, padding, dilation, ceil_mode))
@@ -151,7 +158,12 @@ def max_pool3d_backward(
 _NEAREST = {
     f"{name}{dims}d": dims for name in ("upsample_nearest", "_upsample_nearest_exact") for dims in (1, 2, 3)
 }
-_CORNERED = {"upsample_linear1d": 1, "upsample_bilinear2d": 2, "upsample_bicubic2d": 2, "upsample_trilinear3d": 3}
+_CORNERED = {
+    "upsample_linear1d": 1,
+    "upsample_bilinear2d": 2,
+    "upsample_bicubic2d": 2,
+    "upsample_trilinear3d": 3,
+}
 
 
 def _along(name: str, dims: int, dim: int, size: int, out: int, *options: Any) -> torch.Tensor:

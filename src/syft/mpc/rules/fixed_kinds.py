@@ -205,7 +205,7 @@ def public_factor(value: Any) -> tuple[Any, int]:
     """
     if isinstance(value, torch.Tensor):
         return _tensor_factor(value)
-    if not math.isfinite(value):
+    if not math.isfinite(value) or abs(value) >= MASK:
         encode_number(value, 1)  # says what is wrong
     if value == int(value):
         return int(value), 1

@@ -63,7 +63,9 @@ def binary_cross_entropy(self: Any, target: Any, weight: Any = None, reduction: 
         both = ring.stacked([p, ring.from_public(like.float_scale, p)])
         yes, no = (kinds.real(c, like) for c in ring.unstacked(approx.logarithm(both, like.float_scale)))
         # -(y log p + (1 - y) log(1 - p))
-        losses = arithmetic.negative(arithmetic.add(no, arithmetic.multiply(arithmetic.subtract(yes, no), target)))
+        losses = arithmetic.negative(
+            arithmetic.add(no, arithmetic.multiply(arithmetic.subtract(yes, no), target))
+        )
     if weight is not None:
         losses = arithmetic.multiply(losses, weight)
     return _reduced(losses, reduction)

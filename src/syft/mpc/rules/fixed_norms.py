@@ -79,7 +79,9 @@ class Spread:
         return times_root(child, self.gain, self.root, factor, bits)
 
 
-def spread_of(x: FixedPrecisionTensor, dims: list[int], eps: float, centred: bool = True) -> tuple[Any, Any, Any]:
+def spread_of(
+    x: FixedPrecisionTensor, dims: list[int], eps: float, centred: bool = True
+) -> tuple[Any, Any, Any]:
     """(spread, mean, S) over some dimensions, which are kept; the mean in units, S in units of `_wider`, squared."""
     count = reductions.count_of(x.shape, dims)
     wider = _wider(x)
@@ -134,7 +136,9 @@ def _parameter_gradients(
     """Gradients of weight and bias: sums over `dims`, one truncation."""
 
     def summed(child: Any) -> Any:
-        return on_children(aten.reshape.default, reductions.total(child, dims, True), list(shape))
+        # NB: torch sums over all dimensions if it is given none.
+        total = reductions.total(child, dims, True) if dims else child
+        return on_children(aten.reshape.default, total, list(shape))
 
     weight = ring.truncate(summed(ring.times(grad, norm)), like.float_scale) if wanted[0] else None
     bias = summed(grad) if wanted[1] else None
@@ -192,9 +196,7 @@ def _blend_variance(
         _blend(running, variance, momentum)
 
 
-def _evaluated(
-    input: Any, running_mean: Any, running_var: Any, eps: float, rank: int
-) -> tuple[Any, Any]:
+def _evaluated(input: Any, running_mean: Any, running_var: Any, eps: float, rank: int) -> tuple[Any, Any]:
     """(x - mean, 1 / sqrt(var + eps)) with given statistics, secret or public."""
     off = arithmetic.subtract(input, _column(running_mean, rank))
     if not kinds.is_node(running_var):
@@ -379,7 +381,7 @@ class RootMeanSquareNorm(torch.autograd.Function):
         return new_wrapper(_applied(ctx.spread.norm, weights, None, x))
 
     @staticmethod
-    def backward(ctx: Any, grad_out: Any) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, grad_out: Any) -> Any:
         grad_node, weight = _below(grad_out), _below(ctx.saved_tensors[0])
         like = kinds.template_of(grad_node, weight)
         grad, spread, dims = kinds.units(grad_node, like), ctx.spread, ctx.dims
@@ -403,9 +405,7 @@ def _below(value: Any) -> Any:
 
 
 @rule(FixedPrecisionTensor, aten.native_group_norm.default)
-def group_norm(
-    input: Any, weight: Any, bias: Any, N: int, C: int, HxW: int, group: int, eps: float
-) -> Any:
+def group_norm(input: Any, weight: Any, bias: Any, N: int, C: int, HxW: int, group: int, eps: float) -> Any:
     like = kinds.template_of(input, weight, bias)
     x = kinds.as_real(input, like)
     shape, rank = list(x.shape), len(x.shape)
@@ -434,11 +434,8 @@ def group_norm_backward(
     grouped = _shaped(x, [N, group, -1])
     spread = _found(rstd, lambda: spread_of(grouped, [2], 1.0 / x.scale)[0])
     shape = [N, group, C // group, HxW]
-    inner = Spread(
-        on_children(aten.reshape.default, spread.norm, shape),
-        *(on_children(aten.reshape.default, c, [N, group, 1, 1]) for c in (spread.gain, spread.root)),
-        spread.factor,
-    )
+    gain, root = (on_children(aten.reshape.default, c, [N, group, 1, 1]) for c in (spread.gain, spread.root))
+    inner = Spread(on_children(aten.reshape.default, spread.norm, shape), gain, root, spread.factor)
     child = on_children(aten.reshape.default, grad.child, shape)
     weights = _shaped(weight, [1, group, C // group, 1])
     gradient = None
