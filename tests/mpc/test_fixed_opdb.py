@@ -70,7 +70,7 @@ NOT_YET: dict[str, str] = {
             nn.functional.multi_margin_loss nn.functional.multilabel_margin_loss
         """,
         VALUES: """
-            item as_strided.partial_views nn.functional.rms_norm torch.ops.aten._safe_softmax.default
+            item as_strided.partial_views torch.ops.aten._safe_softmax.default
             __rpow__ logit special.xlog1py masked.median masked.log_softmax
             masked.logaddexp
         """,

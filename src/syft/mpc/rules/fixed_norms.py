@@ -92,10 +92,15 @@ def spread_of(
         off = ring.minus(off, ring.truncate(total, count))
         mean = kinds.real(ring.truncate(total, count * wider), x)
     squares = reductions.total(ring.times(off, off), dims, True)
-    raised = ring.plus(squares, max(1, round(count * eps * float(x.scale * wider) ** 2)))
+    raised = ring.plus(squares, _least(count * eps * float(x.scale * wider) ** 2))
     gain, root = inverse_root(raised)
     factor = math.sqrt(count) * x.scale
     return Spread(times_root(off, gain, root, factor), gain, root, factor * wider), mean, squares
+
+
+def _least(eps: float) -> int:
+    """What keeps a sum of squares from being 0: an eps below half a unit is one."""
+    return round(eps) or 1
 
 
 def _wider(x: FixedPrecisionTensor) -> int:
@@ -202,7 +207,7 @@ def _evaluated(input: Any, running_mean: Any, running_var: Any, eps: float, rank
     if not kinds.is_node(running_var):
         return off, _column((running_var + eps).rsqrt(), rank)
     scale = running_var.scale
-    gain, root = inverse_root(ring.plus(running_var.child, max(1, round(eps * scale))))
+    gain, root = inverse_root(ring.plus(running_var.child, _least(eps * scale)))
     return off, Spread(None, _column_child(gain, rank), _column_child(root, rank), math.sqrt(scale))
 
 
