@@ -12,8 +12,8 @@ The gradient is divided by the deviation in the same way. Tensors with few digit
 the rounded mean would show.
 
 Range: S < 2^62, so the deviation is below 2^31 / sqrt(count) of the units used: 2^15 / sqrt(count) with 16 bits or
-fewer. Error of the norm: 2^-18 of the result, and 2 units plus what the mean lacks: 1 / deviation of them. Error of
-the gradient: 2^-17 of the largest gradient, and 2 units plus 1/100 unit divided by the deviation.
+fewer. Error of the norm: 2^-17, 4 units, and 2 units divided by the deviation, which is what the rounded mean does. Error
+of the gradient: 2^-15 of the largest, 4 units, and that of the norm divided by the deviation.
 """
 
 from __future__ import annotations
