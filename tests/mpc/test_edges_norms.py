@@ -36,7 +36,9 @@ def test_norms_of_every_deviation(name: str, secrets: Secrets) -> None:
     """Rows of deviations from 20 units to the largest allowed, each around a mean of its own size."""
     torch.manual_seed(5)
     count, unit = 24, secrets.unit
-    deviations = torch.logspace(math.log10(20 * unit), math.log10(2.0**15 / math.sqrt(count) / 2), 12).double()
+    deviations = torch.logspace(
+        math.log10(20 * unit), math.log10(2.0**15 / math.sqrt(count) / 2), 12
+    ).double()
     x = torch.randn(12, count, dtype=torch.float64) * deviations.view(-1, 1)
     x = x if name == "rms" else x + deviations.view(-1, 1)
     weights = torch.linspace(-1, 1, count, dtype=torch.float64)

@@ -18,7 +18,6 @@ from syft.mpc.rules import fixed_arithmetic as arithmetic
 from syft.mpc.rules import fixed_bits
 from syft.mpc.rules import fixed_kinds as kinds
 from syft.mpc.rules import fixed_ring as ring
-from syft.mpc.rules import fixed_structure as structure
 from syft.mpc.rules.registry import Rule, on_children, rule, rule_with_func
 
 aten = torch.ops.aten
@@ -234,11 +233,6 @@ def signbit(self: Any) -> Any:
 @rule(FixedPrecisionTensor, aten.maximum.default, aten.fmax.default)
 def maximum(self: Any, other: Any) -> Any:
     return where(greater(self, other), self, other)
-
-
-@rule(FixedPrecisionTensor, aten.maximum.out)
-def maximum_out(self: Any, other: Any, *, out: Any) -> Any:
-    return structure.write(out, maximum(self, other))
 
 
 @rule(FixedPrecisionTensor, aten.minimum.default, aten.fmin.default)

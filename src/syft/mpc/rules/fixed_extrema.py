@@ -7,8 +7,10 @@ from typing import Any
 import torch
 
 from syft.mpc.precision import FixedPrecisionTensor
+from syft.mpc.rules import fixed_compare as compare
 from syft.mpc.rules import fixed_kinds as kinds
 from syft.mpc.rules import fixed_ring as ring
+from syft.mpc.rules import fixed_structure as structure
 from syft.mpc.rules.registry import on_children, rule
 
 aten = torch.ops.aten
@@ -185,3 +187,9 @@ def median_along(self: Any, dim: int = -1, keepdim: bool = False) -> Any:
 def median(self: Any) -> Any:
     flat = kinds.same_kind(on_children(aten.reshape.default, self.child, [-1]), self)
     return _ranked(flat, (flat.shape[0] - 1) // 2, 0, False)[0]
+
+
+@rule(FixedPrecisionTensor, aten.maximum.out)
+def maximum_out(self: Any, other: Any, *, out: Any) -> Any:
+    """`torch.maximum(a, b, out=a)`, as optimizers write it."""
+    return structure.write(out, compare.maximum(self, other))

@@ -25,6 +25,7 @@ from typing import Any
 import torch
 
 from syft.core.chain import Wrapper, new_wrapper
+from syft.mpc import fixed_layers
 from syft.mpc.precision import FixedPrecisionTensor
 from syft.mpc.rules import fixed_approximations as approx
 from syft.mpc.rules import fixed_arithmetic as arithmetic
@@ -400,6 +401,9 @@ class RootMeanSquareNorm(torch.autograd.Function):
             of_weight, _ = _parameter_gradients(grad, spread.norm, outer, shape, like, (True, False))
             part = new_wrapper(of_weight)
         return gradient, part, None, None
+
+
+fixed_layers.AUTOGRAD["rms_norm"] = RootMeanSquareNorm
 
 
 def _below(value: Any) -> Any:
