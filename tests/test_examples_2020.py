@@ -12,9 +12,6 @@ from forked_runs import ROOT, run
 
 PROGRAMS = sorted((ROOT / "examples/2020").glob("*.py"))
 
-#: What does not run yet; strict, so that this list only shrinks.
-NOT_YET: frozenset[str] = frozenset("""13_stateful_plans 14_protocols""".split())
-
 BEFORE = """
 import warnings
 warnings.filterwarnings("ignore", "`torch.jit", DeprecationWarning)
@@ -38,10 +35,7 @@ def test_a_program_of_2020_runs_unchanged(
     program: Path,
     runner: subprocess.Popen[str],
     tmp_path: Path,
-    request: pytest.FixtureRequest,
 ) -> None:
-    if program.stem in NOT_YET:
-        request.applymarker(pytest.mark.xfail(strict=True))
     source = program.read_text()
     if "sklearn" in source and find_spec("sklearn") is None:
         pytest.skip("scikit-learn is not installed")

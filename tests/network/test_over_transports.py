@@ -41,9 +41,9 @@ LONG = (
 DIFFERENT = {
     # Users there are proved by their connection; these tests speak for users within one process. See test_security.py.
     "tests/workers/test_owner_policy.py": "speaks for users in one process",
-    "tests/workers/test_foresight.py": "speaks for users in one process",
+    "tests/workers/test_quotas_beforehand.py": "speaks for users in one process",
     "tests/workers/test_sizes_beforehand.py": "speaks for users in one process",
-    "tests/workers/test_concealed.py": "speaks for users in one process",
+    "tests/workers/test_store.py": "speaks for users in one process",
     "tests/workers/test_data_directory.py": "makes workers of its own",
     # Functions and objects of classes that are not registered do not travel.
     "tests/workers/test_permissions.py::test_attributes_by_message": "an object of a class of the test",
