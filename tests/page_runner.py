@@ -27,7 +27,8 @@ def main() -> None:
                 os.dup2(source, target)
             # As after `python -c`: a module without a file, which processes that it starts do not run again.
             module = sys.modules["__main__"] = types.ModuleType("__main__")
-            exec(compile(Path(code).read_text(), "<page>", "exec"), module.__dict__)  # noqa: S102
+            # NB: by its path, so that torch.jit finds the source of functions.
+            exec(compile(Path(code).read_text(), code, "exec"), module.__dict__)  # noqa: S102
             return  # and the interpreter ends as it always does
         _, status = os.waitpid(child, 0)
         print(json.dumps(os.waitstatus_to_exitcode(status)), flush=True)
