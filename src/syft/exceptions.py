@@ -406,6 +406,14 @@ class EmptyCryptoPrimitiveStoreError(SyftError, LookupError):
         )
 
 
+class UndefinedProtocolTypeError(SyftError, LookupError):
+    """A type, or the number of one, that has no simple form in `syft.serde.msgpack`."""
+
+
+class UndefinedProtocolTypePropertyError(SyftError, AttributeError):
+    """A type has no number of the kind that was asked for."""
+
+
 class CompressionNotFoundException(SyftError, LookupError):
     """A compression scheme nobody registered."""
 

@@ -151,7 +151,8 @@ def documented(row: Row) -> Parameters:
     is_method = "." in row.name and not row.kind.startswith("static")
     if is_method and names and not names[0].startswith("*"):
         names = names[1:]
-    names = [n for n in names if n != "_self"]  # what `@overloaded` passes, and no caller
+    passed = ("_self",) if row.name.endswith(".__init__") else ("_self", "self_")
+    names = [n for n in names if n not in passed]  # what `@overloaded` passes, and no caller
     before_star = [n for n in names if not n.startswith("*")]
     required = tuple(n for n in before_star if not n.endswith("="))
     return Parameters(required, tuple(n[:-1] for n in before_star if n.endswith("=")))

@@ -18,10 +18,6 @@ _GRID = (
     "The HTTP grid is not part of this library: reach workers with sy.connect(address) and search them together with "
     "sy.PrivateGridNetwork(*workers)."
 )
-_BYTES = (
-    "The old byte formats are not part of this library: use syft.serde.serialize and syft.serde.deserialize, or "
-    "Plan.bufferize for Protocol Buffers."
-)
 _LATTICE = (
     "The FV scheme is not part of this library: use sy.keygen() and tensor.encrypt(protocol='paillier', ...)."
 )
@@ -46,8 +42,6 @@ LEFT_OUT: dict[str, str] = {
     "syft.grid.clients": _GRID,
     "syft.PublicGridNetwork": _GRID,
     "syft.NodeClient": _GRID,
-    "syft.serde.msgpack": _BYTES,
-    "syft.serde.protobuf": _BYTES,
     "syft.frameworks.torch.he.fv": _LATTICE,
     "syft.frameworks.torch.mpc.falcon": _FALCON,
     "syft.frameworks.torch.tensors.interpreters.replicated_shared": _FALCON,

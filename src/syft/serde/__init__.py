@@ -16,8 +16,10 @@ Modules, in the order they import each other:
     message_methods  `bufferize` and its like as methods of messages
     batch            many objects in one frame
     at_rest          `save` and `load`: tagged tensors in safetensors files
+    msgpack, protobuf   the simple forms and the function names of 2020; nothing sends them
 """
 
+from syft.core.lazy import submodules_on_demand
 from syft.serde import message_methods as message_methods
 from syft.serde.at_rest import load, save
 from syft.serde.batch import BatchWriter, deserialize_batch
@@ -32,6 +34,8 @@ from syft.serde.registry import is_registered, register, register_record
 from syft.serde.serde import deserialize, serialize
 from syft.serde.torch_types import mark_incompressible
 from syft.serde.workers import register_workers
+
+__getattr__ = submodules_on_demand("syft.serde")
 
 __all__ = [
     "BatchWriter",

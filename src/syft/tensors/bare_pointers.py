@@ -58,7 +58,7 @@ class BarePointer:
 
     def get_shape(self: Any) -> torch.Size:
         """The shape, asked of the worker."""
-        return torch.Size(self.owner.get_tensor_shape(self))
+        return torch.Size(self.owner.request_remote_tensor_shape(self))
 
     def dim(self: Any) -> int:
         return len(self.shape)

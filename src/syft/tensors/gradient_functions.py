@@ -29,6 +29,7 @@ class GradFunc:
 
     def __init__(self, *args: Any) -> None:
         tensors = [arg for arg in args if isinstance(arg, (torch.Tensor, AbstractTensor))]
+        self.operands = tuple(arg.detach() if isinstance(arg, torch.Tensor) else arg for arg in args)
         self.next_functions = tuple(forward_grad(tensor) for tensor in tensors)
 
     def gradient(self, grad: Any) -> Any:
@@ -181,7 +182,7 @@ class MatmulBackward(_OfTwo):
 
 class PowBackward(GradFunc):
     def __init__(self, self_: Any, power: Any) -> None:
-        super().__init__(self_)
+        super().__init__(self_, power)
         self.self_, self.power = self_, power
 
     def gradient(self, grad: Any) -> Any:

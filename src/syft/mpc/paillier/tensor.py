@@ -115,25 +115,31 @@ class PaillierTensor(AbstractTensor):
 
     # -- in and out --------------------------------------------------------------------------------
 
-    @classmethod
-    def encrypt(cls, tensor: torch.Tensor, public_key: PaillierPublicKey) -> PaillierTensor:
-        """The values of a plain tensor; !! for what has no encoding."""
+    def encrypt(self: Any, public_key: PaillierPublicKey) -> PaillierTensor:
+        """The values of a plain tensor, or of the one that this node stands on; !! for what has no encoding."""
+        if isinstance(self, PaillierTensor):
+            self._check_is_plain("encrypt")
+            return PaillierTensor.encrypt(self.child, public_key)
+        tensor: torch.Tensor = self
         if tensor.dtype not in DTYPES:
             raise TypeError(
                 f"A tensor of {tensor.dtype} cannot be encrypted. Take one of reals or integers, e.g. with `.long()`."
             )
         values = encode(tensor, FRACTION if tensor.is_floating_point() else 0)
-        node = cls(public_key, *kind_of(tensor), tensor.dtype, is_fresh=True)
+        node = PaillierTensor(public_key, *kind_of(tensor), tensor.dtype, is_fresh=True)
         node.child = each(public_key.encrypt, values)
         return node
 
-    def encrypt_(self, public_key: PaillierPublicKey) -> PaillierTensor:
-        """Encrypt the plain tensor that this node stands on: PaillierTensor().on(x, wrap=False).encrypt_(key)."""
+    def _check_is_plain(self, method: str) -> None:
         if not isinstance(self.child, torch.Tensor) or type(self.child) is Wrapper:
             raise ChainError(
-                "encrypt_() was called on a PaillierTensor that does not stand on a plain tensor: it is empty, or "
-                "encrypted already. Call it once, or use tensor.encrypt_(public_key)."
+                f"{method}() was called on a PaillierTensor that does not stand on a plain tensor: it is empty, or "
+                f"encrypted already. Call it once, or use tensor.{method}(public_key)."
             )
+
+    def encrypt_(self, public_key: PaillierPublicKey) -> PaillierTensor:
+        """Encrypt the plain tensor that this node stands on: PaillierTensor().on(x, wrap=False).encrypt_(key)."""
+        self._check_is_plain("encrypt_")
         made = PaillierTensor.encrypt(self.child, public_key)
         for name, value in made.get_class_attributes().items():
             setattr(self, "presented_dtype" if name == "dtype" else name, value)

@@ -1,10 +1,10 @@
 """Historical path of the gradient functions, one class per operation."""
 
+from syft.frameworks.torch.tensors.interpreters.gradients_core import GradFunc
 from syft.tensors.gradient_functions import (
     AddBackward,
     AsinBackward,
     DivBackward,
-    GradFunc,
     MatmulBackward,
     MulBackward,
     PowBackward,
