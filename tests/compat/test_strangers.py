@@ -86,3 +86,18 @@ def test_a_leaf_at_a_worker_shows_its_gradient(bob: Any) -> None:
     assert bob._objects[model.weight.id_at_location].grad.tolist() == [[3.0, 3.0]]
     model.get()
     assert model.weight.grad.tolist() == [[3.0, 3.0]]
+
+
+def test_an_object_at_a_worker_has_its_id_and_owner_there(bob: Any) -> None:
+    x = torch.tensor([1, 2]).send(bob)
+    there = bob._objects[x.id_at_location]
+    assert there.id == x.id_at_location and there.owner is bob
+    y = x + x
+    assert bob._objects[y.id_at_location].owner is bob
+
+
+def test_a_bare_pointer_asks_the_worker_for_the_shape(make_worker: Any) -> None:
+    worker = make_worker("logs", log_msgs=True)
+    x = torch.zeros(2, 3).send(worker)
+    assert x.child.get_shape() == torch.Size([2, 3])
+    assert type(worker._get_msg(-1)).__name__ == "GetShapeMessage"

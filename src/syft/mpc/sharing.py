@@ -29,7 +29,7 @@ from syft.mpc.protocols import beaver, derived, local, truncate
 from syft.mpc.protocols.registry import comparison
 from syft.mpc.rules.registry import Interpret
 from syft.mpc.shared_node import SharedNode, split_among
-from syft.serde import register
+from syft.serde import add_byte_methods, register
 from syft.tensors.multi_pointer import MultiPointerTensor
 from syft.tensors.pointer import PointerTensor
 from syft.workers.abstract import AbstractWorker
@@ -339,3 +339,4 @@ register(
         int | str | None, set[str], str | None, list[PointerTensor], AbstractWorker | None, str | None
     ],
 )
+add_byte_methods(AdditiveSharingTensor, "tensor")

@@ -13,6 +13,7 @@ Modules, in the order they import each other:
     ..._types        how each type travels
     codec            `serialize`, `deserialize`
     serde            `serialize` and `deserialize` with the options of 2020
+    byte_methods     `bufferize` and `unbufferize` of classes
     message_methods  `bufferize` and its like as methods of messages
     batch            many objects in one frame
     at_rest          `save` and `load`: tagged tensors in safetensors files
@@ -23,6 +24,7 @@ from syft.core.lazy import submodules_on_demand
 from syft.serde import message_methods as message_methods
 from syft.serde.at_rest import load, save
 from syft.serde.batch import BatchWriter, deserialize_batch
+from syft.serde.byte_methods import add_byte_methods
 from syft.serde.chain_types import register_chain
 from syft.serde.codec import detail, serialize_frames, simplify
 from syft.serde.compression import available_compressions, choose_compression, compression_at_hand
@@ -43,6 +45,7 @@ __all__ = [
     "SerdeError",
     "UnknownWorkerError",
     "UnserializableError",
+    "add_byte_methods",
     "available_compressions",
     "choose_compression",
     "compression_at_hand",

@@ -43,30 +43,6 @@ PARAMETERS: dict[str, tuple[str, str]] = {
 }
 
 
-#: Classes that have `bufferize` and `unbufferize`, too: their objects as bytes of `syft.serde`.
-BUFFERIZED = frozenset({"AdditiveSharingTensor", "PointerTensor"})
-
-
-def _add_bytes(cls: Any, name: str) -> None:
-    def bufferize(worker: Any, obj: Any) -> bytes:
-        from syft.serde import codec
-
-        if not isinstance(obj, cls):
-            raise SerdeError(f"{cls.__name__}.bufferize was given a {type(obj).__name__}.")
-        return codec.serialize(obj, worker)
-
-    def unbufferize(worker: Any, protobuf_tensor: bytes) -> Any:
-        from syft.serde import codec
-
-        made = codec.deserialize(bytes(protobuf_tensor), worker)
-        if not isinstance(made, cls):
-            raise SerdeError(f"{cls.__name__}.unbufferize was given the bytes of a {type(made).__name__}.")
-        return made
-
-    cls.bufferize = staticmethod(_with_parameter(bufferize, name))
-    cls.unbufferize = staticmethod(unbufferize)
-
-
 def add_class_methods(cls: Any, code: str) -> None:
     """Give a class that was registered under `code` the two methods, if it is one of this house and has none."""
     if cls.__module__.partition(".")[0] != _OURS or {"simplify", "detail"} & cls.__dict__.keys():
@@ -96,12 +72,10 @@ def add_class_methods(cls: Any, code: str) -> None:
     names = PARAMETERS.get(cls.__name__, _MESSAGE if is_message else ("obj", "contents"))
     for method, name in zip((simplify, detail), names, strict=True):
         method.__qualname__ = f"{cls.__qualname__}.{method.__name__}"
-        setattr(cls, method.__name__, staticmethod(_with_parameter(method, name)))
-    if cls.__name__ in BUFFERIZED:
-        _add_bytes(cls, names[0])
+        setattr(cls, method.__name__, staticmethod(with_parameter(method, name)))
 
 
-def _with_parameter(method: Callable[..., Any], name: str) -> Callable[..., Any]:
+def with_parameter(method: Callable[..., Any], name: str) -> Callable[..., Any]:
     """The method with another name for its second parameter."""
     first, second = inspect.signature(method).parameters.values()
     if second.name == name:

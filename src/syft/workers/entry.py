@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import torch
 
+from syft.core.identity import identity_of, known_identity
 from syft.tensors.remote_leaves import gradient_at
 
 if TYPE_CHECKING:
@@ -56,6 +57,9 @@ class Objects(MutableMapping[Any, Any]):
         value = self._entries[obj_id].value
         if type(value) is not torch.Tensor:
             return value
+        if known_identity(value) is None:  # nobody asked before: it is the object of that id, here
+            identity = identity_of(value)
+            identity.id, identity.owner = obj_id, self._store
         pointer = gradient_at(getattr(self._store, "id", None), obj_id)
         if pointer is None or pointer.id_at_location not in self._entries:
             return value

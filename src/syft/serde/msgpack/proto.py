@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from syft.exceptions import UndefinedProtocolTypeError, UndefinedProtocolTypePropertyError
-from syft.serde.registry import BY_FAMILY, BY_TYPE, codec_of
+from syft.serde.codec_tables import BY_FAMILY, BY_TYPE, codec_of
 
 #: Types that are taken apart here, in the order of their numbers.
 NATIVE: tuple[type, ...] = (

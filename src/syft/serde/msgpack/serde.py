@@ -9,9 +9,9 @@ import msgspec
 import torch
 
 from syft.serde import codec, compression
+from syft.serde.codec_tables import codec_of
 from syft.serde.errors import SerdeError, UnserializableError
 from syft.serde.msgpack import proto
-from syft.serde.registry import codec_of
 
 #: Types whose numbers other classes inherit: an object of a class below them travels as one of these.
 inherited_simplifiers_found: dict[type, type] = {}

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from syft.serde import codec
+from syft.serde.codec_tables import BY_CODE, codec_of
 from syft.serde.msgpack.serde import _Of
-from syft.serde.registry import BY_CODE, codec_of
 from syft.serde.serde import serialize as serialize_any
 
 #: type -> (function that makes bytes, function that reads them), for types that have functions of their own.
