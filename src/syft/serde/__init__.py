@@ -20,7 +20,7 @@ Modules, in the order they import each other:
     msgpack, protobuf   the simple forms and the function names of 2020; nothing sends them
 """
 
-from syft.core.lazy import submodules_on_demand
+from syft.core.lazy import submodules_on_demand as _on_demand
 from syft.serde import message_methods as message_methods
 from syft.serde.at_rest import load, save
 from syft.serde.batch import BatchWriter, deserialize_batch
@@ -37,7 +37,7 @@ from syft.serde.serde import deserialize, serialize
 from syft.serde.torch_types import mark_incompressible
 from syft.serde.workers import register_workers
 
-__getattr__ = submodules_on_demand("syft.serde")
+__getattr__ = _on_demand("syft.serde")
 
 __all__ = [
     "BatchWriter",
