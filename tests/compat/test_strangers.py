@@ -107,3 +107,35 @@ def test_a_bare_pointer_asks_the_worker_for_the_shape(make_worker: Any) -> None:
     x = torch.zeros(2, 3).send(worker)
     assert x.child.get_shape() == torch.Size([2, 3])
     assert type(worker._get_msg(-1)).__name__ == "GetShapeMessage"
+
+
+@pytest.mark.parametrize("kind, options", [(torch.optim.Adam, {}), (torch.optim.SGD, {"momentum": 0.9})])
+def test_one_optimizer_per_worker_remembers_what_one_would_here(
+    alice: Any, bob: Any, kind: Any, options: dict[str, Any]
+) -> None:
+    from syft.federated.floptimizer import Optims
+
+    model = torch.nn.Linear(2, 1)
+    here = torch.nn.Linear(2, 1)
+    here.load_state_dict(model.state_dict())
+    optims = Optims(["bob", "alice"], optim=kind(model.parameters(), lr=0.1, **options))
+    mine = {w: kind(here.parameters(), lr=0.1, **options) for w in ("bob", "alice")}
+    rows = {w.id: (w, torch.rand(4, 2), torch.rand(4, 1)) for w in (bob, alice)}
+    for _epoch in range(3):
+        for worker, data, target in rows.values():
+            x, y = data.send(worker), target.send(worker)
+            optimizer = optims.get_optim(x.location.id)
+            model.send(x.location)
+            optimizer.zero_grad()
+            ((model(x) - y) ** 2).mean().backward()
+            optimizer.step()
+            model.get()
+            mine[worker.id].zero_grad()
+            ((here(data) - target) ** 2).mean().backward()
+            mine[worker.id].step()
+    assert torch.allclose(model.weight, here.weight, atol=1e-6)
+    assert optims.count() == 2 and set(optims.fetch_optims()) == {"bob", "alice"}
+    with pytest.raises(KeyError, match="Name all workers"):
+        optims.get_optim("eve")
+    with pytest.raises(TypeError, match=r"torch.optim.Adam"):
+        Optims(["bob"], optim=torch.optim.Adam)  # type: ignore[arg-type]
