@@ -109,7 +109,7 @@ def test_a_bare_pointer_asks_the_worker_for_the_shape(make_worker: Any) -> None:
     assert type(worker._get_msg(-1)).__name__ == "GetShapeMessage"
 
 
-@pytest.mark.parametrize("kind, options", [(torch.optim.Adam, {}), (torch.optim.SGD, {"momentum": 0.9})])
+@pytest.mark.parametrize(("kind", "options"), [(torch.optim.Adam, {}), (torch.optim.SGD, {"momentum": 0.9})])
 def test_one_optimizer_per_worker_remembers_what_one_would_here(
     alice: Any, bob: Any, kind: Any, options: dict[str, Any]
 ) -> None:
@@ -139,3 +139,15 @@ def test_one_optimizer_per_worker_remembers_what_one_would_here(
         optims.get_optim("eve")
     with pytest.raises(TypeError, match=r"torch.optim.Adam"):
         Optims(["bob"], optim=torch.optim.Adam)  # type: ignore[arg-type]
+
+
+def test_a_plan_is_translated_to_torchscript_by_the_class_of_that_name() -> None:
+    from syft.execution.translation.torchscript import PlanTranslatorTorchscript
+
+    @sy.func2plan(args_shape=[(2,)])
+    def thrice(x: torch.Tensor) -> torch.Tensor:
+        return x * 3
+
+    made = thrice.add_translation(PlanTranslatorTorchscript)
+    assert isinstance(made, torch.jit.ScriptModule) and thrice.torchscript is made
+    assert made(torch.tensor([1.0, 2.0])).tolist() == [3.0, 6.0]

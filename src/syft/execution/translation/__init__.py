@@ -1,0 +1,1 @@
+"""Historical path of translations of plans: `plan.add_translation(PlanTranslatorTorchscript)`."""
