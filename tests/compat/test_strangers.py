@@ -74,12 +74,6 @@ def test_comparisons_of_a_matrix_that_lies_otherwise_in_memory(bob: Any) -> None
     assert ((x > 0) - (x < 0)).get().float_prec().tolist() == [[1.0, 0.0], [-1.0, 1.0]]
 
 
-@pytest.mark.parametrize("options", [{"storage": "large", "precision_fractional": 20}, {"storage": "crt"}])
-def test_comparisons_at_a_worker_are_numbers_in_other_storages(bob: Any, options: dict[str, Any]) -> None:
-    x = torch.tensor([1.0, -2.0]).fix_prec(**options).send(bob)
-    assert ((x == x) + (x == x)).get().float_prec().tolist() == [2.0, 2.0]
-
-
 def test_a_leaf_at_a_worker_shows_its_gradient(bob: Any) -> None:
     x = torch.tensor([1, 2, 3.0], requires_grad=True).send(bob)
     there = bob._objects[x.id_at_location]

@@ -39,8 +39,6 @@ class StoredNumbers(AbstractTensor):
     somebody holds another view of the same values: `check_writable`.
     """
 
-    has_number_bits = True
-
     passes_unknown_ops = False
 
     def __init__(self, **kwargs: Any) -> None:
