@@ -187,5 +187,6 @@ def test_the_cost_of_a_training_plan_is_that_of_its_forward_pass(mlp: Any) -> No
 
 def test_a_plan_without_arguments_has_a_cost() -> None:
     weight = nn.Parameter(torch.rand(3, 3))
-    plan = sy.func2plan(args_shape=[])(lambda: weight @ weight)
+    plan = sy.func2plan()(lambda: weight @ weight)
+    plan.build()
     assert plan.cost().flops == 54 and "no tensor" in str(plan.cost())

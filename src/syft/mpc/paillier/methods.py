@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from syft.core.chain import Wrapper, new_wrapper
+from syft.core.levels import step_down
 from syft.core.swap import become
 from syft.exceptions import ChainError
 from syft.mpc.fixed_methods import fix_precision
@@ -14,6 +15,8 @@ from syft.mpc.methods import opened, share
 from syft.mpc.paillier import PaillierPrivateKey, PaillierPublicKey, PaillierTensor
 from syft.mpc.precision import DEFAULT_BASE, DEFAULT_PRECISION, FixedPrecisionTensor
 from syft.mpc.sharing import secret_of
+from syft.tensors.autograd import AutogradTensor
+from syft.tensors.transfer import without_autograd_node
 
 #: Protocols of shares, and the comparison protocol that each names (None: the default one).
 SHARING = {"mpc": None, "snn": "snn", "fss": "fss"}
@@ -96,6 +99,9 @@ def decrypt(
     _check_protocol("decrypt", protocol)
     head = self.child if type(self) is Wrapper else None
     if protocol in SHARING:
+        if isinstance(head, AutogradTensor):
+            self = without_autograd_node(self) if self.is_leaf else step_down(self)
+            head = self.child
         if not isinstance(head, FixedPrecisionTensor) or secret_of(head) is None:
             raise ChainError(
                 f"decrypt(protocol={protocol!r}) was called on {_named(head)}, which is not a shared tensor in fixed "
