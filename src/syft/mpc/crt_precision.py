@@ -204,27 +204,9 @@ class CRTPrecisionTensor(StoredNumbers):
 
     def encode(self, value: Any) -> Any:
         """A plain tensor or number in units, as an array of Python integers; !! ValueError for what is not finite."""
-        if isinstance(value, torch.Tensor):
-            if value.is_complex():
-                raise ValueError(
-                    "Complex numbers have no fixed-precision form. Encode real and imaginary part apart."
-                )
-            plain = value.detach().cpu()
-            numbers = (plain.double() if plain.is_floating_point() else plain).flatten().tolist()
-            return limbs.objects([self._units(v) for v in numbers], value.shape)
-        return limbs.objects([self._units(value)], ())
-
-    def _units(self, value: Any) -> int:
-        if isinstance(value, int):
-            return int(value) * self.scale
-        if not math.isfinite(value):
-            half = self.size // 2 / self.scale
-            raise ValueError(
-                f"The value {value} cannot be represented by residues: values must be finite and between {-half:.6g} and "
-                f"{half:.6g}. Replace it first, e.g. with torch.nan_to_num."
-            )
-        above, below = float(value).as_integer_ratio()
-        return (2 * above * self.scale + below) // (2 * below)
+        half = self.size // 2 / self.scale
+        limits = f"by residues: values must be finite and between {-half:.6g} and {half:.6g}"
+        return limbs.in_units(value, self.scale, limits)
 
     def decode(self) -> torch.Tensor:
         """The values as a plain tensor of the presented dtype."""

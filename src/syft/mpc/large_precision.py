@@ -188,26 +188,8 @@ class LargePrecisionTensor(StoredNumbers):
 
     def encode(self, value: Any) -> Any:
         """A plain tensor or number in units, as an array of Python integers; !! ValueError for what is not finite."""
-        if isinstance(value, torch.Tensor):
-            if value.is_complex():
-                raise ValueError(
-                    "Complex numbers have no fixed-precision form. Encode real and imaginary part apart."
-                )
-            plain = value.detach().cpu()
-            numbers = (plain.double() if plain.is_floating_point() else plain).flatten().tolist()
-            return limbs.objects([self._units(v) for v in numbers], value.shape)
-        return limbs.objects([self._units(value)], ())
-
-    def _units(self, value: Any) -> int:
-        if isinstance(value, (bool, int, np.integer)):
-            return int(value) * self.scale
-        if not math.isfinite(value):
-            raise ValueError(
-                f"The value {value} cannot be represented in large precision: values must be finite, from -1.8e308 to "
-                "1.8e308. Replace it first, e.g. with torch.nan_to_num."
-            )
-        above, below = float(value).as_integer_ratio()
-        return (2 * above * self.scale + below) // (2 * below)
+        limits = "in large precision: values must be finite, from -1.8e308 to 1.8e308"
+        return limbs.in_units(value, self.scale, limits)
 
     def on(self, tensor: Any, wrap: bool = True) -> Any:
         """Encode a plain tensor into this node; returns the chain."""

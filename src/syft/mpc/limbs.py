@@ -15,6 +15,7 @@ carry out: with all other limbs at most B + 2 it is as small as the value lets i
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,33 @@ def objects(values: Any, shape: Any) -> Any:
     made = np.empty(len(values), dtype=object)
     made[:] = values
     return made.reshape(tuple(shape))
+
+
+def in_units(value: Any, scale: int, limits: str) -> Any:
+    """A plain tensor or number in units of 1 / scale, rounded, as an array of Python integers.
+
+    !! ValueError for complex numbers and for what is not finite; `limits` says of what kind and how large values may be
+    """
+    if not isinstance(value, torch.Tensor):
+        return objects([_units(value, scale, limits)], ())
+    if value.is_complex():
+        raise ValueError(
+            "Complex numbers have no fixed-precision form. Encode real and imaginary part apart."
+        )
+    plain = value.detach().cpu()
+    numbers = (plain.double() if plain.is_floating_point() else plain).flatten().tolist()
+    return objects([_units(v, scale, limits) for v in numbers], value.shape)
+
+
+def _units(value: Any, scale: int, limits: str) -> int:
+    if isinstance(value, (int, np.integer)):
+        return int(value) * scale
+    if not math.isfinite(value):
+        raise ValueError(
+            f"The value {value} cannot be represented {limits}. Replace it first, e.g. with torch.nan_to_num."
+        )
+    above, below = float(value).as_integer_ratio()
+    return (2 * above * scale + below) // (2 * below)
 
 
 def widest(integers: Any) -> int:
