@@ -87,7 +87,7 @@ def test_an_interrupt_at_any_line_costs_only_its_own_run(name: str, holders: int
         with pytest.raises(KeyboardInterrupt), Interrupting(at):
             run(driver, name)
         assert torch.equal(run(driver, name), expected), f"wrong after an interrupt at line {at}"
-    assert not driver.provider._ready and not driver.provider._kept
+    assert not driver.provider._ready
 
 
 @pytest.mark.parametrize("ahead", [0, 3])
@@ -144,18 +144,6 @@ def test_an_interrupt_at_every_yield(rank: int) -> None:
             assert torch.equal(revealed(found), X.relu())
             break
     assert 3 <= step < 20
-
-
-def test_a_mask_that_an_interrupted_run_kept_is_forgotten() -> None:
-    driver, shares, masked = Lockstep(2), deal(X, 2), []
-    driver.run(beaver.mask, shares)
-    with Interrupting() as counting:
-        masked.append(driver.run(beaver.mask, shares))
-    masked.clear()  # not before: what is run then belongs to the garbage collector
-    for at in range(1, counting.lines):
-        with pytest.raises(KeyboardInterrupt), Interrupting(at):
-            masked.append(driver.run(beaver.mask, shares))
-        assert not driver.provider._kept and not driver.provider._released, at
 
 
 def test_holders_that_take_different_kinds_are_told() -> None:

@@ -106,30 +106,35 @@ def test_a_masked_operand_is_opened_once():
     assert driver.cost.rounds == 0
 
 
-def test_a_released_mask_cannot_be_used():
-    driver = Lockstep(2)
-    masked = driver.run(beaver.mask, deal(spread(4), 2))
-    dealing = driver.provider.begin()
-    for rank, operand in enumerate(masked):
-        beaver.release(Party(rank, 2, dealing.source(rank)), operand)
-    with pytest.raises(CorrelationReusedError, match="Mask the operand again"):
-        driver.run(spdz_mul, deal(spread(4), 2), masked)
+@pytest.mark.parametrize("keep", ["x", "y", "xy"])
+def test_an_operand_is_masked_for_later_in_the_round_of_its_first_product(keep):
+    driver = Lockstep(3)
+    x, w = STREAM.words((5, 6)), STREAM.words((6, 4))
+    given = {"x": deal(x, 3), "y": deal(w, 3)}
+    product, *kept = driver.run(beaver.multiply_keeping, given["x"], given["y"], MATMUL, keep)
+    assert torch.equal(revealed(product), x @ w)
+    assert driver.cost.rounds == 1 and driver.cost.bytes_sent[0] == 2 * (x.nbytes + w.nbytes)
+    driver.reset()
+    given |= dict(zip(keep, kept, strict=True))
+    assert torch.equal(revealed(driver.run(spdz_mul, given["x"], given["y"], MATMUL)), x @ w)
+    left = sum(t.nbytes for name, t in (("x", x), ("y", w)) if name not in keep)
+    assert driver.cost.bytes_sent[0] == 2 * left
 
 
-def test_a_mask_is_forgotten_with_its_operand():
-    driver = Lockstep(2)
-    masked = driver.run(beaver.mask, deal(spread(4), 2))
-    assert driver.provider._kept
-    del masked
-    gc.collect()
-    assert not driver.provider._kept
+def test_a_masked_operand_knows_whether_its_share_was_written_to():
+    share = STREAM.words((4, 3))
+    operand = Lockstep(2).run(beaver.mask, Shares((share, STREAM.words((4, 3)))))[0]
+    assert operand.is_of(share) and operand.is_of(share.detach())
+    assert not operand.is_of(share.clone()) and not operand.is_of(share[:2]) and not operand.is_of(share.t())
+    share.t()[0, 0] += 1
+    assert not operand.is_of(share)
 
 
 def test_masks_of_two_operands_differ():
     driver = Lockstep(2)
     x = spread(50)
     one, two = driver.run(beaver.mask, deal(x, 2)), driver.run(beaver.mask, deal(x, 2))
-    assert one[0].handle != two[0].handle
+    assert one[0].place != two[0].place
     assert not torch.equal(one[0].opened, two[0].opened)
 
 

@@ -39,6 +39,19 @@ class Field:
         return ring.WORD_BYTES * math.prod(self.shape)
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where a correlation was drawn: the run, what its randomness was bound to, and the position in it.
+
+    It names a `Mask`: the provider draws that again from the seeds it shares with the holders and remembers nothing.
+    What is drawn at a place is bound to the kind, too, so no other correlation can be had as a mask.
+    """
+
+    run: int
+    program: bytes
+    position: int
+
+
 class Correlation:
     """Base of all kinds. A holder receives its shares of `base`, then of `derived`, as one tuple."""
 
@@ -51,13 +64,13 @@ class Correlation:
         return ()
 
     @property
-    def kept(self) -> tuple[int, ...]:
-        """Handles of kept masks whose values `derive` gets in front of the base values."""
+    def kept(self) -> tuple[tuple[Place, Shape], ...]:
+        """Masks of operands that are masked already, whose values `derive` gets in front of the base values."""
         return ()
 
     def derive(self, *base: torch.Tensor) -> Tensors:
         """The derived values from the base values; the provider's work. It is given fresh tensors, and writes
-        to those it gets back: none of them may be a kept mask, or be returned twice.
+        to those it gets back: none of them may be returned twice.
         """
         return ()
 
@@ -68,7 +81,7 @@ class Correlation:
 
 @dataclass(frozen=True)
 class Mask(Correlation):
-    """A uniform mask that the provider remembers under a handle until it is released."""
+    """A uniform mask of one operand, for all its products: NOTE [Masked operands] in `protocols.beaver`."""
 
     shape: Shape
 
@@ -87,21 +100,22 @@ class Triple(Correlation):
     op: Bilinear
     x: Shape
     y: Shape
-    kept_x: int | None = None
-    kept_y: int | None = None
+    kept_x: Place | None = None
+    kept_y: Place | None = None
 
     @cached_property
     def base(self) -> tuple[Field, ...]:
         free = [(self.x, self.kept_x), (self.y, self.kept_y)]
-        return tuple(Field(shape) for shape, handle in free if handle is None)
+        return tuple(Field(shape) for shape, mask in free if mask is None)
 
     @cached_property
     def derived(self) -> tuple[Field, ...]:
         return (Field(self.op.output_shape(self.x, self.y)),)
 
     @property
-    def kept(self) -> tuple[int, ...]:
-        return tuple(handle for handle in (self.kept_x, self.kept_y) if handle is not None)
+    def kept(self) -> tuple[tuple[Place, Shape], ...]:
+        both = (self.kept_x, self.x), (self.kept_y, self.y)
+        return tuple((mask, shape) for mask, shape in both if mask is not None)
 
     def derive(self, *base: torch.Tensor) -> Tensors:
         if self.kept_x is None and self.kept_y is not None:  # kept values come first

@@ -24,6 +24,7 @@ from typing import Any, Protocol
 
 import torch
 
+from syft.mpc.correlations import Place
 from syft.mpc.party import Expected, Party, Program, Round, RoundMismatchError, Tensors
 from syft.mpc.provider import Dealing, Provider, ProviderCost
 from syft.mpc.randomness import Stream, derived_seed, new_seed
@@ -72,11 +73,8 @@ class NoSource:
             f"The provider asked for a {type(kind).__name__}: its program took a holder's path."
         )
 
-    def mask(self, shape: Sequence[int]) -> tuple[int, torch.Tensor]:
+    def mask(self, shape: Sequence[int]) -> tuple[Place, torch.Tensor]:
         raise RoundMismatchError("The provider asked for a mask: its program took a holder's path.")
-
-    def release(self, handle: int) -> None:
-        """It keeps none."""
 
 
 class Lockstep:
@@ -127,11 +125,7 @@ class Lockstep:
             )
             for party in parties
         ]
-        try:
-            results = self._drive(programs)[: self.holders]
-        except BaseException:
-            dealing.abandon()
-            raise
+        results = self._drive(programs)[: self.holders]
         # The provider's work is done on demand inside the programs' time: it is reported apart.
         spent = time.perf_counter() - start - (self.provider.cost.seconds - offline)
         with self._counting:

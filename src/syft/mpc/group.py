@@ -8,6 +8,7 @@ it is `NetworkDriver`, and shares are never read here.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -16,9 +17,11 @@ from syft.core.ids import ID_PROVIDER
 from syft.core.spec import spec_of
 from syft.mpc.correlations import Correlation
 from syft.mpc.drivers import Cost, Lockstep, Shares
-from syft.mpc.network.driver import NetworkDriver
+from syft.mpc.network.driver import ISSUING, NetworkDriver
 from syft.mpc.party import Program
+from syft.mpc.protocols.beaver import MaskedOperand
 from syft.mpc.provider import Provider, ProviderCost
+from syft.mpc.reuse import GivenMasked, Masked
 from syft.tensors.pointer import PointerTensor, new_pointer
 from syft.workers.pipeline import Call, permit
 
@@ -73,6 +76,21 @@ class Group:
         )
         return self._stored(result, calls)
 
+    def issuing(self) -> Any:
+        """Held while a program is prepared and asked for, where the order of programs matters."""
+        return ISSUING if isinstance(self.driver, NetworkDriver) else nullcontext()
+
+    def epoch(self) -> Any:
+        """What changes when the seeds of the group do."""
+        return self.driver.joined() if isinstance(self.driver, NetworkDriver) else id(self.driver)
+
+    def is_current(self, node: Any, masked: Masked) -> bool:
+        """Whether a masked form is that of a secret as it is now, as far as that can be seen from here."""
+        if isinstance(self.driver, NetworkDriver):
+            return True  # the holders check it
+        operands = zip(masked.operands, self.read(node), strict=True)
+        return all(operand.is_of(share) for operand, share in operands)
+
     def _permit(self, rank: int, given: Sequence[Any]) -> Call:
         """The call of one holder, as if it had been asked by a message: results are restricted like all inputs."""
         ids = [value.pointers[rank].id_at_location for value in given if hasattr(value, "pointers")]
@@ -80,6 +98,8 @@ class Group:
 
     def _stored(self, result: Any, calls: Sequence[Call]) -> Any:
         """The results of a program with pointers in the place of tensors, which their holders have stored."""
+        if isinstance(result, Shares) and isinstance(result[0], MaskedOperand):
+            return Masked(self.epoch(), result, result[0].place)
         if isinstance(result, tuple) and result and isinstance(result[0], torch.Tensor):
             return Shares(_kept(call, share) for call, share in zip(calls, result, strict=True))
         if isinstance(result, tuple):
@@ -88,6 +108,8 @@ class Group:
 
     def read(self, value: Any) -> Any:
         """The shares that a node's pointers point to; anything else as it is."""
+        if isinstance(value, GivenMasked):
+            return value.masked.operands
         pointers = getattr(value, "pointers", None)
         if pointers is None:
             return value

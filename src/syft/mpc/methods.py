@@ -20,6 +20,7 @@ from syft.mpc.node_methods import FIELD, check_values, field_of
 from syft.mpc.precision import FixedPrecisionTensor
 from syft.mpc.protocols.registry import comparison
 from syft.mpc.randomness import Stream, new_seed
+from syft.mpc.reuse import Remembered
 from syft.mpc.rules import shared_linear
 from syft.mpc.sharing import AdditiveSharingTensor, secret_of, share_integers
 from syft.mpc.storage import stored
@@ -166,6 +167,7 @@ def _share_there(
     spec = shared_linear.shares_spec(pointer.spec)
     node.child = {h.id: new_pointer(h, i, spec) for h, i in zip(holders, ids, strict=True)}
     node.was_shared_there = True
+    node._remembered = Remembered(is_lasting=True)
     return node
 
 

@@ -27,7 +27,7 @@ from typing import Any, Protocol, TypeVar
 import torch
 
 from syft.exceptions import SyftError
-from syft.mpc.correlations import Correlation
+from syft.mpc.correlations import Correlation, Place
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -67,15 +67,8 @@ class CorrelationSource(Protocol):
         """This party's fields of the next unused correlation of this kind; never the same twice."""
         ...
 
-    def mask(self, shape: Sequence[int]) -> tuple[int, torch.Tensor]:
-        """A mask that the provider remembers.
-
-        Its handle, the same at every holder, and this holder's share.
-        """
-        ...
-
-    def release(self, handle: int) -> None:
-        """Forget a kept mask (`correlations.Mask`)."""
+    def mask(self, shape: Sequence[int]) -> tuple[Place, torch.Tensor]:
+        """A mask for all products of one operand: its name, the same at every holder, and this holder's share."""
         ...
 
 

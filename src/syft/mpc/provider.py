@@ -25,7 +25,7 @@ import torch
 
 from syft.exceptions import SyftError
 from syft.mpc.binding import purpose
-from syft.mpc.correlations import Correlation, Field, Mask, Tensors
+from syft.mpc.correlations import Correlation, Field, Mask, Place, Shape, Tensors
 from syft.mpc.party import RoundMismatchError
 from syft.mpc.randomness import SEED_BYTES, BoundStream, Stream, new_seed
 
@@ -66,7 +66,8 @@ class Deal:
 
     kind: Correlation
     parts: list[Tensors | None]
-    handle: int | None = None
+    place: Place
+    """Where it was drawn."""
 
     def take(self, rank: int) -> Tensors:
         part = self.parts[rank]
@@ -107,9 +108,6 @@ class Provider:
         self._making = threading.RLock()
         self._runs = counted(self.next_run)
         self._ready: dict[Correlation, deque[Deal]] = {}
-        self._kept: dict[int, torch.Tensor] = {}
-        self._released: dict[int, set[int]] = {}
-        self._handles = counted()
         self.cost.bytes += SEED_BYTES * self.holders
         self.cost.messages += self.holders
 
@@ -158,12 +156,13 @@ class Provider:
         if not queue:
             del self._ready[deal.kind]
 
-    def make(self, kind: Correlation, meant: bytes) -> Deal:
-        """One correlation for the purpose `meant`, which is used once."""
+    def make(self, kind: Correlation, place: Place) -> Deal:
+        """One correlation, drawn at a place that is used once."""
         with self._making:
             start = time.perf_counter()
             base, derived = kind.base, kind.derived
-            kept = [self._lookup(handle) for handle in kind.kept]
+            kept = [self.mask(mask, shape) for mask, shape in kind.kept]
+            meant = purpose(place.run, place.program, place.position, kind)
             streams = [stream.at(meant) for stream in self._streams]
             parts = [[stream.words(one.shape) for one in base] for stream in streams]
             if derived:
@@ -177,7 +176,13 @@ class Provider:
             self.cost.bytes += sum(one.nbytes * (self.holders if one.common else 1) for one in derived)
             self.cost.messages += self.holders if any(one.common for one in derived) else bool(derived)
             self.cost.seconds += time.perf_counter() - start
-            return Deal(kind, [tuple(part) for part in parts])
+            return Deal(kind, [tuple(part) for part in parts], place)
+
+    def mask(self, name: Place, shape: Shape) -> torch.Tensor:
+        """The value of a mask that was drawn before, drawn again."""
+        kind = Mask(shape)
+        meant = purpose(name.run, name.program, name.position, kind)
+        return _joined([stream.at(meant).words(shape) for stream in self._streams], kind.base[0])
 
     def _cut(self, value: torch.Tensor, kind: Field) -> list[torch.Tensor]:
         """A derived value as one tensor per holder: drawn, all but the last, which is what is missing."""
@@ -191,40 +196,6 @@ class Provider:
                 value.sub_(share)
         return [*shares, value]
 
-    # -- kept masks --------------------------------------------------------------------------------------
-
-    def new_handle(self) -> int:
-        """A handle for a mask to be kept."""
-        return next(self._handles)
-
-    def keep(self, deal: Deal, handle: int) -> None:
-        """Remember the value of a `Mask` just made, under a handle of its own."""
-        shares: list[torch.Tensor] = [part[0] for part in deal.parts if part is not None]
-        self._released[handle] = set()
-        self._kept[handle] = _joined(shares, deal.kind.base[0])
-
-    def _lookup(self, handle: int) -> torch.Tensor:
-        try:
-            return self._kept[handle]
-        except KeyError:
-            raise CorrelationReusedError(
-                f"The mask {handle} was released, so nothing can be multiplied under it any more. "
-                "Mask the operand again."
-            ) from None
-
-    def release(self, handle: int, rank: int) -> None:
-        """Forget a kept mask once every holder has released it. NB: called by finalizers, in any thread."""
-        released = self._released.get(handle)
-        if released is not None:
-            released.add(rank)
-            if len(released) == self.holders:
-                self.forget(handle)
-
-    def forget(self, handle: int) -> None:
-        """Forget a kept mask."""
-        self._kept.pop(handle, None)
-        self._released.pop(handle, None)
-
 
 @dataclass(eq=False)
 class Dealing:
@@ -237,15 +208,17 @@ class Dealing:
     def __post_init__(self) -> None:
         self._made = 0
         self._deals: list[Deal | None] = []
-        self._handles: list[int] = []
 
     def make(self, kind: Correlation) -> Deal:
         """The next correlation that is made for this run."""
         position, self._made = self._made, self._made + 1
-        return self.provider.make(kind, purpose(self.run, self.program, position, kind))
+        return self.provider.make(kind, Place(self.run, self.program, position))
 
     def corrections(self, kind: Correlation) -> list[Tensors]:
         """Make the next correlation and give only what has to be sent, by holder."""
+        if not kind.derived:  # holders draw all of it themselves
+            self._made += 1
+            return [()] * self.provider.holders
         deal, start = self.make(kind), len(kind.base)
         parts = [deal.take(rank)[start:] for rank in range(self.provider.holders)]
         common = [
@@ -275,20 +248,6 @@ class Dealing:
         if deal.spent:
             self._deals[position] = None
 
-    def keep(self, deal: Deal) -> int:
-        """The handle under which the provider remembers a mask of this run."""
-        if deal.handle is None:
-            handle = self.provider.new_handle()
-            self._handles.append(handle)  # first, so that `abandon` finds it
-            self.provider.keep(deal, handle)
-            deal.handle = handle
-        return deal.handle
-
-    def abandon(self) -> None:
-        """The run failed: the masks that it kept serve nobody."""
-        for handle in self._handles:
-            self.provider.forget(handle)
-
 
 @dataclass(eq=False)
 class LocalSource:
@@ -299,24 +258,18 @@ class LocalSource:
     _position: int = 0
 
     def take(self, kind: Correlation) -> Tensors:
+        return self._taken(kind)[1]
+
+    def mask(self, shape: Sequence[int]) -> tuple[Place, torch.Tensor]:
+        place, (share,) = self._taken(Mask(tuple(shape)))
+        return place, share
+
+    def _taken(self, kind: Correlation) -> tuple[Place, Tensors]:
         position, self._position = self._position, self._position + 1
         deal = self.dealing.at(position, kind, self.rank)
         part = deal.take(self.rank)
         self.dealing.taken(position, deal)
-        return part
-
-    def mask(self, shape: Sequence[int]) -> tuple[int, torch.Tensor]:
-        """A mask that the provider remembers: its handle and this holder's share."""
-        kind = Mask(tuple(shape))
-        position, self._position = self._position, self._position + 1
-        deal = self.dealing.at(position, kind, self.rank)
-        handle = self.dealing.keep(deal)
-        (share,) = deal.take(self.rank)
-        self.dealing.taken(position, deal)
-        return handle, share
-
-    def release(self, handle: int) -> None:
-        self.dealing.provider.release(handle, self.rank)
+        return deal.place, part
 
 
 def _joined(shares: Sequence[torch.Tensor], kind: Field) -> torch.Tensor:

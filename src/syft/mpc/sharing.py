@@ -27,6 +27,7 @@ from syft.mpc.node_methods import FIELD as FIELD
 from syft.mpc.node_methods import SharedMethods, checked_field
 from syft.mpc.protocols import beaver, derived, local, truncate
 from syft.mpc.protocols.registry import comparison
+from syft.mpc.reuse import Masked, Remembered
 from syft.mpc.rules.registry import Interpret
 from syft.mpc.shared_node import SharedNode, split_among
 from syft.serde import add_byte_methods, register
@@ -90,6 +91,9 @@ class AdditiveSharingTensor(SharedMethods, SharedNode):
     """
 
     was_shared_there = False
+    #: See `syft.mpc.reuse`: what is remembered of the values, and how this view of them was made.
+    _remembered: Remembered | None = None
+    _path: tuple[Any, ...] = ()
     #: Put here by `syft.mpc.rules`, which stands on this class: for operations without a rule.
     interpret_unknown: ClassVar[Interpret]
 
@@ -162,8 +166,15 @@ class AdditiveSharingTensor(SharedMethods, SharedNode):
                 self.check_same_holders(other)
         return self.nodes(self.group.run(protocol, self, *args, **kwargs), are_there((self, *args, kwargs)))
 
+    def run_masked(self, protocol: Any, *args: Any) -> Any:
+        """Run a program on secrets of the same holders, some of them in their masked form (`reuse.GivenMasked`)."""
+        nodes = [getattr(value, "node", value) for value in args]
+        return self.nodes(self.group.run(protocol, *args), are_there(nodes))
+
     def nodes(self, result: Any, there: bool = False) -> Any:
         """Shares of tensors as nodes, tuples of them as tuples, None as None. `there`: see NOTE [The first get]."""
+        if isinstance(result, Masked):
+            return result
         if isinstance(result, tuple) and result and isinstance(result[0], PointerTensor):
             made = self.of(list(result))
             made.was_shared_there = there
@@ -312,7 +323,9 @@ def share_integers(
 ) -> AdditiveSharingTensor:
     """Split int64 values here and send every holder its share."""
     pointers = split_among(values, holders, provider)
-    return AdditiveSharingTensor(pointers, crypto_provider=provider, protocol=protocol)
+    made = AdditiveSharingTensor(pointers, crypto_provider=provider, protocol=protocol)
+    made._remembered = Remembered(is_lasting=True)
+    return made
 
 
 register_type_rule({AdditiveSharingTensor: one})
@@ -325,9 +338,11 @@ def _shared_again(_me: Any, parts: Any) -> AdditiveSharingTensor:
     shares = {p.location.id: p for p in pointers}
     if not shares or len(shares) != len(pointers):
         raise ValueError("a secret has one share or more, each at a worker of its own")
-    return AdditiveSharingTensor(
+    made = AdditiveSharingTensor(
         shares, provider, protocol=protocol, id=obj_id, tags=tags, description=description
     )
+    made._remembered = Remembered(is_lasting=True)
+    return made
 
 
 register(

@@ -19,20 +19,22 @@ from syft.core.shapes import contiguous_spec
 from syft.exceptions import SyftError
 from syft.messaging.message import ObjectMessage, Ref
 from syft.mpc.binding import Share, program_digest
-from syft.mpc.correlations import Correlation
+from syft.mpc.correlations import Correlation, Mask, Place
 from syft.mpc.drivers import Cost, Shares
 from syft.mpc.network import messages
+from syft.mpc.network.execution import AHEAD
 from syft.mpc.network.membership import LINKS_OF_CLIENTS
-from syft.mpc.network.outline import Made, Outline, Secret, outline_of
+from syft.mpc.network.outline import Made, MadeMasked, MaskedSecret, Secret, outline_of, placed
 from syft.mpc.network.programs import name_of
 from syft.mpc.party import Program
 from syft.mpc.provider import ProviderCost
+from syft.mpc.reuse import GivenMasked, Masked
 from syft.tensors.pointer import new_pointer
 from syft.tensors.transfer import spec_when_sent
 
 #: Every holder gets the commands of this process in one order, whichever threads and groups they come from: two runs
 #: that met in another order at another holder would wait for each other.
-_ISSUING = threading.RLock()
+ISSUING = threading.RLock()
 
 
 class RemoteProvider:
@@ -69,7 +71,7 @@ class NetworkDriver:
 
     # -- the group -------------------------------------------------------------------------------------
 
-    def _joined(self) -> Any:
+    def joined(self) -> Any:
         """The id of the group; the members are brought together first if they are not."""
         sessions = tuple((member._link.connect().session, member.times_cleared) for member in self.members)
         if self._group is None or sessions != self._sessions:
@@ -92,10 +94,10 @@ class NetworkDriver:
 
     def ask_costs(self, reset: bool = False) -> list[Any]:
         """What each member has counted; waits until everything so far is done."""
-        with _ISSUING:
+        with ISSUING:
             if self._group is None and not reset:
                 return [(0, 0, 0.0, 0, 0, 0, 0.0)] * len(self.members)
-            group = self._joined()
+            group = self.joined()
             return self._ask_all(lambda _rank: messages.GroupCosts(group, reset))
 
     @property
@@ -115,27 +117,37 @@ class NetworkDriver:
         """Run a program at every holder; gives `Shares` of pointers, in the structure of its result."""
         name, fixed = name_of(protocol)
         kwargs = {**fixed, **kwargs}
-        with _ISSUING:
-            group = self._joined()
+        with ISSUING:
+            group = self.joined()
             given = [self._sent(value) for value in args]
             named = {key: self._sent(value) for key, value in kwargs.items()}
             outline = outline_of(
                 name,
                 len(self.holders),
-                tuple(_stand_in(value) for value in given),
+                tuple(_stand_in(value, at) for at, value in enumerate(given)),
                 tuple((key, _stand_in(value)) for key, value in named.items()),
             )
             self._run += 1
-            ahead, missing = self._provision(outline)
+            places = {
+                _stand_in(value, at).place: value.masked.place
+                for at, value in enumerate(given)
+                if isinstance(value, GivenMasked)
+            }
+            kinds = [placed(kind, places) for kind in outline.kinds]
+            ahead = self._taken_ahead(kinds)
             digest = program_digest(
                 name,
                 [_agreed(value) for value in given],
                 {key: _agreed(value) for key, value in named.items()},
                 ahead,
             )
+            places |= _own_places(kinds, ahead, self._run, digest)
+            missing = tuple(
+                placed(kind, places) for at, kind in enumerate(kinds) if not ahead or ahead[at] is None
+            )
             deal = messages.DealCorrelations(group, self._run, missing, digest)
             commands: list[tuple[Any, Any]] = [(deal, self.members[-1])] if missing else []
-            made: list[Made] = []
+            made: list[Made | MadeMasked] = []
             _flatten(outline.results, made)
             ids = [[ID_PROVIDER.pop() for _ in made] for _ in self.holders]
             for rank, member in enumerate(self.members):
@@ -143,24 +155,34 @@ class NetworkDriver:
                     returned = tuple(ids[rank]) if rank < len(self.holders) else ()
                     parts = tuple(_part(value, rank) for value in given)
                     named_parts = {key: _part(value, rank) for key, value in named.items()}
-                    command = messages.RunProgram(group, self._run, name, parts, named_parts, returned, ahead)
+                    masked = tuple(
+                        (at, value.masked.operands[rank].id_at_location)
+                        for at, value in enumerate(given)
+                        if isinstance(value, GivenMasked)
+                    )
+                    command = messages.RunProgram(
+                        group, self._run, name, parts, named_parts, returned, ahead, masked
+                    )
                     commands.append((command, member))
             self._send(commands)
-        pointers = [
+        pointers: list[Any] = [
             Shares(
                 new_pointer(holder, ids[rank][position], contiguous_spec(one.shape, one.dtype))
                 for rank, holder in enumerate(self.holders)
             )
             for position, one in enumerate(made)
         ]
+        for position, one in enumerate(made):
+            if isinstance(one, MadeMasked):
+                pointers[position] = Masked(group, pointers[position], places[one.place])
         return _structured(outline.results, iter(pointers), len(self.holders))
 
     def provide(self, kinds: list[Correlation]) -> None:
         """Deal these now, for programs to come."""
         if not kinds:
             return
-        with _ISSUING:
-            group = self._joined()
+        with ISSUING:
+            group = self.joined()
             self._run += 1
             dealt, taken = (
                 kind(group, self._run, tuple(kinds))
@@ -170,11 +192,10 @@ class NetworkDriver:
             for position, kind in enumerate(kinds):
                 self._ahead[kind].append((self._run, position))
 
-    def _provision(self, outline: Outline) -> tuple[tuple[Any, ...], tuple[Correlation, ...]]:
-        """What was dealt ahead of time, and what the provider has to deal now."""
-        ahead = [self._ahead[kind].popleft() if self._ahead.get(kind) else None for kind in outline.kinds]
-        missing = tuple(kind for kind, tag in zip(outline.kinds, ahead, strict=True) if tag is None)
-        return tuple(ahead) if len(missing) < len(ahead) else (), missing
+    def _taken_ahead(self, kinds: Sequence[Correlation]) -> tuple[tuple[int, int] | None, ...]:
+        """Where each of these was dealt ahead of time, None for those that were not; empty if none was."""
+        ahead = tuple(self._ahead[kind].popleft() if self._ahead.get(kind) else None for kind in kinds)
+        return ahead if any(tag is not None for tag in ahead) else ()
 
     def _send(self, commands: list[tuple[Any, Any]]) -> None:
         """Send the commands of a run to several members, each of which may wait for what the others do with theirs."""
@@ -207,6 +228,8 @@ class NetworkDriver:
 
     def _sent(self, value: Any) -> Any:
         """An argument with its shares as pointers: those of a node, or made of values by sending them."""
+        if isinstance(value, GivenMasked):
+            return value
         pointers = getattr(value, "pointers", None)
         if pointers is not None:
             return Shares(pointers)
@@ -220,8 +243,25 @@ class NetworkDriver:
         return Shares(sent)
 
 
-def _stand_in(value: Any) -> Any:
+def _own_places(
+    kinds: Sequence[Correlation], ahead: Sequence[tuple[int, int] | None], run: int, digest: bytes
+) -> dict[Place, Place]:
+    """The places of the masks that a run draws itself. NOTE [Places in outlines] in `outline`"""
+    places, drawn = {}, 0
+    for taken, kind in enumerate(kinds):
+        tag = ahead[taken] if ahead else None
+        if isinstance(kind, Mask):
+            found = Place(run, digest, drawn) if tag is None else Place(tag[0], AHEAD, tag[1])
+            places[Place(0, b"", taken)] = found
+        drawn += tag is None
+    return places
+
+
+def _stand_in(value: Any, argument: int = 0) -> Any:
     """An argument as the outline takes it: hashable, and without values."""
+    if isinstance(value, GivenMasked):
+        spec = value.pointers[0].spec
+        return MaskedSecret(tuple(spec.shape), spec.dtype, argument)
     if isinstance(value, Shares):
         return Secret(tuple(value[0].spec.shape), value[0].spec.dtype)
     if isinstance(value, torch.Tensor):
@@ -231,6 +271,8 @@ def _stand_in(value: Any) -> Any:
 
 def _agreed(value: Any) -> Any:
     """An argument as the parties agree on it: a public value as it is, a share by its shape."""
+    if isinstance(value, GivenMasked):
+        return _agreed(Shares(value.pointers)), value.masked.place
     if not isinstance(value, Shares):
         return value
     return Share(tuple(value[0].spec.shape), value[0].spec.dtype)
@@ -238,6 +280,8 @@ def _agreed(value: Any) -> Any:
 
 def _part(value: Any, rank: int) -> Any:
     """An argument as one member is told it."""
+    if isinstance(value, GivenMasked):
+        value = Shares(value.pointers)
     if not isinstance(value, Shares):
         return value
     if rank < len(value):
@@ -245,8 +289,8 @@ def _part(value: Any, rank: int) -> Any:
     return messages.Shape(tuple(value[0].spec.shape), value[0].spec.dtype)
 
 
-def _flatten(results: Any, into: list[Made]) -> None:
-    if isinstance(results, Made):
+def _flatten(results: Any, into: list[Made | MadeMasked]) -> None:
+    if isinstance(results, (Made, MadeMasked)):
         into.append(results)
     elif isinstance(results, tuple):
         for part in results:
@@ -254,7 +298,7 @@ def _flatten(results: Any, into: list[Made]) -> None:
 
 
 def _structured(results: Any, pointers: Any, holders: int) -> Any:
-    if isinstance(results, Made):
+    if isinstance(results, (Made, MadeMasked)):
         return next(pointers)
     if results is None:
         return Shares((None,) * holders)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from syft.mpc.binding import purpose
-from syft.mpc.correlations import Correlation, Tensors
+from syft.mpc.correlations import Correlation, Mask, Place, Tensors
 from syft.mpc.drivers import NoSource, check, pairwise_seed
 from syft.mpc.network.membership import Membership
 from syft.mpc.network.messages import KINDS, Agreement, Dealt, Frame
@@ -26,7 +26,7 @@ _MOST_BYTES = 16 << 30
 
 
 #: What correlations are bound to that are taken ahead of time, for no program in particular.
-_AHEAD = b"ahead of time"
+AHEAD = b"ahead of time"
 
 
 class HolderSource(NoSource):
@@ -72,8 +72,15 @@ class HolderSource(NoSource):
         stream = self._stream.at(purpose(membership.last_run, self._program, position, kind))
         return expand(kind, stream, received, is_last)
 
-    def mask(self, shape: Sequence[int]) -> tuple[int, torch.Tensor]:
-        raise NotImplementedError("Masks that a provider remembers are for workers of one process so far.")
+    def mask(self, shape: Sequence[int]) -> tuple[Place, torch.Tensor]:
+        kind = Mask(tuple(shape))
+        tag = self._ahead[self._taken] if self._taken < len(self._ahead) else None
+        if tag is None:
+            place = Place(self._membership.last_run, self._program, self._drawn)
+        else:
+            place = Place(tag[0], AHEAD, tag[1])
+        (share,) = self.take(kind)
+        return place, share
 
 
 def run_program(
@@ -160,7 +167,7 @@ def deal(membership: Membership, run: int, kinds: Sequence[Correlation], program
         _check_kind(kind)
     provider = Provider(membership.holders, [membership.dealing[rank] for rank in range(membership.holders)])
     provider.cost = membership.deals
-    dealing = provider.begin(run, program or _AHEAD)
+    dealing = provider.begin(run, program or AHEAD)
     for kind in kinds:
         for rank, tensors in enumerate(dealing.corrections(kind)):
             if tensors:
@@ -170,7 +177,7 @@ def deal(membership: Membership, run: int, kinds: Sequence[Correlation], program
 
 def _check_kind(kind: Any) -> None:
     """!! TypeError, ValueError: what a client may not ask a provider for."""
-    if type(kind) not in KINDS or kind.kept:
+    if type(kind) not in KINDS or not all(type(place) is Place for place, _ in kind.kept):
         raise TypeError(f"A provider on a network deals no {type(kind).__name__} of that form.")
     fields = (*kind.base, *kind.derived)
     if any(n < 0 for one in fields for n in one.shape) or sum(one.nbytes for one in fields) > _MOST_BYTES:
@@ -182,7 +189,7 @@ def _check_kind(kind: Any) -> None:
 
 def take_ahead(membership: Membership, kinds: Sequence[Correlation]) -> None:
     """Take correlations now, for programs that name them later."""
-    source = HolderSource(membership, _AHEAD)
+    source = HolderSource(membership, AHEAD)
     for position, kind in enumerate(kinds):
         _check_kind(kind)
         membership.ahead[membership.last_run, position] = kind, source.draw(kind)

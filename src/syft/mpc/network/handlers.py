@@ -19,8 +19,10 @@ from syft.messaging.message import Ref
 from syft.mpc.binding import Share, program_digest
 from syft.mpc.kernels import Bilinear
 from syft.mpc.network import execution, messages
+from syft.mpc.reuse import MaskedFormOutdatedError
 from syft.mpc.network.membership import LINKS_OF_CLIENTS, Membership, channel_of, tickets_of
 from syft.mpc.network.programs import OPENING, program_named
+from syft.mpc.protocols.beaver import MaskedOperand
 from syft.mpc.protocols.select import Pooling
 from syft.workers import handlers, pipeline
 from syft.workers.admitted import tell_failures
@@ -136,10 +138,11 @@ def run(worker: Any, message: messages.RunProgram) -> None:
     membership.begin(message.run)
     permitted = True
 
-    def work() -> tuple[list[torch.Tensor], pipeline.Call]:
+    def work() -> tuple[list[Any], pipeline.Call]:
         nonlocal permitted
         program_named(message.program)
-        ids = pipeline.referenced_ids((message.args, message.kwargs))
+        masked = dict(message.masked)
+        ids = [*pipeline.referenced_ids((message.args, message.kwargs)), *masked.values()]
         call = pipeline.permit(worker, message, ids, message.return_ids, message.program)
         if message.program in OPENING:
             for entry in call.entries:
@@ -148,6 +151,8 @@ def run(worker: Any, message: messages.RunProgram) -> None:
         args = [_argument(worker, value, permitted) for value in message.args]
         kwargs = {name: _argument(worker, value, permitted) for name, value in message.kwargs.items()}
         given = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
+        for position, operand in masked.items():
+            args[position] = _masked(worker, message, position, args[position], worker.get_obj(operand))
         digest = program_digest(
             message.program,
             [_agreed(sent, value) for sent, value in zip(message.args, args, strict=True)],
@@ -156,7 +161,7 @@ def run(worker: Any, message: messages.RunProgram) -> None:
         )
         with worker_lock.released(), torch.no_grad():
             result = execution.run_program(membership, message.program, args, kwargs, message.ahead, digest)
-            return [] if membership.is_provider else _kept(result, given), call
+            return [] if membership.is_provider else _kept(result, given, message.group), call
 
     try:
         results, call = _told(membership, message.run, work, lambda: permitted)
@@ -183,8 +188,25 @@ def _argument(worker: Any, value: Any, permitted: bool) -> Any:
     return found
 
 
+def _masked(worker: Any, message: messages.RunProgram, position: int, share: Any, operand: Any) -> Any:
+    """The masked form of an argument. !! unless it is that of this very share, as it is now, in this group"""
+    if type(operand) is not MaskedOperand or operand.group != message.group:
+        raise ProtocolError(
+            f"Argument {position} of {message.program} is said to be masked, and worker {worker.id!r} has no masked form "
+            "of it in this group."
+        )
+    if type(share) is not torch.Tensor or not operand.is_of(share):
+        raise MaskedFormOutdatedError(
+            f"{message.program} was asked for with a secret in the masked form that worker {worker.id!r} has of it, and "
+            "its share was written to since by something that is no operation on secrets. Share the values again."
+        )
+    return operand
+
+
 def _agreed(sent: Any, value: Any) -> Any:
     """An argument as the parties agree on it: a public value as it is, a share by its shape."""
+    if isinstance(value, MaskedOperand):
+        return Share(tuple(value.shape), value.share.dtype), value.place
     return Share(tuple(value.shape), value.dtype) if isinstance(sent, (Ref, messages.Shape)) else value
 
 
@@ -199,12 +221,15 @@ def _public(value: Any) -> Any:
     return value
 
 
-def _kept(result: Any, given: list[torch.Tensor]) -> list[torch.Tensor]:
-    """The tensors of a result, in memory of their own."""
+def _kept(result: Any, given: list[torch.Tensor], group: Any) -> list[Any]:
+    """The tensors of a result, in memory of their own, and masked operands, which are for this group."""
     if result is None:
         return []
     if isinstance(result, (tuple, list)):
-        return [tensor for part in result for tensor in _kept(part, given)]
+        return [tensor for part in result for tensor in _kept(part, given, group)]
+    if isinstance(result, MaskedOperand):
+        result.group = group
+        return [result]
     storages = {tensor.untyped_storage().data_ptr() for tensor in given}
     if not result.is_contiguous():
         return [result.contiguous()]

@@ -25,6 +25,7 @@ from syft.mpc.party import RoundMismatchError
 from syft.mpc.protocols.fss import Key
 from syft.mpc.protocols.select import Pooling
 from syft.mpc.provider import CorrelationReusedError
+from syft.mpc.reuse import MaskedFormOutdatedError
 
 
 class PeerFailedError(NetworkError):
@@ -66,7 +67,8 @@ class RunProgram(Command, frozen=True):
     """Run a program on what you hold; its results are kept under `return_ids`, in their order.
 
     `ahead` names what was taken ahead of time, (run, position), for the correlations that the program takes, in their
-    order; None where it takes a new one. Empty: all are new.
+    order; None where it takes a new one. Empty: all are new. `masked` has (position, id) of the arguments whose masked
+    form you have under that id.
     """
 
     group: Id
@@ -76,6 +78,7 @@ class RunProgram(Command, frozen=True):
     kwargs: dict[str, Any]
     return_ids: tuple[Id, ...]
     ahead: tuple[tuple[int, int] | None, ...] = ()
+    masked: tuple[tuple[int, Id], ...] = ()
 
 
 class DealCorrelations(Command, frozen=True):
@@ -178,8 +181,9 @@ class AreYouThere(MessageRecord, frozen=True):
     ticket: bytes
 
 
-#: The kinds of correlations that may be asked for. Kept masks are not among them: a client must not name handles.
+#: The kinds of correlations that may be asked for.
 KINDS: tuple[type[Correlation], ...] = (
+    correlations.Mask,
     correlations.Triple,
     correlations.Square,
     correlations.And,
@@ -195,7 +199,7 @@ KINDS: tuple[type[Correlation], ...] = (
 for _record in (
     *(JoinGroup, MeetPeers, ExchangeSeeds, RunProgram, DealCorrelations, TakeAhead, GroupCosts, Shape),
     *(AbandonRun, Ticket, Seeds, Agreement, RunFailed, AreYouThere),
-    *(Bilinear, Pooling, *KINDS),
+    *(Bilinear, Pooling, correlations.Place, *KINDS),
 ):
     serde.register_record(_record, f"mpc.{_record.__name__}")
 
@@ -217,5 +221,5 @@ serde.register(
     incompressible=True,
 )
 
-for _error in (PeerFailedError, RoundMismatchError, CorrelationReusedError):
+for _error in (PeerFailedError, RoundMismatchError, CorrelationReusedError, MaskedFormOutdatedError):
     serde.register_exception(_error)

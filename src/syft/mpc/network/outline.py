@@ -7,18 +7,19 @@ something in it wants values (numpy, ciphers) it is run on zeros, by the lockste
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from syft.mpc.correlations import Correlation, Tensors
+from syft.mpc.correlations import Correlation, Mask, Place, Tensors, Triple
 from syft.mpc.drivers import Lockstep, NoSource, Shares
 from syft.mpc.network.programs import program_named
 from syft.mpc.party import Party
+from syft.mpc.protocols.beaver import MaskedOperand, masked
 from syft.mpc.provider import Deal, Provider
 
 
@@ -39,8 +40,47 @@ class Secret:
 
 
 @dataclass(frozen=True)
+class MaskedSecret:
+    """Stands for an operand that is masked already; `argument` says which of the arguments it is."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    argument: int
+
+    @property
+    def place(self) -> Place:
+        """Stands for the place of its mask: NOTE [Places in outlines]."""
+        return Place(-1 - self.argument, b"", 0)
+
+
+@dataclass(frozen=True)
+class MadeMasked:
+    """The metadata of an operand among the results that is masked for later, and the place of its mask."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    place: Place
+
+
+# NOTE [Places in outlines]
+# An outline is remembered for all runs, and the kinds of triples with masked operands name places. Those of operands that
+# were given have run -1 - argument, those of masks that the program draws have run 0 and the position at which it takes
+# them. `placed` puts the real ones in.
+
+
+def placed(kind: Correlation, places: Mapping[Place, Place]) -> Correlation:
+    """A kind with other places. NOTE [Places in outlines]"""
+    if not isinstance(kind, Triple) or not kind.kept:
+        return kind
+    kept = [None if one is None else places.get(one, one) for one in (kind.kept_x, kind.kept_y)]
+    return replace(kind, kept_x=kept[0], kept_y=kept[1])
+
+
+@dataclass(frozen=True)
 class Outline:
-    """`results` is a `Made`, None, or a tuple of such; `needs_provider` says whether it takes part online."""
+    """`results` is a `Made`, a `MadeMasked`, None, or a tuple of such; `needs_provider` says whether it takes part
+    online.
+    """
 
     kinds: tuple[Correlation, ...]
     results: Any
@@ -63,6 +103,8 @@ def outline_of(
 def _described(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return Made(tuple(value.shape), value.dtype)
+    if isinstance(value, MaskedOperand):
+        return MadeMasked(tuple(value.shape), value.share.dtype, value.place)
     if isinstance(value, (tuple, list)):
         return tuple(_described(part) for part in value)
     if value is None:
@@ -79,6 +121,10 @@ class _Recorder(NoSource):
     def take(self, kind: Correlation) -> Tensors:
         self.kinds.append(kind)
         return tuple(torch.empty(one.shape, dtype=torch.int64) for one in (*kind.base, *kind.derived))
+
+    def mask(self, shape: Sequence[int]) -> tuple[Place, torch.Tensor]:
+        (share,) = self.take(Mask(tuple(shape)))
+        return Place(0, b"", len(self.kinds) - 1), share
 
 
 def _without_values(
@@ -103,6 +149,9 @@ def _without_values(
 
 
 def _filled(value: Any, make: Callable[..., torch.Tensor]) -> Any:
+    if isinstance(value, MaskedSecret):
+        share, mask, opened = (make(value.shape, dtype=value.dtype) for _ in range(3))
+        return masked(share, mask, opened, value.place)
     return make(value.shape, dtype=value.dtype) if isinstance(value, Secret) else value
 
 
@@ -113,20 +162,20 @@ class _NotingProvider(Provider):
         super().__post_init__()
         self.kinds: list[Correlation] = []
 
-    def make(self, kind: Correlation, meant: bytes) -> Deal:
+    def make(self, kind: Correlation, place: Place) -> Deal:
         self.kinds.append(kind)
-        return super().make(kind, meant)
+        return super().make(kind, place)
 
 
 def _on_zeros(
     program: Callable[..., Any], holders: int, args: Sequence[Any], kwargs: dict[str, Any]
 ) -> tuple[list[Correlation], Any]:
-    provider = _NotingProvider(holders)
+    provider = _NotingProvider(holders, next_run=0)
 
     def shares(value: Any) -> Any:
         return (
             Shares(_filled(value, torch.zeros) for _ in range(holders))
-            if isinstance(value, Secret)
+            if isinstance(value, (Secret, MaskedSecret))
             else value
         )
 

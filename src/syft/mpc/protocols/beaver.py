@@ -11,17 +11,19 @@ NOTE [Masked operands]
 An opening d = x - a is safe as long as a masks nothing else. A `MaskedOperand` ties d, a and x together, so
 the same d serves any number of products: each of them has c = op(a, b) under a fresh sharing, and the OTHER
 operand comes with a mask of its own, fresh unless it is a `MaskedOperand` too. A mask belongs to exactly
-one tensor: there is no way to put a second tensor under it.
+one tensor: there is no way to put a second tensor under it, and a tensor that was written to since is refused.
+The place where the mask was drawn is part of the kind of every such triple, and a holder knows it from its own
+`MaskedOperand` only: a client cannot name the mask of another operand.
 """
 
 from __future__ import annotations
 
-import weakref
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
-from syft.mpc.correlations import And, Square, Triple
+from syft.mpc.correlations import And, Place, Square, Triple
 from syft.mpc.kernels import Bilinear, accumulate
 from syft.mpc.party import Party, Program
 from syft.mpc.programs import opening_program, party_program
@@ -32,30 +34,40 @@ MATMUL = Bilinear("matmul")
 
 @dataclass(eq=False)
 class MaskedOperand:
-    """A shared tensor whose masked value all holders know. Made by `mask`; its mask is released with it."""
+    """A shared tensor whose masked value all holders know. Made by `mask`."""
 
-    share: torch.Tensor
+    share: torch.Tensor = field(repr=False)
     mask: torch.Tensor = field(repr=False)
     opened: torch.Tensor = field(repr=False)
-    handle: int
+    place: Place
+    version: int
+    group: Any = None
+    """The group on a network whose seeds drew the mask."""
 
     @property
     def shape(self) -> torch.Size:
         return self.share.shape
 
+    def is_of(self, share: torch.Tensor) -> bool:
+        """Whether this is the masked form of a share as it is now: the same memory, not written to since."""
+        mine = self.share
+        return (
+            share._version == self.version
+            and share.data_ptr() == mine.data_ptr()
+            and share.shape == mine.shape
+            and share.stride() == mine.stride()
+        )
+
+
+def masked(share: torch.Tensor, mask: torch.Tensor, opened: torch.Tensor, place: Place) -> MaskedOperand:
+    return MaskedOperand(share, mask, opened, place, share._version)
+
 
 def mask(party: Party, x: torch.Tensor) -> Program[MaskedOperand]:
-    """Open x under a mask that the provider remembers: one round now, none for x in any later product."""
-    handle, a = party.source.mask(x.shape)
+    """Open x under a mask of its own: one round now, none for x in any later product."""
+    place, a = party.source.mask(x.shape)
     d = yield party.open(x - a)
-    operand = MaskedOperand(x, a, d, handle)
-    weakref.finalize(operand, party.source.release, handle)  # the provider forgets with the last holder
-    return operand
-
-
-def release(party: Party, operand: MaskedOperand) -> None:
-    """Let the provider forget the operand's mask early; products with it raise from then on."""
-    party.source.release(operand.handle)
+    return masked(x, a, d, place)
 
 
 @party_program
@@ -66,31 +78,50 @@ def spdz_mul(
 
     One round (none if both are masked), opening each operand that is not masked yet.
     """
-    kept_x = x.handle if isinstance(x, MaskedOperand) else None
-    kept_y = y.handle if isinstance(y, MaskedOperand) else None
-    fields = iter(party.take(Triple(op, tuple(x.shape), tuple(y.shape), kept_x, kept_y)))
-    pending: list[torch.Tensor] = []
-    if isinstance(x, MaskedOperand):
-        a, d = x.mask, x.opened
-    else:
-        a = next(fields)
-        pending.append(x - a)
-    if isinstance(y, MaskedOperand):
-        e, y_share = y.opened, y.share
-    else:
-        b = next(fields)
-        pending.append(torch.sub(y, b, out=b))
-        y_share = y
+    (share,) = yield from multiply_keeping(party, x, y, op, "")
+    return share
+
+
+@party_program
+def multiply_keeping(
+    party: Party,
+    x: torch.Tensor | MaskedOperand,
+    y: torch.Tensor | MaskedOperand,
+    op: Bilinear = MUL,
+    keep: str = "y",
+) -> Program[tuple[Any, ...]]:
+    """A share of op(x, y), and the operands that `keep` names ("x", "y", "xy"), masked for later products.
+
+    It costs what `spdz_mul` costs.
+    """
+    places: dict[str, Place] = {}
+    masks: dict[str, torch.Tensor] = {}
+    given = {"x": x, "y": y}
+    for name, value in given.items():
+        if isinstance(value, MaskedOperand):
+            places[name], masks[name] = value.place, value.mask
+        elif name in keep:
+            places[name], masks[name] = party.source.mask(value.shape)
+    fields = iter(party.take(Triple(op, tuple(x.shape), tuple(y.shape), places.get("x"), places.get("y"))))
+    opened: dict[str, torch.Tensor] = {}
+    pending: dict[str, torch.Tensor] = {}
+    for name, value in given.items():
+        if isinstance(value, MaskedOperand):
+            opened[name] = value.opened
+        elif name in masks:
+            pending[name] = value - masks[name]
+        else:
+            masks[name] = drawn = next(fields)
+            # Nobody needs the mask of y again: NOTE [Two products].
+            pending[name] = torch.sub(value, drawn, out=drawn if name == "y" else None)
     c = next(fields)
     if pending:
-        opened = yield party.open(*pending)
-        values = iter((opened,) if isinstance(opened, torch.Tensor) else opened)
-        if kept_x is None:
-            d = next(values)
-        if kept_y is None:
-            e = next(values)
+        found = yield party.open(*pending.values())
+        opened.update(zip(pending, (found,) if isinstance(found, torch.Tensor) else found, strict=True))
     # Beaver 1991, section 2; NOTE [Two products]
-    return accumulate(accumulate(c, op, d, y_share), op, a, e)
+    y_share = y.share if isinstance(y, MaskedOperand) else y
+    share = accumulate(accumulate(c, op, opened["x"], y_share), op, masks["x"], opened["y"])
+    return share, *(masked(given[name], masks[name], opened[name], places[name]) for name in keep)  # type: ignore[arg-type]
 
 
 @party_program

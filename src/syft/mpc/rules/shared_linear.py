@@ -6,14 +6,17 @@ Public values: a sum adds them at the first holder only, a product multiplies ev
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
 
 from syft.core.nested import found_in
+from syft.core.ops import facts_of, written_argument
 from syft.core.shapes import contiguous_spec
 from syft.core.spec import TensorSpec
 from syft.exceptions import ChainError, UnsupportedOperationError
+from syft.mpc.reuse import note_view, remembered
 from syft.mpc.rules.registry import rule, rule_with_func
 from syft.mpc.sharing import AdditiveSharingTensor as AST
 from syft.tensors.multi_pointer import MultiPointerTensor
@@ -75,7 +78,9 @@ def _own_of(value: MultiPointerTensor, holder_id: Any) -> PointerTensor:
 def at_every_holder(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """Run an aten operation at each holder on its shares; returns secrets in the structure of the result."""
     nodes = shared_nodes((args, kwargs))
-    template = nodes[0]
+    template, facts = nodes[0], facts_of(func)
+    if facts.mutates:
+        _note_writing(func, args, kwargs)
     for node in nodes[1:]:
         template.check_same_holders(node)
     results = []
@@ -86,7 +91,37 @@ def at_every_holder(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
                 func, at_holder(args, holder_id, first), at_holder(kwargs, holder_id, first)
             )
         )
-    return _joined(template, results, all(node.was_shared_there for node in nodes))
+    made = _joined(template, results, all(node.was_shared_there for node in nodes))
+    if facts.mutates:
+        written = written_argument(facts, 0, args, kwargs)
+        return written if isinstance(written, AST) else made
+    if is_view(func) and isinstance(args[0], AST):
+        for position, one in enumerate(made if isinstance(made, (list, tuple)) else [made]):
+            note_view(func, position, args, kwargs, args[0], one)
+    return made
+
+
+def _note_writing(func: Any, args: Any, kwargs: dict[str, Any]) -> None:
+    """Tell the secrets that an operation writes to. NOTE [Versions] in `syft.mpc.reuse`"""
+    parameters = func._schema.arguments
+    given = dict(zip((one.name for one in parameters), args, strict=False)) | kwargs
+    for one in parameters:
+        if one.alias_info is not None and one.alias_info.is_write:
+            for node in shared_nodes([given.get(one.name)]):
+                remembered(node).written()
+
+
+@lru_cache(maxsize=1024)
+def is_view(func: Any) -> bool:
+    """Whether the results of an operation may be views of its first argument."""
+    schema = func._schema
+    return schema.name in _SILENT_VIEWS or any(
+        one.alias_info is not None and not one.alias_info.is_write for one in schema.returns
+    )
+
+
+#: Views that their schemas do not tell of.
+_SILENT_VIEWS = frozenset({"aten::_unsafe_view", "aten::_reshape_alias"})
 
 
 def _joined(template: AST, results: list[Any], there: bool) -> Any:

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 
 from syft.mpc.kernels import Bilinear
-from syft.mpc.protocols.beaver import spdz_mul, square
+from syft.mpc.protocols.beaver import square
+from syft.mpc.reuse import multiply
 from syft.mpc.rules.registry import rule
 from syft.mpc.rules.shared_linear import add, as_public, at_every_holder
 from syft.mpc.sharing import AdditiveSharingTensor as AST
@@ -20,8 +21,13 @@ MATMUL = Bilinear("matmul")
 def product(op: Bilinear, x: Any, y: Any, func: Any, *params: Any) -> Any:
     """op(x, y): a program if both are secret, `func(x, y, *params)` at every holder if one is public."""
     if isinstance(x, AST) and isinstance(y, AST):
-        return x.run(square) if x is y and op == MUL else x.run(spdz_mul, y, op)
+        return x.run(square) if x is y and op == MUL else _multiply(x, y, op)
     return at_every_holder(func, (as_public(x), as_public(y), *params), {})
+
+
+def _multiply(x: AST, y: AST, op: Bilinear) -> Any:
+    x.check_same_holders(y)
+    return multiply(x, y, op)
 
 
 @rule(AST, aten.mul.Tensor, aten.mul.Scalar)
@@ -99,7 +105,7 @@ def convolution(
 ) -> Any:
     op = _conv(transposed, stride, padding, dilation, output_padding, groups)
     if isinstance(x, AST) and isinstance(weight, AST):
-        result = x.run(spdz_mul, weight, op)
+        result = _multiply(x, weight, op)
     else:
         rest = (None, stride, padding, dilation, transposed, output_padding, groups)
         result = at_every_holder(aten.convolution.default, (as_public(x), as_public(weight), *rest), {})

@@ -1,0 +1,190 @@
+"""What is remembered of a secret so that its second use is cheap: its masked forms, and secrets computed from it.
+
+NOTE [Versions]
+A tensor and its views stand for one piece of memory at every holder, and share one `Remembered`. Whatever writes into that
+memory by an operation on secrets (an optimizer's step, `copy_`, `load_state_dict`, an assignment to a view) calls
+`written` first, and everything that was remembered of the values is gone. A new tensor in the place of the old one
+(`set_`, `.data = `, sharing again) has a `Remembered` of its own. Holders check once more: a masked operand is refused
+when the memory of its share was written to by any way at all.
+
+NOTE [Which operands are kept masked]
+Masking an operand for later costs no message in its first product (`beaver.multiply_keeping`), but memory at the holders: twice
+its size. It is done for what users shared (weights, data) at the first product, for everything else at the second. A
+parameter that is written to after every use, as in training, is treated as everything else from then on. A memory keeps
+`MOST_FORMS` masked forms (a weight and its transpose are two), and all go with the last reference to the secret.
+
+Imports the lower half, and knows nodes by their methods only.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+from syft.exceptions import SyftError
+from syft.mpc.drivers import Shares
+from syft.mpc.kernels import Bilinear
+from syft.mpc.protocols import beaver
+
+MOST_FORMS = 4
+MOST_DERIVED = 8
+
+
+class MaskedFormOutdatedError(SyftError, RuntimeError):
+    """A holder was asked to use the masked form of a secret whose share was written to since."""
+
+
+class Masked:
+    """One operand in its masked form: what each holder has of it, valid as long as the group is (`epoch`)."""
+
+    __slots__ = ("epoch", "operands", "place", "uses")
+
+    def __init__(self, epoch: Any, operands: Shares, place: Any) -> None:
+        self.epoch, self.operands, self.place, self.uses = epoch, operands, place, 0
+
+
+class GivenMasked:
+    """An argument of a program: a secret whose masked form the holders have. Permissions are those of the secret."""
+
+    __slots__ = ("masked", "node")
+
+    def __init__(self, node: Any, masked: Masked) -> None:
+        self.node, self.masked = node, masked
+
+    @property
+    def pointers(self) -> Any:
+        return self.node.pointers
+
+
+class Remembered:
+    """See the top of this file."""
+
+    __slots__ = ("__weakref__", "derived", "is_lasting", "masked", "pending", "used", "version")
+
+    def __init__(self, is_lasting: bool = False) -> None:
+        self.version = 0
+        self.is_lasting = is_lasting
+        #: Masked forms by the path from the memory to the view.
+        self.masked: dict[Hashable, Masked] = {}
+        self.used: set[Hashable] = set()
+        self.derived: dict[Hashable, tuple[Any, Any]] = {}
+        #: What was not computed yet, of values as they are now: `force()` is called before they change.
+        self.pending: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    def written(self) -> None:
+        """The values are about to change. NOTE [Versions]"""
+        for one in list(self.pending):
+            one.force()
+        self.version += 1
+        if self.masked:
+            self.is_lasting = any(masked.uses for masked in self.masked.values())
+            self.masked.clear()
+        self.used.clear()
+        self.derived.clear()
+
+
+def remembered(node: Any) -> Remembered:
+    """The `Remembered` of a secret, made when it is first asked for."""
+    found: Remembered | None = node._remembered
+    if found is None:
+        found = node._remembered = Remembered()
+    return found
+
+
+def note_view(func: Any, position: int, args: Any, kwargs: dict[str, Any], source: Any, made: Any) -> None:
+    """`made` is result number `position` of an operation whose results are views of `source`."""
+    try:
+        path = (*source._path, (str(func), position, _hashable(args), _hashable(tuple(kwargs.items()))))
+        hash(path)
+    except TypeError:  # an argument that is no public constant: a view all the same, with a form of its own
+        path = (*source._path, object())
+    made._remembered, made._path = remembered(source), path
+
+
+def _hashable(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return tuple(_hashable(part) for part in value)
+    if hasattr(value, "child"):
+        return None  # the source itself
+    return value
+
+
+# -- products ----------------------------------------------------------------------------------------------
+
+
+def multiply(x: Any, y: Any, op: Bilinear) -> Any:
+    """op(x, y) of two secrets with the same holders, opening only what has not been opened. NOTE [Which operands are
+    kept masked]
+    """
+    group = x.group
+    with group.issuing():
+        epoch = group.epoch()
+        given = {"x": x, "y": y}
+        forms = {name: _form(node, epoch, group) for name, node in given.items()}
+        keep = "".join(name for name, node in given.items() if forms[name] is None and _is_worth_keeping(node))
+        if y is x and keep == "xy":
+            keep = "y"
+        args = [
+            node if forms[name] is None else GivenMasked(node, forms[name]) for name, node in given.items()
+        ]
+        if not keep:
+            return x.run_masked(beaver.spdz_mul, *args, op)
+        product, *kept = x.run_masked(beaver.multiply_keeping, *args, op, keep)
+        for name, masked in zip(keep, kept, strict=True):
+            _remember(given[name], masked)
+        return product
+
+
+def _form(node: Any, epoch: Any, group: Any) -> Masked | None:
+    """The masked form of a secret, if there is one of its values as they are now."""
+    record = node._remembered
+    found: Masked | None = None if record is None else record.masked.get(node._path)
+    if found is None:
+        return None
+    if found.epoch != epoch or not group.is_current(node, found):
+        if found.epoch == epoch:
+            record.written()  # by who knows whom
+        else:
+            del record.masked[node._path]
+        return None
+    found.uses += 1
+    return found
+
+
+def _is_worth_keeping(node: Any) -> bool:
+    record = remembered(node)
+    if record.is_lasting or node._path in record.used:
+        return True
+    if len(record.used) < MOST_FORMS:
+        record.used.add(node._path)
+    return False
+
+
+def _remember(node: Any, masked: Masked) -> None:
+    forms = remembered(node).masked
+    while len(forms) >= MOST_FORMS:
+        del forms[next(iter(forms))]
+    forms[node._path] = masked
+
+
+# -- secrets computed from secrets that do not change ------------------------------------------------------------
+
+
+def derived(key: Hashable, sources: Sequence[Any], make: Callable[[], Any]) -> Any:
+    """What `make` computes from these secrets and from public values that `key` names; once, until one is written to.
+
+    Kept with the first of them. The others are held weakly: if one is gone, so is what was derived.
+    """
+    records = [remembered(node) for node in sources]
+    state = tuple((weakref.ref(r), r.version, node._path) for r, node in zip(records, sources, strict=True))
+    found = records[0].derived.get(key)
+    if found is not None and found[0] == state:
+        return found[1]
+    value = make()
+    kept = records[0].derived
+    kept.pop(key, None)
+    while len(kept) >= MOST_DERIVED:
+        del kept[next(iter(kept))]
+    kept[key] = (tuple((weakref.ref(r), r.version, node._path) for r, node in zip(records, sources, strict=True)), value)
+    return value
