@@ -20,7 +20,7 @@ from syft.exceptions import (
 from syft.identity.tokens import TokenAuthority
 from syft.messaging.message import ObjectRequestMessage, Ref
 from syft.mpc.binding import Share, program_digest
-from syft.mpc.correlations import Mask, Square, Triple
+from syft.mpc.correlations import Place, Square, Triple
 from syft.mpc.drivers import RoundMismatchError
 from syft.mpc.kernels import Bilinear
 from syft.mpc.network import membership as membership_module
@@ -174,16 +174,20 @@ def test_a_provider_deals_what_fits_and_each_run_once(parties: Parties, client: 
     x = client.share(torch.tensor([3]))
     (x * x).get()
     group = node_of(x).group.driver._group
-    huge, kept = Square((1 << 50,)), Triple(Bilinear("mul"), (1,), (1,), kept_x=0)
-    for number, (kind, error) in enumerate(((huge, ValueError), (kept, TypeError))):
+    op = Bilinear("matmul")
+    huge, kept = (
+        Square((1 << 50,)),
+        Triple(op, (1, 1 << 50), (1 << 50, 1), Place(1, b"", 0), Place(2, b"", 0)),
+    )
+    no_place = Triple(op, (1, 1), (1, 1), kept_x=0)  # type: ignore[arg-type]
+    wrong = ((huge, ValueError), (kept, ValueError), (no_place, sy.serde.SerdeError))
+    for number, (kind, error) in enumerate(wrong):
         client.provider._recv_msg(messages.DealCorrelations(group, 90 + number, (kind,)))
         with pytest.raises(error):
             client.provider.sync()
     client.provider._recv_msg(messages.DealCorrelations(group, 90, (Square((1,)),)))
     with pytest.raises(ProtocolError, match="dealt once"):
         client.provider.sync()
-    with pytest.raises(sy.serde.SerdeError):
-        client.provider._recv_msg(messages.DealCorrelations(group, 95, (Mask((1,)),)))
 
 
 def test_corrections_come_from_the_provider_alone(parties: Parties, client: Any) -> None:

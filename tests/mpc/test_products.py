@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -26,7 +24,7 @@ from syft.mpc.correlations import (
 )
 from syft.mpc.drivers import Lockstep, RoundMismatchError, Shares
 from syft.mpc.kernels import Bilinear
-from syft.mpc.party import Party, done, together
+from syft.mpc.party import done, together
 from syft.mpc.protocols import beaver
 from syft.mpc.protocols.beaver import MATMUL, MUL, spdz_mul, square
 from syft.mpc.protocols.truncate import HIGH, LOW, truncate

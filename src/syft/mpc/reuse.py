@@ -1,17 +1,17 @@
 """What is remembered of a secret so that its second use is cheap: its masked forms, and secrets computed from it.
 
 NOTE [Versions]
-A tensor and its views stand for one piece of memory at every holder, and share one `Remembered`. Whatever writes into that
-memory by an operation on secrets (an optimizer's step, `copy_`, `load_state_dict`, an assignment to a view) calls
+A tensor and its views stand for one piece of memory at every holder, and share one `Remembered`. Whatever writes into
+that memory by an operation on secrets (an optimizer's step, `copy_`, `load_state_dict`, an assignment to a view) calls
 `written` first, and everything that was remembered of the values is gone. A new tensor in the place of the old one
 (`set_`, `.data = `, sharing again) has a `Remembered` of its own. Holders check once more: a masked operand is refused
 when the memory of its share was written to by any way at all.
 
 NOTE [Which operands are kept masked]
-Masking an operand for later costs no message in its first product (`beaver.multiply_keeping`), but memory at the holders: twice
-its size. It is done for what users shared (weights, data) at the first product, for everything else at the second. A
-parameter that is written to after every use, as in training, is treated as everything else from then on. A memory keeps
-`MOST_FORMS` masked forms (a weight and its transpose are two), and all go with the last reference to the secret.
+Masking an operand for later costs no message in its first product (`beaver.multiply_keeping`), but memory at the
+holders: twice its size. It is done for what users shared (weights, data) at the first product, for everything else at
+the second. A parameter that is written to after every use, as in training, is treated as everything else from then on.
+`MOST_FORMS` masked forms are kept (a weight and its transpose are two), and all go with the last reference to the secret.
 
 Imports the lower half, and knows nodes by their methods only.
 """
@@ -23,6 +23,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from syft.exceptions import SyftError
+from syft.mpc.correlations import Triple
 from syft.mpc.drivers import Shares
 from syft.mpc.kernels import Bilinear
 from syft.mpc.protocols import beaver
@@ -120,20 +121,28 @@ def multiply(x: Any, y: Any, op: Bilinear) -> Any:
     group = x.group
     with group.issuing():
         epoch = group.epoch()
+        if group.driver.provider.ready(
+            Triple(op, tuple(x.shape), tuple(y.shape))
+        ):  # dealt ahead of time: used first
+            return x.run(beaver.spdz_mul, y, op)
         given = {"x": x, "y": y}
         forms = {name: _form(node, epoch, group) for name, node in given.items()}
-        keep = "".join(name for name, node in given.items() if forms[name] is None and _is_worth_keeping(node))
+        keep = "".join(
+            name for name, node in given.items() if forms[name] is None and _is_worth_keeping(node)
+        )
         if y is x and keep == "xy":
             keep = "y"
-        args = [
-            node if forms[name] is None else GivenMasked(node, forms[name]) for name, node in given.items()
-        ]
+        args = [_given(node, forms[name]) for name, node in given.items()]
         if not keep:
             return x.run_masked(beaver.spdz_mul, *args, op)
         product, *kept = x.run_masked(beaver.multiply_keeping, *args, op, keep)
         for name, masked in zip(keep, kept, strict=True):
             _remember(given[name], masked)
         return product
+
+
+def _given(node: Any, form: Masked | None) -> Any:
+    return node if form is None else GivenMasked(node, form)
 
 
 def _form(node: Any, epoch: Any, group: Any) -> Masked | None:
@@ -186,5 +195,8 @@ def derived(key: Hashable, sources: Sequence[Any], make: Callable[[], Any]) -> A
     kept.pop(key, None)
     while len(kept) >= MOST_DERIVED:
         del kept[next(iter(kept))]
-    kept[key] = (tuple((weakref.ref(r), r.version, node._path) for r, node in zip(records, sources, strict=True)), value)
+    kept[key] = (
+        tuple((weakref.ref(r), r.version, node._path) for r, node in zip(records, sources, strict=True)),
+        value,
+    )
     return value

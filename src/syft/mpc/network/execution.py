@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from syft.mpc.binding import purpose
-from syft.mpc.correlations import Correlation, Mask, Place, Tensors
+from syft.mpc.correlations import Correlation, Field, Mask, Place, Tensors
 from syft.mpc.drivers import NoSource, check, pairwise_seed
 from syft.mpc.network.membership import Membership
 from syft.mpc.network.messages import KINDS, Agreement, Dealt, Frame
@@ -177,9 +177,9 @@ def deal(membership: Membership, run: int, kinds: Sequence[Correlation], program
 
 def _check_kind(kind: Any) -> None:
     """!! TypeError, ValueError: what a client may not ask a provider for."""
-    if type(kind) not in KINDS or not all(type(place) is Place for place, _ in kind.kept):
+    if type(kind) not in KINDS:
         raise TypeError(f"A provider on a network deals no {type(kind).__name__} of that form.")
-    fields = (*kind.base, *kind.derived)
+    fields = (*kind.base, *kind.derived, *(Field(shape) for _, shape in kind.kept))
     if any(n < 0 for one in fields for n in one.shape) or sum(one.nbytes for one in fields) > _MOST_BYTES:
         raise ValueError(
             f"A {type(kind).__name__} of {sum(one.nbytes for one in fields)} bytes was asked for; {_MOST_BYTES} is the "

@@ -19,11 +19,11 @@ from syft.messaging.message import Ref
 from syft.mpc.binding import Share, program_digest
 from syft.mpc.kernels import Bilinear
 from syft.mpc.network import execution, messages
-from syft.mpc.reuse import MaskedFormOutdatedError
 from syft.mpc.network.membership import LINKS_OF_CLIENTS, Membership, channel_of, tickets_of
 from syft.mpc.network.programs import OPENING, program_named
 from syft.mpc.protocols.beaver import MaskedOperand
 from syft.mpc.protocols.select import Pooling
+from syft.mpc.reuse import MaskedFormOutdatedError
 from syft.workers import handlers, pipeline
 from syft.workers.admitted import tell_failures
 from syft.workers.caller import user_of
