@@ -4,8 +4,9 @@ NOTE [Versions]
 A tensor and its views stand for one piece of memory at every holder, and share one `Remembered`. Whatever writes into
 that memory by an operation on secrets (an optimizer's step, `copy_`, `load_state_dict`, an assignment to a view) calls
 `written` first, and everything that was remembered of the values is gone. A new tensor in the place of the old one
-(`set_`, `.data = `, sharing again) has a `Remembered` of its own. Holders check once more: a masked operand is refused
-when the memory of its share was written to by any way at all.
+(`set_`, `.data = `, sharing again) has a `Remembered` of its own. Holders on a network check once more: a masked operand
+is refused when the memory of its share was written to by any way at all. In one process torch counts no writes of
+workers, so a write to a single share by the pointer to it is not noticed there.
 
 NOTE [Which operands are kept masked]
 Masking an operand for later costs no message in its first product (`beaver.multiply_keeping`), but memory at the
