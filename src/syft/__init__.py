@@ -47,6 +47,7 @@ from syft.mpc.precision import FixedPrecisionTensor
 from syft.mpc.sharing import AdditiveSharingTensor
 from syft.sandbox import create_sandbox
 from syft.tensors.autograd import AutogradTensor
+from syft.tensors.made_at import at
 from syft.tensors.local import LocalTensor
 from syft.tensors.logging import LoggingTensor
 from syft.tensors.multi_pointer import MultiPointerTensor, combine_pointers
@@ -142,6 +143,7 @@ __all__ = [
     "WebsocketClientWorker",
     "WebsocketServerWorker",
     "Wrapper",
+    "at",
     "combine_pointers",
     "connect",
     "create_sandbox",

@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from syft.core.place import WITHOUT_VALUES, made_here
 from syft.execution.errors import TraceError
 from syft.execution.inputs import Input
 from syft.execution.makers import size_maker
@@ -63,7 +64,13 @@ def trace_function(
     """Run a function under a trace; random numbers drawn on the way are given back."""
     trace = Trace(inputs)
     args = map_structure(lambda leaf: inputs[leaf.index] if type(leaf) is Slot else leaf, signature)
-    with torch.random.fork_rng(devices=[]), torch.enable_grad(), trace:
+    with (
+        made_here(is_fixed=True),
+        WITHOUT_VALUES,
+        torch.random.fork_rng(devices=[]),
+        torch.enable_grad(),
+        trace,
+    ):
         returned = function(*args)
     return trace, returned
 

@@ -6,15 +6,20 @@ Parameters keep their identity (an optimizer made before goes on working), buffe
 from __future__ import annotations
 
 import copy
+import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
 from syft.core.chain import Wrapper
+from syft.core.nested import found_in
 from syft.core.session import session
 from syft.exceptions import ChainError
+from syft.hooking.calls_there import call_there
 from syft.hooking.optimizers import follow_parameters
+
+logger = logging.getLogger(__name__)
 
 
 class ModuleAttribute:
@@ -32,26 +37,55 @@ def _tensors(module: torch.nn.Module) -> Iterator[Any]:
     yield from module.buffers()
 
 
+def _plain_attributes(module: torch.nn.Module) -> Iterator[tuple[str, Any]]:
+    """The tensors that are attributes of a model and its parts, alone or in lists and dicts, and are no buffers."""
+    seen = {id(tensor) for tensor in _tensors(module)}
+    for path, part in module.named_modules():
+        for name, value in vars(part).items():
+            if name in _KEPT_BY_TORCH or not isinstance(value, (torch.Tensor, list, tuple, dict)):
+                continue
+            for tensor in found_in(value, torch.Tensor):
+                if id(tensor) not in seen and tensor.is_leaf and tensor.layout is torch.strided:
+                    seen.add(id(tensor))
+                    yield f"{path}.{name}" if path else name, tensor
+
+
+#: Where torch keeps parameters, buffers, parts and hooks of a module.
+_KEPT_BY_TORCH = frozenset(vars(torch.nn.Module()))
+
+
+def _travelling(module: torch.nn.Module) -> list[Any]:
+    """All tensors of a model that travel with it."""
+    return [*_tensors(module), *(tensor for _, tensor in _plain_attributes(module))]
+
+
 def _is_remote(tensor: Any) -> bool:
     return type(tensor) is Wrapper and tensor.child is not None and tensor.child.is_remote
 
 
 def send(self: Any, *dest: Any, force_send: bool = False, **kwargs: Any) -> Any:
-    """Send parameters and buffers to a worker, in place; returns self.
+    """Send parameters, buffers and other tensors of a model to a worker, in place; returns self.
 
     `force_send` concerns a `forward` that is a Plan: it is sent again even if the worker has it.
     """
     follow_parameters()
+    attributes = list(_plain_attributes(self))
     for tensor in _tensors(self):
         tensor.send_(*dest, **kwargs)
+    for name, tensor in attributes:
+        if type(tensor) is not Wrapper:
+            logger.info("%s.send: the tensor %r is no buffer, and travels, too", type(self).__name__, name)
+            tensor.send_(*dest, **kwargs)
+    call_there(self)
     return self
 
 
 def get(self: Any, **kwargs: Any) -> Any:
     """Fetch parameters, their gradients and buffers, in place; returns self. What is here stays here."""
-    for tensor in _tensors(self):
+    for tensor in _travelling(self):
         if _is_remote(tensor):
             tensor.get_(**kwargs)
+    call_there(self)
     return self
 
 
@@ -61,14 +95,16 @@ def move(self: Any, dest: Any, **kwargs: Any) -> Any:
     target = session.require_local_worker().get_worker(dest, fail_hard=True)
     if target is session.local_worker:
         return get(self, **kwargs)
-    for tensor in _tensors(self):
-        tensor.move_(target, **kwargs)
+    for tensor in _travelling(self):
+        if tensor.location is not target:
+            tensor.move_(target, **kwargs)
+    call_there(self)
     return self
 
 
 def end_get(self: Any) -> Any:
     """me -> alice -> bob becomes me -> alice, for every parameter and buffer; returns self."""
-    for tensor in _tensors(self):
+    for tensor in _travelling(self):
         tensor.mid_get()
         if tensor.grad is not None:
             tensor.grad.mid_get()

@@ -25,6 +25,7 @@ from syft.core.hook_args import (
 from syft.core.ids import ID_PROVIDER
 from syft.core.nested import found_in
 from syft.core.ops import facts_of, written_argument
+from syft.core.place import PLACE
 from syft.core.public_names import public_name, spoken_name
 from syft.core.session import session
 from syft.core.spec import TensorSpec, spec_of
@@ -209,7 +210,7 @@ class PointerTensor(BarePointer, ObjectPointer, AbstractTensor):
 def _refuse_local_tensors(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     tensors = list(found_in((args, kwargs), torch.Tensor))
     local = next((t for t in tensors if type(t) is not Wrapper), None)
-    if local is not None and not _is_constant_of_torch(tensors):
+    if local is not None and not _is_constant_of_torch(tensors) and not _is_constant_of_model(tensors):
         remote = next(t for t in tensors if type(t) is Wrapper)
         name = public_name(func)
         if local is tensors[0]:
@@ -233,6 +234,23 @@ def _is_constant_of_torch(tensors: list[Any]) -> bool:
     if caller.startswith("torch.masked."):
         return all(t.ndim == 0 or bool((t == t.flatten()[:1]).all()) for t in local)
     return caller.startswith("torch.") and all(t.ndim == 0 for t in local)
+
+
+#: Elements of a local tensor that is sent along when the forward of a sent model uses it.
+_MOST_OF_A_CONSTANT = 63
+
+
+def _is_constant_of_model(tensors: list[Any]) -> bool:
+    """Whether the local tensors are small ones that a model uses which runs where the pointers are.
+
+    The caller's own tensors are not among them: see NOTE [Calls of a sent module] in syft.hooking.calls_there.
+    """
+    return PLACE.takes_constants and all(
+        t.child is not None and t.child.location is PLACE.at
+        if type(t) is Wrapper
+        else type(t) is torch.Tensor and not t.requires_grad and t.numel() <= _MOST_OF_A_CONSTANT
+        for t in tensors
+    )
 
 
 def new_pointer(location: Any, obj_id: Any, spec: TensorSpec) -> PointerTensor:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from syft.core.place import PLACE, made_here
 from syft.messaging.message import ObjectMessage
+from syft.tensors.made_at import At
 from syft.tensors.transfer import private_copy
 from syft.workers.base import BaseWorker
 from syft.workers.call_handlers import run_call as _run_call  # noqa: F401  (adds the handlers)
@@ -17,6 +19,17 @@ class VirtualWorker(BaseWorker):
     def _send_msg(self, message: Any, location: Any) -> Any:
         if type(message) is ObjectMessage and location.is_in_process:
             message = ObjectMessage(private_copy(message.object), message.id, message.allowed, message.user)
+        if PLACE.at is not None:
+            with made_here():  # as on another machine, whose blocks are its own
+                return location._recv_msg(message)
         return location._recv_msg(message)
+
+    def __enter__(self) -> VirtualWorker:
+        """`with bob:` is `with sy.at(bob):`."""
+        PLACE.blocks.append(At(self).__enter__())
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        PLACE.blocks.pop().__exit__(*exception)
 
     _recv_msg = BaseWorker._handle

@@ -1,0 +1,86 @@
+"""A model that was sent runs its forward where it is: what it makes on the way is made there.
+
+NOTE [Calls of a sent module]
+`nn.Module.__call__` calls `self._call_impl`, which runs hooks and `forward`. A module that was sent has an attribute of
+that name, which runs torch's own inside `At`. Nothing else of torch changes, and modules that are here pay nothing. The
+layers of torch.nn that have no parts make no tensors of their own (recurrent ones send their zero state), and are left
+alone unless they were sent by themselves.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from syft.core.chain import Wrapper
+from syft.core.nested import found_in
+from syft.core.place import PLACE
+from syft.core.session import session
+from syft.tensors.made_at import At
+from syft.tensors.pointer import PointerTensor
+
+_CALL = "_call_impl"
+
+
+class CallThere:
+    """Calls a module at the worker where it is. It holds the module weakly: modules go with their last reference."""
+
+    __slots__ = ("_module", "block", "location")
+
+    def __init__(self, module: torch.nn.Module, location: Any) -> None:
+        self._module = weakref.ref(module)
+        self.location = location
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        module: Any = self._module()
+        call = type(module)._call_impl
+        location = self.location
+        if PLACE.at is location or PLACE.is_fixed:
+            return call(module, *args, **kwargs)
+        # Nothing of the caller's is sent silently: beside local arguments no local tensor is taken for a constant.
+        takes_constants = not _has_local(args) and not (kwargs and _has_local(kwargs))
+        with At(location, True, takes_constants):
+            return call(module, *args, **kwargs)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> CallThere:
+        module: Any = self._module()
+        return CallThere(memo.get(id(module), module), self.location)
+
+
+def _has_local(values: Any) -> bool:
+    return any(type(tensor) is not Wrapper for tensor in found_in(values, torch.Tensor))
+
+
+def call_there(root: torch.nn.Module) -> None:
+    """Let a model, and each of its parts that has code of its own, run where its parameters are now."""
+    for module in _with_own_code(root):
+        location = _common_location(module)
+        if location is None:
+            module.__dict__.pop(_CALL, None)
+        else:
+            module.__dict__[_CALL] = CallThere(module, location)
+
+
+def _with_own_code(root: torch.nn.Module) -> Iterator[torch.nn.Module]:
+    for module in root.modules():
+        is_layer = type(module).__module__.startswith("torch.nn.modules.")
+        has_parts = next(module.children(), None) is not None
+        if module is root or not is_layer or (has_parts and not isinstance(module, _CONTAINERS)):
+            yield module
+
+
+_CONTAINERS = (torch.nn.Sequential, torch.nn.ModuleList, torch.nn.ModuleDict)
+
+
+def _common_location(module: torch.nn.Module) -> Any:
+    """The one worker that has all parameters and buffers of a module; None: none, several, or this machine."""
+    found: Any = None
+    for tensor in (*module.parameters(), *module.buffers()):
+        node = tensor.child if type(tensor) is Wrapper else None
+        if not isinstance(node, PointerTensor) or (found is not None and node.location is not found):
+            return None
+        found = node.location
+    return None if found is session.local_worker else found

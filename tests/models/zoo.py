@@ -1,0 +1,215 @@
+"""The models of the zoo: small, random weights, written as people write them; one entry each.
+
+An entry makes a model, a batch of keyword arguments and a loss. Names of the Hugging Face models are theirs; no weights
+are downloaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+VOCABULARY = 61
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One model of the zoo.
+
+    make     the model, in evaluation mode
+    batch    keyword arguments of a call
+    loss     a scalar of what the call returns
+    library  the package it needs beside torch
+    """
+
+    name: str
+    make: Callable[[], nn.Module]
+    batch: Callable[[], dict[str, Any]]
+    loss: Callable[[Any], torch.Tensor]
+    library: str = "torch"
+
+
+def ids(*shape: int, seed: int = 1) -> torch.Tensor:
+    return torch.randint(3, VOCABULARY, shape, generator=torch.Generator().manual_seed(seed))
+
+
+def floats(*shape: int, seed: int = 2) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def mean_square(output: Any) -> torch.Tensor:
+    return (output**2).mean()
+
+
+def own_loss(output: Any) -> torch.Tensor:
+    return output.loss
+
+
+def square_of_hidden(output: Any) -> torch.Tensor:
+    return (output.last_hidden_state**2).mean()
+
+
+# -- Hugging Face ------------------------------------------------------------------------------------
+
+
+def hugging_face(model: str, config: str, **options: Any) -> Callable[[], nn.Module]:
+    def make() -> nn.Module:
+        import transformers
+
+        torch.manual_seed(0)
+        return getattr(transformers, model)(getattr(transformers, config)(**options)).eval()
+
+    return make
+
+
+_TOKENS: dict[str, Any] = {"vocab_size": VOCABULARY, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
+_ENCODER: dict[str, Any] = {
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+}
+_DECODER: dict[str, Any] = {**_ENCODER, "num_key_value_heads": 1, "max_position_embeddings": 32, **_TOKENS}
+
+
+def language() -> dict[str, Any]:
+    text = ids(2, 6)
+    return {"input_ids": text, "labels": text}
+
+
+def masked_language() -> dict[str, Any]:
+    mask = torch.ones(2, 6, dtype=torch.int64)
+    mask[1, 4:] = 0
+    return {**language(), "attention_mask": mask}
+
+
+def classified() -> dict[str, Any]:
+    return {**masked_language(), "labels": torch.tensor([0, 1])}
+
+
+TRANSFORMERS = [
+    Entry(
+        "BERT",
+        hugging_face("BertForSequenceClassification", "BertConfig", **_ENCODER, **_TOKENS),
+        classified,
+        own_loss,
+        "transformers",
+    ),
+    Entry(
+        "RoBERTa",
+        hugging_face("RobertaForMaskedLM", "RobertaConfig", **_ENCODER, **_TOKENS),
+        masked_language,
+        own_loss,
+        "transformers",
+    ),
+    Entry(
+        "DistilBERT",
+        hugging_face(
+            "DistilBertForSequenceClassification",
+            "DistilBertConfig",
+            dim=16,
+            n_layers=2,
+            n_heads=2,
+            hidden_dim=32,
+            vocab_size=VOCABULARY,
+        ),
+        classified,
+        own_loss,
+        "transformers",
+    ),
+    Entry(
+        "GPT-2",
+        hugging_face(
+            "GPT2LMHeadModel", "GPT2Config", n_embd=16, n_layer=2, n_head=2, n_positions=32, **_TOKENS
+        ),
+        language,
+        own_loss,
+        "transformers",
+    ),
+    Entry(
+        "Llama",
+        hugging_face("LlamaForCausalLM", "LlamaConfig", **_DECODER),
+        language,
+        own_loss,
+        "transformers",
+    ),
+    Entry(
+        "Mistral",
+        hugging_face("MistralForCausalLM", "MistralConfig", sliding_window=4, head_dim=8, **_DECODER),
+        language,
+        own_loss,
+        "transformers",
+    ),
+    Entry(
+        "Qwen2",
+        hugging_face("Qwen2ForCausalLM", "Qwen2Config", **_DECODER),
+        masked_language,
+        own_loss,
+        "transformers",
+    ),
+    Entry(
+        "T5",
+        hugging_face(
+            "T5ForConditionalGeneration",
+            "T5Config",
+            d_model=16,
+            d_kv=8,
+            d_ff=32,
+            num_layers=2,
+            num_heads=2,
+            vocab_size=VOCABULARY,
+            decoder_start_token_id=0,
+        ),
+        lambda: {"input_ids": ids(2, 6), "labels": ids(2, 4, seed=3)},
+        own_loss,
+        "transformers",
+    ),
+    Entry(
+        "ViT",
+        hugging_face("ViTForImageClassification", "ViTConfig", **_ENCODER, image_size=8, patch_size=4),
+        lambda: {"pixel_values": floats(2, 3, 8, 8), "labels": torch.tensor([0, 1])},
+        own_loss,
+        "transformers",
+    ),
+    Entry(
+        "CLIP",
+        hugging_face(
+            "CLIPModel",
+            "CLIPConfig",
+            text_config={**_ENCODER, **_TOKENS, "max_position_embeddings": 16},
+            vision_config={**_ENCODER, "image_size": 8, "patch_size": 4},
+            projection_dim=8,
+        ),
+        lambda: {"input_ids": ids(2, 6), "pixel_values": floats(2, 3, 8, 8), "return_loss": True},
+        own_loss,
+        "transformers",
+    ),
+    Entry(
+        "Whisper",
+        hugging_face(
+            "WhisperForConditionalGeneration",
+            "WhisperConfig",
+            **_TOKENS,
+            num_mel_bins=8,
+            d_model=16,
+            encoder_layers=1,
+            decoder_layers=1,
+            encoder_attention_heads=2,
+            decoder_attention_heads=2,
+            encoder_ffn_dim=32,
+            decoder_ffn_dim=32,
+            max_source_positions=10,
+            max_target_positions=16,
+            decoder_start_token_id=1,
+        ),
+        lambda: {"input_features": floats(2, 8, 20), "labels": ids(2, 4)},
+        own_loss,
+        "transformers",
+    ),
+]
+ALL = TRANSFORMERS
