@@ -47,9 +47,9 @@ from syft.mpc.precision import FixedPrecisionTensor
 from syft.mpc.sharing import AdditiveSharingTensor
 from syft.sandbox import create_sandbox
 from syft.tensors.autograd import AutogradTensor
-from syft.tensors.made_at import at
 from syft.tensors.local import LocalTensor
 from syft.tensors.logging import LoggingTensor
+from syft.tensors.made_at import at
 from syft.tensors.multi_pointer import MultiPointerTensor, combine_pointers
 from syft.tensors.native import TorchTensor
 from syft.tensors.numpy_array import NumpyTensor

@@ -225,8 +225,9 @@ class ValueNotHereError(SyftError, RuntimeError, ValueError):
 class TensorsNotCollocatedException(SyftError, ValueError):
     """Two tensors of one operation live in two places; nothing is sent silently."""
 
-    def __init__(self, tensor_a: Any, tensor_b: Any, attr: str = "an operation") -> None:
+    def __init__(self, tensor_a: Any, tensor_b: Any, attr: str = "an operation", cure: str = "") -> None:
         self.tensor_a, self.tensor_b, self.attr = tensor_a, tensor_b, attr
+        self.cure = cure or _cure(tensor_a, tensor_b)
         super().__init__(self._sentence())
 
     def called(self, attr: str) -> TensorsNotCollocatedException:
@@ -237,7 +238,7 @@ class TensorsNotCollocatedException(SyftError, ValueError):
 
     def _sentence(self) -> str:
         a, b = self.tensor_a, self.tensor_b
-        return f"{self.attr} was called with a tensor {_place(a)} and a tensor {_place(b)}. {_cure(a, b)}"
+        return f"{self.attr} was called with a tensor {_place(a)} and a tensor {_place(b)}. {self.cure}"
 
 
 def _location(tensor: Any) -> Any:

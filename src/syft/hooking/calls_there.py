@@ -19,7 +19,7 @@ from syft.core.chain import Wrapper
 from syft.core.nested import found_in
 from syft.core.place import PLACE
 from syft.core.session import session
-from syft.tensors.made_at import At
+from syft.tensors.made_at import RUNS_CODE_OF_MODELS, At
 from syft.tensors.pointer import PointerTensor
 
 _CALL = "_call_impl"
@@ -62,14 +62,20 @@ def call_there(root: torch.nn.Module) -> None:
             module.__dict__.pop(_CALL, None)
         else:
             module.__dict__[_CALL] = CallThere(module, location)
+            if not _is_layer(module):
+                RUNS_CODE_OF_MODELS.add(location)
 
 
 def _with_own_code(root: torch.nn.Module) -> Iterator[torch.nn.Module]:
     for module in root.modules():
-        is_layer = type(module).__module__.startswith("torch.nn.modules.")
         has_parts = next(module.children(), None) is not None
-        if module is root or not is_layer or (has_parts and not isinstance(module, _CONTAINERS)):
+        if module is root or not _is_layer(module) or (has_parts and not isinstance(module, _CONTAINERS)):
             yield module
+
+
+def _is_layer(module: torch.nn.Module) -> bool:
+    """Whether a module is one of torch.nn itself."""
+    return type(module).__module__.startswith("torch.nn.modules.")
 
 
 _CONTAINERS = (torch.nn.Sequential, torch.nn.ModuleList, torch.nn.ModuleDict)

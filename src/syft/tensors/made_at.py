@@ -13,8 +13,9 @@ message: `_is_for_syft`, and `made_here` in syft.workers.virtual.
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any, Self
 
 import torch
@@ -136,13 +137,15 @@ def _is_for_syft() -> bool:
     frame: Any = sys._getframe(2)
     while frame is not None:
         module = str(frame.f_globals.get("__name__", ""))
-        if module == "syft.hooking.torch_hook" and frame.f_code.co_name == "tensor":
-            frame = frame.f_back  # `torch.tensor` itself, as the user called it
-            continue
-        if not module.startswith(("torch.", "syft.core.chain")):
+        is_torch = module.startswith("torch.") or module in _SPEAK_FOR_TORCH
+        if not is_torch or (module == "syft.hooking.torch_hook" and frame.f_code.co_name != "tensor"):
             return module.startswith("syft.")
         frame = frame.f_back
     return False
+
+
+#: Modules of syft whose frames stand between a user and a function of torch; the hook's one is `torch.tensor`.
+_SPEAK_FOR_TORCH = frozenset({"syft.core.chain", "syft.hooking.torch_hook", __name__})
 
 
 class _PythonInBackward(TorchFunctionMode):
@@ -210,22 +213,25 @@ def at(worker: Any) -> At:
     return At(session.require_local_worker().get_worker(worker, fail_hard=True))
 
 
-def _walk_graph(name: str, walk: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+#: Workers to which models with code of their own were sent: only such code runs in a backward pass there.
+RUNS_CODE_OF_MODELS: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def _walk_graph(walk: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """`torch.autograd.backward` and `.grad` of pointers: Python code on the way makes its tensors where they are."""
     chain = next((t for t in found_in((args, kwargs), Wrapper) if isinstance(t.child, PointerTensor)), None)
     with torch._C.DisableTorchFunctionSubclass():
-        if chain is None or PLACE.is_fixed or PLACE.at is not None:
+        if (
+            chain is None
+            or PLACE.is_fixed
+            or PLACE.at is not None
+            or chain.child.location not in RUNS_CODE_OF_MODELS
+        ):
             return walk(*args, **kwargs)
         with At(chain.child.location, False, True, lambda worker: _PythonInBackward(MadeAt(worker))):
             return walk(*args, **kwargs)
 
 
-def _overload_walk(name: str, walk: Callable[..., Any]) -> None:
-    def run(*args: Any, **kwargs: Any) -> Any:
-        return _walk_graph(name, walk, *args, **kwargs)
-
-    PointerTensor.public_overloads[name] = Overload(run, CHAINS, name)
-
-
-_overload_walk("torch.autograd.backward", torch.autograd.backward)
-_overload_walk("torch.autograd.grad", torch.autograd.grad)
+# NB: by function, because torch does not list them among those that have a public name.
+for _walk in (torch.autograd.backward, torch.autograd.grad):
+    PointerTensor.public_routes[_walk] = Overload(partial(_walk_graph, _walk), CHAINS, _walk.__name__)

@@ -6,7 +6,6 @@ known without asking (`syft.core.shapes`) and its id is picked here, so nothing 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -25,8 +24,7 @@ from syft.core.hook_args import (
 from syft.core.ids import ID_PROVIDER
 from syft.core.nested import found_in
 from syft.core.ops import facts_of, written_argument
-from syft.core.place import PLACE
-from syft.core.public_names import public_name, spoken_name
+from syft.core.public_names import spoken_name
 from syft.core.session import session
 from syft.core.spec import TensorSpec, spec_of
 from syft.exceptions import (
@@ -49,6 +47,7 @@ from syft.messaging.message import (
 from syft.operations.table import is_admitted
 from syft.tensors.bare_pointers import BarePointer
 from syft.tensors.decomposed import run_decomposed
+from syft.tensors.local_arguments import refuse_local_tensors
 from syft.tensors.object_pointer import ObjectPointer
 
 _pop_id = ID_PROVIDER.pop
@@ -116,7 +115,7 @@ class PointerTensor(BarePointer, ObjectPointer, AbstractTensor):
         for value in (*args, *kwargs.values()) if kwargs else args:
             kind = type(value)
             if kind is not Wrapper and kind not in base_types:
-                _refuse_local_tensors(func, args, kwargs)
+                refuse_local_tensors(func, args, kwargs)
                 return
 
     @classmethod
@@ -205,52 +204,6 @@ class PointerTensor(BarePointer, ObjectPointer, AbstractTensor):
         made = send_value(value, destination, user, True, obj_id=new_id)
         made.private_to = self.private_to
         return made
-
-
-def _refuse_local_tensors(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    tensors = list(found_in((args, kwargs), torch.Tensor))
-    local = next((t for t in tensors if type(t) is not Wrapper), None)
-    if local is not None and not _is_constant_of_torch(tensors) and not _is_constant_of_model(tensors):
-        remote = next(t for t in tensors if type(t) is Wrapper)
-        name = public_name(func)
-        if local is tensors[0]:
-            raise TensorsNotCollocatedException(local, remote.child, name)
-        raise TensorsNotCollocatedException(remote.child, local, name)
-
-
-def _is_constant_of_torch(tensors: list[Any]) -> bool:
-    """Whether the local tensors are constants that torch made, not tensors of the user.
-
-    Some functions of torch (`torch.masked.var`) are Python code that makes such constants on the way. A
-    constant is a single number; torch.masked also counts elements, in a tensor of one number over and over.
-    """
-    local = [t for t in tensors if type(t) is not Wrapper]
-    if any(t.requires_grad for t in local):
-        return False
-    frame: Any = sys._getframe(1)
-    while frame is not None and str(frame.f_globals.get("__name__", "")).startswith("syft."):
-        frame = frame.f_back
-    caller = "" if frame is None else str(frame.f_globals.get("__name__", ""))
-    if caller.startswith("torch.masked."):
-        return all(t.ndim == 0 or bool((t == t.flatten()[:1]).all()) for t in local)
-    return caller.startswith("torch.") and all(t.ndim == 0 for t in local)
-
-
-#: Elements of a local tensor that is sent along when the forward of a sent model uses it.
-_MOST_OF_A_CONSTANT = 63
-
-
-def _is_constant_of_model(tensors: list[Any]) -> bool:
-    """Whether the local tensors are small ones that a model uses which runs where the pointers are.
-
-    The caller's own tensors are not among them: see NOTE [Calls of a sent module] in syft.hooking.calls_there.
-    """
-    return PLACE.takes_constants and all(
-        t.child is not None and t.child.location is PLACE.at
-        if type(t) is Wrapper
-        else type(t) is torch.Tensor and not t.requires_grad and t.numel() <= _MOST_OF_A_CONSTANT
-        for t in tensors
-    )
 
 
 def new_pointer(location: Any, obj_id: Any, spec: TensorSpec) -> PointerTensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from syft.core.place import PLACE, made_here
+from syft.core.place import PLACE
 from syft.messaging.message import ObjectMessage
 from syft.tensors.made_at import At
 from syft.tensors.transfer import private_copy
@@ -19,10 +19,14 @@ class VirtualWorker(BaseWorker):
     def _send_msg(self, message: Any, location: Any) -> Any:
         if type(message) is ObjectMessage and location.is_in_process:
             message = ObjectMessage(private_copy(message.object), message.id, message.allowed, message.user)
-        if PLACE.at is not None:
-            with made_here():  # as on another machine, whose blocks are its own
-                return location._recv_msg(message)
-        return location._recv_msg(message)
+        place = PLACE.at
+        if place is None:
+            return location._recv_msg(message)
+        PLACE.at = None  # as on another machine, whose blocks are its own
+        try:
+            return location._recv_msg(message)
+        finally:
+            PLACE.at = place
 
     def __enter__(self) -> VirtualWorker:
         """`with bob:` is `with sy.at(bob):`."""
