@@ -1,6 +1,6 @@
-"""Runs calls and prints a digest of all memory that they hand out. `test_filled_memory.py` starts it.
+"""Runs calls and programs, and prints a digest of all memory that they hand out. `test_filled_memory.py` starts it.
 
-    MALLOC_PERTURB_=85 python tests/gate/filled_memory.py calls-per-row mutations [--fill]
+    MALLOC_PERTURB_=85 python tests/gate/filled_memory.py calls-per-row mutations programs [--fill]
 
 glibc fills what it hands out and what it gets back with a pattern made of MALLOC_PERTURB_; `--fill` lets torch fill what
 it allocates with NaN and the largest integers. `--canary` prints the digest of memory that nobody wrote instead.
@@ -9,6 +9,7 @@ it allocates with NaN and the largest integers. `--canary` prints the digest of 
 from __future__ import annotations
 
 import hashlib
+import logging
 import random
 import sys
 import warnings
@@ -55,7 +56,9 @@ def chosen_calls(per_row: int, mutations: int) -> Any:
 
 def main() -> None:
     warnings.simplefilter("ignore")
+    logging.disable(logging.CRITICAL)
     torch.set_num_threads(1)
+    torch.manual_seed(0)
     running.new_seed = lambda: 7
     if "--fill" in sys.argv:
         torch.use_deterministic_algorithms(True, warn_only=True)
@@ -74,6 +77,25 @@ def main() -> None:
                 continue  # values that such a type does not have
             outcome = run(admission, args, kwargs)
             print(call[0], digest_of((outcome.results, args, kwargs)), outcome.failure is not None, call[1:])
+    run_programs(int(sys.argv[3]))
+
+
+def run_programs(count: int) -> None:
+    """Programs on a denying worker: all that its user hears, and the memory of all that it holds afterwards."""
+    from guarded_worlds import COMMANDS, ROWS, GuardedWorld, counted_ids, run_program
+
+    import syft as sy
+
+    hook = sy.TorchHook(torch)
+    # Noise and the masks of shares are drawn from the operating system.
+    commands = [(c, w) for c, w in COMMANDS if c.__name__ not in ("release", "shares")]
+    for number in range(count):
+        with counted_ids():
+            world = GuardedWorld(hook, "recorded" if number % 2 else "nan", number)
+            run_program(world, 1 + number % 6, ROWS[number % len(ROWS)], commands)
+        heard = hashlib.sha256(repr(world.log).encode()).hexdigest()[:16]
+        stored = [entry.value for entry in world.worker._entries.values()]
+        print("program", number, heard, digest_of(stored))
 
 
 if __name__ == "__main__":

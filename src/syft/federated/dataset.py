@@ -168,6 +168,10 @@ class BaseDataset(HeldDataset):
         is_plain = self._held is None and self._transform is None
         return parts if is_plain and all(isinstance(part, torch.Tensor) for part in parts) else None
 
+    def _sample_item(self) -> Any:
+        data, target = (torch.zeros(part.shape[1:], dtype=part.dtype) for part in (self._data, self._targets))
+        return self._item(data), target
+
     @property
     def shape(self) -> torch.Size:
         return torch.Size((len(self), *getattr(self.data, "shape", (0,))[1:]))

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
+from torch.utils._pytree import tree_map
 from torch.utils.data import Dataset, TensorDataset, default_collate
 
 from syft.core.chain import Wrapper
@@ -76,12 +77,30 @@ class HeldDataset(AbstractObject, Dataset):
         """The tensors whose rows are the items as they are; None if items are made one by one."""
         return None
 
-    def batch(self, rows: Rows) -> Any:
-        """A batch of these rows, in memory of its own."""
+    def sample(self) -> Any:
+        """A batch of one row with zeros in the place of all values: it tells what batches look like.
+
+        It is made without a look at any row. (Of a LazyDataset, which has nothing but rows, the first one tells.)
+        """
+        tensors = self.tensors_of_items()
+        if tensors is None:
+            return default_collate([self._sample_item()])
+        return tuple(torch.zeros((1, *t.shape[1:]), dtype=t.dtype) for t in tensors)
+
+    def _sample_item(self) -> Any:
+        """An item of zeros."""
+        raise NotImplementedError(f"{type(self).__name__} does not say what its rows look like.")
+
+    def check_rows(self, rows: Rows) -> None:
+        """!! IndexError for a row that there is not"""
         count = len(self)
         wrong = next((row for row in rows if not 0 <= row < count), None)
         if wrong is not None:
             raise IndexError(f"Row {wrong} was asked for; the data set has the rows 0 to {count - 1}.")
+
+    def batch(self, rows: Rows) -> Any:
+        """A batch of these rows, in memory of its own."""
+        self.check_rows(rows)
         source, numbers = self._source(rows)
         made = batch_of(source, numbers)
         return made if tensors_of(source) is None else tuple(value.clone() for value in made)
@@ -140,6 +159,7 @@ class LazyDataset(HeldDataset):
         super().__init__(**identity)
         self._dataset = dataset
         self._rows: Rows = range(length_of(dataset)) if rows is None else rows
+        self._zeros: Any = None
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -149,6 +169,11 @@ class LazyDataset(HeldDataset):
 
     def _source(self, rows: Rows) -> tuple[Any, Rows]:
         return self._dataset, [self._rows[row] for row in rows]
+
+    def _sample_item(self) -> Any:
+        if self._zeros is None:
+            self._zeros = tree_map(_zero, self[0])
+        return self._zeros
 
     #: There are no tensors here to be turned into pointers, so the worker holds it as one object.
     send = HeldDataset.send_whole
@@ -163,6 +188,10 @@ class LazyDataset(HeldDataset):
         return f"<LazyDataset of {len(self)} rows of a {type(self._dataset).__name__}>"
 
     __str__ = __repr__
+
+
+def _zero(part: Any) -> Any:
+    return torch.zeros_like(part) if isinstance(part, torch.Tensor) else 0 * part
 
 
 def length_of(dataset: Any) -> int:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_map
 
 from syft import serde
 from syft.core import shapes
@@ -19,6 +21,7 @@ from syft.tensors.object_wrapper import POINTERS
 from syft.tensors.pointer import results_from_reply
 from syft.workers import handlers, pipeline
 from syft.workers.admitted import own_randomness
+from syft.workers.owner_log import tell_owner
 from syft.workers.results import fresh_results
 
 
@@ -85,33 +88,67 @@ class PointerDataset(ObjectPointer):
 
 
 def make_batch(worker: Any, message: BatchMessage) -> Any:
-    """Make and store a batch; replies ids and metadata. It may be fetched by those who may have the data set."""
+    """Make and store a batch; replies ids and metadata. It may be fetched by those who may have the data set.
+
+    To others its shapes are told from what a row of zeros becomes. A batch that fails, or has other shapes, is zeros.
+    """
     dataset = worker.get_obj(message.id)
     if not isinstance(dataset, HeldDataset):
         raise TypeError(
             f"The object {message.id!r} is a {type(dataset).__name__}, of which there are no batches."
         )
     call = pipeline.permit(worker, message, [message.id], name=f"The batch of {len(message.rows)} rows")
+    dataset.check_rows(message.rows)
 
-    def batch_of(rows: Any) -> Any:
+    # The methods of the class: attributes of an object can be set by messages.
+    def made() -> Any:
         with own_randomness(call.allowed is not None):
-            # The method of the class: attributes of an object can be set by messages.
-            return _tuples(
-                pipeline.run_discreetly(
-                    lambda: type(dataset).batch(dataset, rows), "the batch", call.allowed is None
-                )
-            )
+            return _tuples(type(dataset).batch(dataset, message.rows))
 
-    if worker._holdings is not None and len(message.rows) > 1:  # a row may be asked for any number of times
-        size = sum(t.numel() * t.dtype.itemsize for t in found_in(batch_of(message.rows[:1]), torch.Tensor))
-        call.check_fits(size * len(message.rows))
-    batch = batch_of(message.rows)
-    fresh = fresh_results(batch, None)
+    failure: str | None = None
+    if call.is_free:
+        batch = made()
+    elif call.may_see:
+        with own_randomness():
+            sample = _tuples(type(dataset).sample(dataset))
+        call.check_fits(_bytes_in(sample) * len(message.rows))
+        batch = made()
+    else:
+        batch, failure = _batch_unseen(call, type(dataset).sample, dataset, made, len(message.rows))
     ids = []
-    for value in fresh:
+    for value in fresh_results(batch, None):
         ids.append(ID_PROVIDER.pop())
-        call.keep(ids[-1], value)
+        call.keep(ids[-1], value, failure)
     return tuple(ids), shapes.describe(batch)
+
+
+def _batch_unseen(
+    call: pipeline.Call, sample: Callable[[Any], Any], dataset: Any, made: Callable[[], Any], count: int
+) -> tuple[Any, str | None]:
+    """A batch for a user who may not see it, and why it is zeros, if it is."""
+    with own_randomness():
+        row = pipeline.run_discreetly(
+            lambda: _tuples(sample(dataset)), "a row of zeros of the data set", False
+        )
+    call.check_fits(_bytes_in(row) * count)
+    zeros = tree_map(lambda t: t.new_zeros((count, *t.shape[1:])), row)
+    try:
+        batch = tree_map(torch.Tensor.contiguous, made())
+        if _layout(batch) == _layout(zeros):
+            return batch, None
+        failure = "its rows have other shapes than a row of zeros becomes."
+    except Exception as error:  # noqa: BLE001  (whatever it is, it must not show)
+        tell_owner(call.name, error)
+        failure = f"{type(error).__name__}: {error}"
+    return zeros, failure
+
+
+def _layout(batch: Any) -> Any:
+    return tree_map(lambda t: (tuple(t.shape), t.dtype), batch)
+
+
+def _bytes_in(batch: Any) -> int:
+    return sum(t.numel() * t.dtype.itemsize for t in found_in(batch, torch.Tensor))
 
 
 def _tuples(batch: Any) -> Any:

@@ -43,6 +43,7 @@ from syft.operations.expansion import inner_row
 from syft.operations.running import compute_inner
 from syft.tensors.decomposed import run_decomposed
 from syft.workers.entry import Entry
+from syft.workers.owner_log import tell_owner
 from syft.workers.quotas import storages_of
 from syft.workers.results import fresh_results
 
@@ -211,7 +212,8 @@ class Admitting(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.largest = max(self.largest, admission.memory)
         tensors = list(found_in((args, kwargs), torch.Tensor))
         if self.call is None:
-            return func(*args, **kwargs)
+            # NB: what the function itself holds, such as weights, has values here.
+            return func(*metas_in(args), **_on_meta(metas_in(kwargs)))
         written = [tensors[place] for place in admission.writes]
         if written:
             prepare_writing(self.call, written)
@@ -308,6 +310,34 @@ def run_composed(
     # shares memory as it would have.
     with torch.set_grad_enabled(grad):
         return _in_own_memory(results, inputs), failure
+
+
+def call_unseen(
+    call: Call, function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]
+) -> tuple[torch.Tensor, str | None]:
+    """Call a function of the owner's for a user who may not see its inputs: its result, and why it is zeros, if it is.
+
+    !! OperationNotAdmittedError unless shapes and types alone tell that it returns one tensor, and which
+    """
+    name = "The remote callable"
+    try:
+        described = describe_composed(lambda: function(*metas_in(args), **metas_in(kwargs)))
+    except (PermissionDeniedError, OperationNotAdmittedError):
+        raise
+    except Exception as error:  # noqa: BLE001  (whatever it is, it must not show)
+        tell_owner(name, error)
+        raise OperationNotAdmittedError(
+            name,
+            f"What it returns cannot be told from the shapes and types of its inputs: it raised {type(error).__name__}.",
+            "Ask the owner for one that looks at no values, or for the permission to fetch its inputs.",
+        ) from None
+    if len(described.specs) != 1 or described.answer.spec is None:
+        raise OperationNotAdmittedError(
+            name, "It does not return one tensor.", "Ask the owner for one that does."
+        )
+    call.check_fits(described.result_bytes, 1, described.transient)
+    results, failure = run_composed(call, lambda: function(*args, **kwargs), described)
+    return results[0], failure
 
 
 def zeros_of(spec: TensorSpec) -> torch.Tensor:

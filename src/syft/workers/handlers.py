@@ -37,8 +37,9 @@ from syft.tensors.pointer import PointerTensor
 from syft.tensors.private import PrivateTensor, users_allowed
 from syft.tensors.transfer import private_copy
 from syft.workers import pipeline
-from syft.workers.admitted import failure_among, own_randomness, tell_failures
+from syft.workers.admitted import call_unseen, own_randomness, tell_failures
 from syft.workers.caller import is_proved, user_of
+from syft.workers.entry import Entry
 from syft.workers.permissions import Allowed, AuditRecord, intersect
 from syft.workers.results import refuse_other_layouts
 
@@ -210,7 +211,7 @@ def read_or_write_attribute(worker: Any, message: AttributeMessage) -> Any:
     else:
         # A copy: what an object holds inside must not be reached from outside by two ways.
         value = private_copy(_public_attributes(obj, message.name)[message.name])
-    call.keep(message.return_id, value, failure_among(call.entries))
+    call.keep(message.return_id, value)
     return found_of(worker, message.return_id)
 
 
@@ -269,11 +270,16 @@ TENSOR_ATTRIBUTES: dict[str, Callable[[torch.Tensor], Any]] = {
 }
 
 
+def _no_tensors(entries: list[Entry]) -> list[Entry]:
+    return [entry for entry in entries if not isinstance(entry.value, torch.Tensor)]
+
+
 def call_object(worker: Any, message: CallObjectMessage) -> Any:
     """Call a callable that is held here; the result inherits the restrictions of all inputs.
 
-    Nobody can tell what a callable does with what it is given. The owner of this worker answers for those
-    they put here; one that came by message is given restricted data only for somebody who may have it.
+    The owner of this worker answers for the callables they put here. One that came by message is given restricted data
+    only for somebody who may have it. For a user who may not fetch all inputs, the callable has to be made of admitted
+    operations, and what it returns is told beforehand: see `call_unseen`.
     """
     obj = worker.get_obj(message.id)
     target = getattr(obj, "obj", obj)
@@ -297,10 +303,15 @@ def call_object(worker: Any, message: CallObjectMessage) -> Any:
     if call.allowed is not None:
         worker.taint([*args, *kwargs.values()], call.allowed)
     with own_randomness(call.allowed is not None):
-        result = pipeline.run_discreetly(
-            lambda: target(*args, **kwargs), "the remote callable", call.allowed is None
-        )
-    call.keep(message.return_id, private_copy(result))  # the callable may have kept what it returned
+        if call.is_free or call.may_see:
+            tell_failures(call.entries)
+            result, failure = target(*args, **kwargs), None
+        else:
+            call.check_get(
+                "call a function on a thing that is no tensor, and that is", _no_tensors(call.entries[1:])
+            )
+            result, failure = call_unseen(call, target, args, kwargs)
+    call.keep(message.return_id, private_copy(result), failure)  # the callable may have kept what it returned
     return found_of(worker, message.return_id)
 
 

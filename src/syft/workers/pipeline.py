@@ -49,7 +49,7 @@ from syft.exceptions import GetNotPermittedError, ObjectNotFoundError, RemoteErr
 from syft.messaging.message import Operation, Ref
 from syft.operations import is_admitted
 from syft.tensors.transfer import private_copy
-from syft.workers.admitted import execute_admitted, prepare_writing, tell_failures
+from syft.workers.admitted import execute_admitted, failure_among, prepare_writing, tell_failures
 from syft.workers.caller import user_of
 from syft.workers.entry import Allowed, Entry
 from syft.workers.fresh_memory import function_of
@@ -166,9 +166,11 @@ class Call:
                 self.worker.policy.check_get(self.user, entry.id, entry.allowed, action=action)
 
     def keep(self, obj_id: Any, value: Any, failure: str | None = None) -> None:
-        """Store a result with the restriction of all that went into it."""
+        """Store a result with the restriction of all that went into it, and with the failure of any of it."""
         refuse_other_layouts(value)
-        self.worker.store_entry(Entry(obj_id, value, self.allowed, failure=failure))
+        self.worker.store_entry(
+            Entry(obj_id, value, self.allowed, failure=failure or failure_among(self.entries))
+        )
 
 
 def permit(

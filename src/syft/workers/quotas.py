@@ -136,7 +136,7 @@ class _Block:
     payer: User
     storage: torch.UntypedStorage  # held, so that its address is not given to another
     holders: dict[User, int]
-    entries: set[Entry]
+    entries: dict[Entry, None]  # a set in the order of arrival: addresses must not decide what a user reads
 
 
 class Holdings:
@@ -150,7 +150,7 @@ class Holdings:
         self.quotas = quotas
         self._blocks: dict[Any, _Block] = {}
         #: Entries of objects that are no plain tensors: what they hold may change while they are held.
-        self._opaque: set[Entry] = set()
+        self._opaque: dict[Entry, None] = {}
         self._waiting: deque[tuple[Entry, int]] = deque()
         self._lock = threading.Lock()
         self._noting = _Noting(self)
@@ -176,13 +176,13 @@ class Holdings:
             for key, storage in blocks.items():
                 block = known.get(key)
                 if block is None:
-                    known[key] = _Block(storage.nbytes(), user, storage, {user: 1}, {entry})
+                    known[key] = _Block(storage.nbytes(), user, storage, {user: 1}, {entry: None})
                 else:
                     block.holders[user] = block.holders.get(user, 0) + 1
-                    block.entries.add(entry)
+                    block.entries[entry] = None
             entry.own_bytes, entry.blocks = own_bytes, tuple(blocks)
             if type(obj) is not torch.Tensor:
-                self._opaque.add(entry)
+                self._opaque[entry] = None
 
     def fits_whole(self, entry: Entry) -> bool:
         """Whether all memory behind an entry, shared or not, fits into what its holder may still hold."""
@@ -206,11 +206,11 @@ class Holdings:
     def _carry_out_releases(self) -> None:
         while self._waiting:
             entry, count = self._waiting.popleft()
-            self._opaque.discard(entry)
+            self._opaque.pop(entry, None)
             freed, user = entry.own_bytes, entry.holder
             for key in entry.blocks:
                 block = self._blocks[key]
-                block.entries.discard(entry)
+                block.entries.pop(entry, None)
                 left = block.holders[user] - 1
                 if left:
                     block.holders[user] = left
@@ -233,17 +233,17 @@ class Holdings:
     def __bool__(self) -> bool:
         return True
 
-    def behind(self, addresses: Iterable[Any]) -> set[Entry]:
-        """The entries of tensors in this memory, and of objects that may hold some of it.
+    def behind(self, addresses: Iterable[Any]) -> list[Entry]:
+        """The entries of tensors in this memory, and of objects that may hold some of it, in the order of arrival.
 
         Memory is named as `torch.UntypedStorage._cdata` does.
         """
-        found = self._opaque.copy()
+        found: dict[Entry, None] = {}
         for address in addresses:
             block = self._blocks.get(address)
             if block is not None:
                 found |= block.entries
-        return found
+        return [*found, *self._opaque]
 
 
 class _Noting:

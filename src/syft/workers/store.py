@@ -255,16 +255,18 @@ class ObjectStorage:
 
     def sharing(self, tensors: Iterable[Any], spared: Collection[Entry] = ()) -> list[Entry]:
         """The entries that share memory with any of `tensors`, and with none of the entries `spared`."""
-        storages = {address for t in tensors for address in storages_of(t)}
+        # NB: a dict, in order: the order of a set of addresses would decide which of several objects an error names.
+        storages = dict.fromkeys(address for t in tensors for address in storages_of(t))
         for entry in spared:
-            storages -= storages_of(entry.value)
+            for address in storages_of(entry.value):
+                storages.pop(address, None)
         if not storages:
             return []
         # NB: a copy, because a finalizer may remove objects at any moment.
         among = (
             list(self._entries.copy().values()) if self._holdings is None else self._holdings.behind(storages)
         )
-        return [entry for entry in among if not storages.isdisjoint(storages_of(entry.value))]
+        return [entry for entry in among if not storages.keys().isdisjoint(storages_of(entry.value))]
 
     def private_among(
         self, tensors: Iterable[Any], is_meant: Callable[[Entry], bool] | None = None
