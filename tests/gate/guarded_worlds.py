@@ -2,8 +2,8 @@
 
 A `GuardedWorld` is a worker that denies by default. Its owner's tensors have the values of one world, the user's own
 tensors have the same values in all. `say` sends a message for the user and notes everything that they can learn by it:
-the reply as bytes, or the error; what they are charged for; the ids, kinds and specs of what they hold; the state of torch's
-generator. The commands of `COMMANDS` make up random programs; they choose by specs and public values only.
+the reply as bytes, or the error; what they are charged for; the ids, kinds and specs of what they hold; the state of
+torch's generator. The commands of `COMMANDS` make up random programs; they choose by specs and public values only.
 """
 
 from __future__ import annotations
