@@ -12,8 +12,8 @@ import torch
 import syft as sy
 from syft.cli import ask
 from syft.identity.tokens import TokenAuthority
-from syft.workers.owner_policy import OwnerPolicy, read_rules
-from syft.workers.permissions import Policy
+from syft.policy.owner_policy import OwnerPolicy, read_rules
+from syft.policy.permissions import Policy
 
 pytestmark = pytest.mark.network
 

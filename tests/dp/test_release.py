@@ -16,7 +16,7 @@ from syft.exceptions import (
     GetNotPermittedError,
     ReleaseNotPermittedError,
 )
-from syft.workers.caller import speaking_for
+from syft.policy.caller import speaking_for
 
 torch.set_num_threads(1)
 

@@ -120,7 +120,7 @@ def test_what_another_user_may_have_is_hidden_from_everybody_else(bob: Any, data
     mixed = bob.run_command("aten.mm.default", (data, weights))
     with pytest.raises(ReleaseNotPermittedError):  # asked for by nobody who may have the weights
         mean_of(mixed)
-    from syft.workers.caller import speaking_for
+    from syft.policy.caller import speaking_for
 
     with speaking_for("dan"):
         mixed = bob.run_command("aten.mm.default", (data, weights))
@@ -131,7 +131,7 @@ def test_what_another_user_may_have_is_hidden_from_everybody_else(bob: Any, data
 
 def test_a_write_by_somebody_allowed_ends_it_for_the_data_and_its_views(bob: Any, data: Any) -> None:
     view, copy = data[:, 0], data[:, 0] * 1
-    from syft.workers.caller import speaking_for
+    from syft.policy.caller import speaking_for
 
     with speaking_for("owner"):
         data.sub_(data.mean(0))

@@ -15,7 +15,7 @@ import syft as sy
 from syft.exceptions import GetNotPermittedError, ObjectNotFoundError, RemoteError
 from syft.execution.func2plan import func2plan
 from syft.execution.plan import Plan
-from syft.workers.permissions import Policy
+from syft.policy.permissions import Policy
 
 
 def net() -> nn.Module:

@@ -28,11 +28,11 @@ from syft.federated.plan_module import SentModule
 from syft.federated.train_config import put
 from syft.identity.tokens import TokenAuthority
 from syft.messaging.message import CallObjectMessage, FitMessage, TrainConfigMessage
+from syft.policy.owner_policy import OwnerPolicy, read_rules
 from syft.serde.errors import SerdeError
 from syft.tensors.object_wrapper import CallablePointer, ObjectWrapper
 from syft.workers.network.client_worker import NetworkClientWorker, connect
 from syft.workers.network.server_worker import NetworkServerWorker
-from syft.workers.owner_policy import OwnerPolicy, read_rules
 from trainer_parts import classes, net, same
 
 pytestmark = pytest.mark.network

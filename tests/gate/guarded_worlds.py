@@ -47,12 +47,12 @@ from syft.messaging.message import (
 )
 from syft.mpc.sharing import AdditiveSharingTensor
 from syft.operations import all_rows
+from syft.policy.caller import speaking_for
+from syft.policy.owner_policy import OwnerPolicy, read_rules
 from syft.serde import serialize
 from syft.tensors.object_wrapper import ObjectWrapper
 from syft.tensors.pointer import new_pointer
 from syft.tensors.string import String
-from syft.workers.caller import speaking_for
-from syft.workers.owner_policy import OwnerPolicy, read_rules
 
 RULES = read_rules('[limits]\nmax_bytes = "16 MB"\nmax_objects = 60\n')
 

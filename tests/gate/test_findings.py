@@ -33,12 +33,12 @@ from syft.messaging.message import (
     Ref,
     SearchMessage,
 )
+from syft.policy.caller import speaking_for
+from syft.policy.owner_policy import OwnerPolicy, read_rules
+from syft.policy.permissions import Policy
 from syft.serde.errors import SerdeError
 from syft.tensors.pointer import PointerTensor
-from syft.workers.caller import speaking_for
 from syft.workers.network.server_worker import NetworkServerWorker
-from syft.workers.owner_policy import OwnerPolicy, read_rules
-from syft.workers.permissions import Policy
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from syft.workers.caller import speaking_for
-from syft.workers.owner_policy import OwnerPolicy, read_rules
+from syft.policy.caller import speaking_for
+from syft.policy.owner_policy import OwnerPolicy, read_rules
 
 
 class Recurrent(nn.Module):

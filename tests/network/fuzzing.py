@@ -24,8 +24,9 @@ from syft import serde
 from syft.exceptions import ProtocolError
 from syft.messaging import message as m
 from syft.serde.errors import SerdeError
-from syft.workers.network import frames, handshake
-from syft.workers.network.frames import Head, Kind
+from syft.transport import session_frames as frames
+from syft.transport import session_records as handshake
+from syft.transport.session_frames import Head, Kind
 from syft.workers.network.server_worker import NetworkServerWorker
 from syft.workers.network.sessions import ServerSession
 

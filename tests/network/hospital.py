@@ -10,7 +10,7 @@ import torch
 
 import syft as sy
 from syft.identity.tokens import TokenAuthority
-from syft.workers.owner_policy import OwnerPolicy, read_rules
+from syft.policy.owner_policy import OwnerPolicy, read_rules
 
 PATIENTS = torch.tensor([[51.0, 120.0], [62.0, 131.0], [47.0, 118.0]])
 

@@ -103,9 +103,9 @@ def _main(options: dict[str, Any]) -> None:
     import syft as sy
     from syft.dp.release import serve_book
     from syft.identity.tokens import TokenVerifier
+    from syft.policy.owner_policy import OwnerPolicy, read_rules
     from syft.workers.network.server import ServerSettings
     from syft.workers.network.server_worker import NetworkServerWorker
-    from syft.workers.owner_policy import OwnerPolicy, read_rules
 
     torch.set_num_threads(1)
     hook = sy.TorchHook(torch)

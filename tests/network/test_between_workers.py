@@ -10,7 +10,7 @@ import torch
 
 import syft as sy
 from syft.identity.tokens import TokenAuthority
-from syft.workers.permissions import Policy
+from syft.policy.permissions import Policy
 
 pytestmark = pytest.mark.network
 

@@ -26,9 +26,10 @@ from syft.exceptions import ProtocolError, WorkerRestartedError, WorkerUnreachab
 from syft.identity.tokens import TokenAuthority
 from syft.messaging.message import ObjectRequestMessage, Operation, Ref
 from syft.serde import SerdeError
-from syft.workers.network import frames, handshake
+from syft.transport import session_frames as frames
+from syft.transport import session_records as handshake
+from syft.transport.session_frames import Head, Kind
 from syft.workers.network.client_worker import NetworkClientWorker
-from syft.workers.network.frames import Head, Kind
 from syft.workers.network.server import ServerSettings
 
 pytestmark = pytest.mark.network

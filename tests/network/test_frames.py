@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from syft import serde
 from syft.exceptions import ProtocolError
+from syft.transport import session_frames as frames
 from syft.transport.memory import KEPT, allocate
-from syft.workers.network import frames
-from syft.workers.network.frames import Arriving, Head, Kind
+from syft.transport.session_frames import Arriving, Head, Kind
 
 MB = 1 << 20
 ROW = 8192

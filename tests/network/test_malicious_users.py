@@ -32,11 +32,11 @@ from syft.messaging.message import (
     ShareMessage,
     StatusMessage,
 )
+from syft.policy.owner_policy import OwnerPolicy, read_rules
 from syft.tensors.object_wrapper import ObjectWrapper
 from syft.tensors.pointer import PointerTensor
 from syft.tensors.string import String
 from syft.workers.network.settings import ServerSettings
-from syft.workers.owner_policy import OwnerPolicy, read_rules
 
 pytestmark = pytest.mark.network
 

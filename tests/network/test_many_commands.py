@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from syft.exceptions import NetworkError, SyftError
-from syft.workers.network import frames, sessions
-from syft.workers.network.frames import Head, Kind
+from syft.transport import session_frames as frames
+from syft.transport.session_frames import Head, Kind
+from syft.workers.network import sessions
 
 pytestmark = pytest.mark.network
 

@@ -128,7 +128,7 @@ def test_an_attribute_that_does_not_fit_is_not_written(eve: Any, hospital: Any) 
     attempt(eve, ObjectMessage(String("x"), 21))
     wrapper = ObjectWrapper(Holder())
     wrapper.obj.note = "short"  # type: ignore[attr-defined]
-    from syft.workers.caller import speaking_for
+    from syft.policy.caller import speaking_for
 
     with speaking_for("eve"):
         hospital.set_obj(30, wrapper)

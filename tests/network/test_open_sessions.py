@@ -15,9 +15,11 @@ from syft import transport
 from syft.exceptions import AuthenticationError, ExpiredTokenError, RevokedTokenError
 from syft.identity.certificates import make_certificate, make_client_certificate
 from syft.identity.tokens import TokenAuthority, TokenVerifier, token_id_of
-from syft.workers.audit import AuditLog, read_audit_log
-from syft.workers.network import frames, greeting, handshake
-from syft.workers.network.frames import Head, Kind
+from syft.policy.audit import AuditLog, read_audit_log
+from syft.transport import session_frames as frames
+from syft.transport import session_greeting as greeting
+from syft.transport import session_records as handshake
+from syft.transport.session_frames import Head, Kind
 from syft.workers.network.server import ServerSettings
 
 pytestmark = pytest.mark.network

@@ -16,8 +16,8 @@ from network.hospital import serving, user
 from network.waiting import Running, wait_until
 from syft.identity.tokens import TokenAuthority
 from syft.messaging.message import Operation, Ref
+from syft.policy.owner_policy import OwnerPolicy
 from syft.workers.network.server import ServerSettings
-from syft.workers.owner_policy import OwnerPolicy
 
 pytestmark = pytest.mark.network
 

@@ -14,8 +14,8 @@ import torch
 from network.waiting import Running, wait_until
 from syft.messaging.message import ObjectRequestMessage, Operation, Ref
 from syft.serde import SerdeError
+from syft.transport.session_frames import Kind, decode
 from syft.workers.network import keeper, worker_lock
-from syft.workers.network.frames import Kind, decode
 
 pytestmark = pytest.mark.network
 

@@ -25,8 +25,11 @@ from syft.exceptions import (
 from syft.identity.certificates import make_certificate, make_client_certificate
 from syft.identity.tokens import TokenAuthority
 from syft.messaging.message import ForwardMessage, ObjectMessage, ObjectRequestMessage, Operation, Ref
-from syft.workers.network import frames, greeting, handshake, incoming, sessions
-from syft.workers.network.frames import Head, Kind
+from syft.transport import session_frames as frames
+from syft.transport import session_greeting as greeting
+from syft.transport import session_records as handshake
+from syft.transport.session_frames import Head, Kind
+from syft.workers.network import incoming, sessions
 from syft.workers.network.server import ServerSettings
 
 pytestmark = pytest.mark.network

@@ -37,7 +37,7 @@ from syft.messaging.message import (
     Ref,
     SyncMessage,
 )
-from syft.workers.audit import AuditLog, read_audit_log
+from syft.policy.audit import AuditLog, read_audit_log
 from syft.workers.network.server_worker import NetworkServerWorker
 
 pytestmark = pytest.mark.network

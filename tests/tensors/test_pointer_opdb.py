@@ -12,8 +12,8 @@ import torch
 import opdb
 from syft.core.chain import Wrapper
 from syft.core.ops import facts_of
+from syft.operations.writes import UNDECLARED_WRITERS
 from syft.tensors.pointer import PointerTensor
-from syft.workers.writes import UNDECLARED_WRITERS
 
 ENTRIES = {opdb.op_id(op): op for op in opdb.entries(torch.float32)}
 

@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syft.exceptions import PermissionDeniedError
-from syft.workers import audit
-from syft.workers.audit import AuditLog, read_audit_log
-from syft.workers.caller import speaking_for
-from syft.workers.permissions import AuditRecord, Policy
+from syft.policy import audit
+from syft.policy.audit import AuditLog, read_audit_log
+from syft.policy.caller import speaking_for
+from syft.policy.permissions import AuditRecord, Policy
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -185,8 +185,8 @@ def test_what_cannot_be_written_down_is_not_done(tmp_path: Path) -> None:
 def test_a_killed_process_leaves_its_lines(tmp_path: Path) -> None:
     program = (
         "import os, signal, sys\n"
-        "from syft.workers.audit import AuditLog\n"
-        "from syft.workers.permissions import AuditRecord\n"
+        "from syft.policy.audit import AuditLog\n"
+        "from syft.policy.permissions import AuditRecord\n"
         "log = AuditLog(sys.argv[1])\n"
         "for i in range(50): log(AuditRecord('get', i, 'ana', True))\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"

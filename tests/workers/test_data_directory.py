@@ -18,12 +18,12 @@ import torch
 import syft as sy
 from syft import serde
 from syft.exceptions import PermissionDeniedError
+from syft.policy.caller import speaking_for
+from syft.policy.owner_policy import OwnerPolicy
+from syft.policy.quotas import OWNER
+from syft.serde.data_files import DataFileError
 from syft.workers import data_directory
-from syft.workers.caller import speaking_for
 from syft.workers.data_directory import DataDirectory, DataDirectoryError, is_durable, load_folder
-from syft.workers.data_folder import DataFileError
-from syft.workers.owner_policy import OwnerPolicy
-from syft.workers.quotas import OWNER
 
 TENSORS = {
     "float": torch.randn(3, 4),

@@ -36,10 +36,10 @@ from syft.messaging.message import (
     Ref,
     SearchMessage,
 )
-from syft.workers.caller import speaking_for
-from syft.workers.owner_policy import Limits, OwnerPolicy, PolicyFileError, UserRules, read_rules
-from syft.workers.permissions import Policy
-from syft.workers.quotas import Usage
+from syft.policy.caller import speaking_for
+from syft.policy.owner_policy import Limits, OwnerPolicy, PolicyFileError, UserRules, read_rules
+from syft.policy.permissions import Policy
+from syft.policy.quotas import Usage
 
 EXAMPLE = """
 [defaults]

@@ -36,7 +36,7 @@ from syft.messaging.message import (
     RemoteGetMessage,
     SearchMessage,
 )
-from syft.workers.permissions import Policy
+from syft.policy.permissions import Policy
 
 VALUE = 1234.5
 

@@ -10,9 +10,10 @@ import pytest
 import torch
 
 from syft.exceptions import PermissionDeniedError, QuotaExceededError
+from syft.policy.quotas import OWNER, Quota, Quotas, Usage
 from syft.workers.entry import Entry
 from syft.workers.guards import Quota as QuotaGuard
-from syft.workers.quotas import OWNER, Holdings, Quota, Quotas, Usage
+from syft.workers.holdings import Holdings
 from syft.workers.store import ObjectStorage
 
 

@@ -10,8 +10,8 @@ import torch
 import syft as sy
 from syft.exceptions import OperationNotAdmittedError, QuotaExceededError
 from syft.messaging.message import ObjectMessage, Operation, Ref
-from syft.workers.caller import speaking_for
-from syft.workers.owner_policy import OwnerPolicy, read_rules
+from syft.policy.caller import speaking_for
+from syft.policy.owner_policy import OwnerPolicy, read_rules
 
 
 @pytest.fixture

@@ -20,8 +20,8 @@ from syft.messaging.message import (
     Operation,
     Ref,
 )
-from syft.workers.caller import speaking_for
-from syft.workers.owner_policy import OwnerPolicy, read_rules
+from syft.policy.caller import speaking_for
+from syft.policy.owner_policy import OwnerPolicy, read_rules
 
 MOST = 10_000_000
 #: What is too large, or is no operation of which the size can be told. Nothing of it has run.

@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from syft.exceptions import QuotaExceededError, SendNotPermittedError
-from syft.workers.caller import speaking_for
-from syft.workers.owner_policy import OwnerPolicy, read_rules
-from syft.workers.quotas import Holdings, Quotas
+from syft.policy.caller import speaking_for
+from syft.policy.owner_policy import OwnerPolicy, read_rules
+from syft.policy.quotas import Quotas
+from syft.workers.holdings import Holdings
 
 
 @pytest.fixture

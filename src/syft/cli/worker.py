@@ -127,11 +127,11 @@ def serve(
 
     import syft as sy
     from syft.identity.tokens import TokenVerifier
-    from syft.workers.audit import AuditLog
-    from syft.workers.data_folder import load_folder
+    from syft.policy.audit import AuditLog
+    from syft.policy.owner_policy import OwnerPolicy
+    from syft.serde.data_files import load_folder
     from syft.workers.network.server import ServerSettings
     from syft.workers.network.server_worker import NetworkServerWorker, stopped_by_signals
-    from syft.workers.owner_policy import OwnerPolicy
 
     if threads is not None:
         torch.set_num_threads(threads)

@@ -28,9 +28,9 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from syft.core.commands import KnownCommand
 from syft.core.nested import found_in
-from syft.workers.entry import Allowed, Entry
+from syft.policy.permissions import Allowed, intersect
+from syft.workers.entry import Entry
 from syft.workers.guards import Guard
-from syft.workers.permissions import intersect
 from syft.workers.pipeline import Call as GuardedCall
 
 

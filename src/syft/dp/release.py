@@ -34,9 +34,9 @@ from syft.dp.release_mechanisms import Request, answer, settle
 from syft.dp.worker_budgets import BudgetBook, BudgetState, Limit, PastRelease
 from syft.exceptions import ObjectNotFoundError, ReleaseNotPermittedError
 from syft.messaging.message import BudgetMessage, ReleaseMessage
+from syft.policy.caller import user_of
+from syft.policy.permissions import AuditRecord
 from syft.workers import handlers, pipeline
-from syft.workers.caller import user_of
-from syft.workers.permissions import AuditRecord
 from syft.workers.releases import OWNER_CALLS
 from syft.workers.store import tags_of
 

@@ -39,10 +39,10 @@ from syft.dp.worker_budgets import Charge
 from syft.exceptions import ReleaseNotPermittedError
 from syft.federated.layout import read_state, write_state
 from syft.messaging.message import PrivateTrainingMessage
+from syft.policy.caller import user_of
+from syft.policy.permissions import AuditRecord
 from syft.tensors.pointer import PointerTensor
 from syft.workers import handlers, pipeline
-from syft.workers.caller import user_of
-from syft.workers.permissions import AuditRecord
 
 LOSSES: dict[str, type[nn.Module]] = {
     "cross_entropy": nn.CrossEntropyLoss,

@@ -38,7 +38,7 @@ from syft.dp.composition import BOTH, Charge, Limit, fits, spent_epsilon
 from syft.dp.events import Event, Gaussian, read_event, shown, written
 from syft.dp.open_book import OpenBook, whole_file
 from syft.exceptions import BudgetExceededError, ReleaseNotPermittedError
-from syft.workers.network.handshake import ANONYMOUS
+from syft.transport.session_records import ANONYMOUS
 
 #: The user that all without a name are: see NOTE [Those without a name].
 NAMELESS = ANONYMOUS

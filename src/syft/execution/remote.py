@@ -17,6 +17,8 @@ from syft.execution.plan import Plan
 from syft.execution.pointer_plan import PointerPlan
 from syft.execution.state import State
 from syft.messaging.message import PlanCallMessage, PlanCommandMessage
+from syft.policy.caller import user_of
+from syft.policy.permissions import Policy
 from syft.tensors.object_pointer import ObjectPointer
 from syft.tensors.transfer import private_copy
 from syft.workers import handlers, pipeline
@@ -29,8 +31,6 @@ from syft.workers.admitted import (
     tell_failures,
 )
 from syft.workers.call_handlers import CallRecord
-from syft.workers.caller import user_of
-from syft.workers.permissions import Policy
 from syft.workers.results import fresh_results
 
 

@@ -20,8 +20,8 @@ from syft.execution.meter import Meter
 from syft.execution.operation import Operation, Slot, leaves, map_structure, sizes_in, slots_in
 from syft.execution.program import Program, checked_program
 from syft.execution.vocabulary import plan_command
-from syft.workers.fresh_memory import function_of
-from syft.workers.writes import UNDECLARED_WRITERS
+from syft.operations.fresh_memory import function_of
+from syft.operations.writes import UNDECLARED_WRITERS
 
 
 class _OnMeta(TorchFunctionMode):
@@ -50,7 +50,7 @@ class _Step:
     def __init__(self, operation: Operation) -> None:
         self.command = command = plan_command(operation.name)
         self.name = operation.name
-        # Fresh memory may have held somebody else's data; see NOTE [Memory of others] in syft.workers.fresh_memory.
+        # Fresh memory may have held somebody else's data; see NOTE [Memory of others] in syft.operations.fresh_memory.
         self.function = function_of(command)
         self.args = [argument_maker(value) for value in operation.args]
         self.kwargs = [(name, argument_maker(value)) for name, value in operation.kwargs.items()]

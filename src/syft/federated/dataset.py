@@ -36,12 +36,12 @@ from syft.federated.held_dataset import (
     tensors_of,
 )
 from syft.federated.partition import checked_parts
+from syft.policy.permissions import Allowed, intersect
 from syft.tensors.object_pointer import ObjectPointer
 from syft.tensors.object_wrapper import POINTERS
 from syft.tensors.private import users_allowed
 from syft.tensors.transfer import private_copy
 from syft.workers import handlers
-from syft.workers.permissions import Allowed, intersect
 
 logger = logging.getLogger(__name__)
 

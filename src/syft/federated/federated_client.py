@@ -27,10 +27,10 @@ from syft.federated.local_training import batches, make_optimizer
 from syft.federated.plan_module import by_name
 from syft.federated.train_config import TrainConfig, opened
 from syft.messaging.message import EvaluateMessage, FitMessage, TrainConfigMessage
+from syft.policy.caller import is_proved, user_of
+from syft.policy.permissions import Allowed, intersect
 from syft.workers import handlers, pipeline
-from syft.workers.caller import is_proved, user_of
 from syft.workers.documented_storage import MISSING, ObjectStorage, id_and_object
-from syft.workers.permissions import Allowed, intersect
 from syft.workers.store import AS_IT_IS
 from syft.workers.training import EXTENSIONS
 

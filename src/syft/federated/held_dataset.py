@@ -18,8 +18,8 @@ from syft.core.objects import AbstractObject
 from syft.core.session import session
 from syft.exceptions import SendNotPermittedError
 from syft.messaging.message import ObjectMessage
+from syft.policy.permissions import Allowed
 from syft.tensors.object_wrapper import POINTERS
-from syft.workers.permissions import Allowed
 
 Rows = Sequence[int]
 

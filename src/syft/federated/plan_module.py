@@ -32,8 +32,8 @@ from syft.execution.plan import Plan
 from syft.execution.program import Input, Program
 from syft.execution.replay import Replay
 from syft.federated.torchscript import parameter_names, python_twin
+from syft.policy.caller import is_proved
 from syft.serde import register, serialize
-from syft.workers.caller import is_proved
 
 #: What a tensor of a PlanModule is.
 CONSTANT, BUFFER, FROZEN, TRAINED = range(4)

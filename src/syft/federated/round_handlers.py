@@ -36,9 +36,9 @@ from syft.federated.records import (
 )
 from syft.federated.secure_aggregation.kept_updates import KEPT, Kept, KeptUpdates
 from syft.messaging.message import OffersMessage, RoundMessage
+from syft.policy.caller import user_of
 from syft.serde import register_exception
 from syft.workers import handlers, pipeline
-from syft.workers.caller import user_of
 
 register_exception(OverdueError)
 

@@ -24,10 +24,10 @@ from syft.mpc.reuse import Remembered
 from syft.mpc.rules import shared_linear
 from syft.mpc.sharing import AdditiveSharingTensor, secret_of, share_integers
 from syft.mpc.storage import stored
+from syft.policy.caller import user_of
 from syft.tensors.pointer import PointerTensor, new_pointer
 from syft.tensors.transfer import with_autograd_node
 from syft.workers import handlers, pipeline
-from syft.workers.caller import user_of
 
 
 class Share(torch.autograd.Function):

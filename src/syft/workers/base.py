@@ -24,15 +24,16 @@ from syft.messaging.message import (
     PlanCommandMessage,
     SearchMessage,
 )
+from syft.policy.caller import is_proved, speaking_for, user_of
+from syft.policy.permissions import Policy, intersect
+from syft.policy.quotas import Quotas
 from syft.tensors.pointer import pointer_from_found, results_from_reply
 from syft.workers import handlers, registering
 from syft.workers.abstract import AbstractWorker
-from syft.workers.caller import is_proved, speaking_for, user_of
 from syft.workers.documented import DocumentedWorker, own
 from syft.workers.documented_storage import ObjectStorage
 from syft.workers.entry import Entry
-from syft.workers.permissions import Policy, intersect
-from syft.workers.quotas import Holdings, Quotas
+from syft.workers.holdings import Holdings
 from syft.workers.references import as_refs
 from syft.workers.releases import ReleasingWorker
 from syft.workers.remote import Remote

@@ -34,12 +34,12 @@ from syft import serde
 from syft.core.chain import Wrapper
 from syft.exceptions import QuotaExceededError, SyftError
 from syft.identity.files import make_private_directory, sync_directory, write_file
+from syft.policy.caller import speaking_for
+from syft.policy.permissions import Allowed
+from syft.policy.quotas import OWNER
+from syft.serde.data_files import load_folder as load_folder
 from syft.serde.errors import SerdeError, UnserializableError
-from syft.workers.caller import speaking_for
-from syft.workers.data_folder import load_folder as load_folder
 from syft.workers.entry import Entry
-from syft.workers.permissions import Allowed
-from syft.workers.quotas import OWNER
 from syft.workers.store import tags_of
 
 logger = logging.getLogger("syft.workers")

@@ -14,8 +14,6 @@ from syft.tensors.remote_leaves import gradient_at
 if TYPE_CHECKING:
     from syft.workers.store import ObjectStorage
 
-Allowed = frozenset[str] | None  #: the users who may fetch an object; None: no restriction
-
 
 class Entry(msgspec.Struct, eq=False):
     """One stored object and all facts about it. Entries are compared by identity.

@@ -14,10 +14,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from syft.exceptions import QuotaExceededError
-from syft.workers.caller import proved_user
+from syft.policy.caller import proved_user
+from syft.policy.permissions import About, about_own, intersect
+from syft.policy.quotas import OWNER
 from syft.workers.entry import Entry
-from syft.workers.permissions import About, about_own, intersect
-from syft.workers.quotas import OWNER, Holdings, bytes_of_allowed
+from syft.workers.holdings import Holdings, bytes_of_allowed
 
 if TYPE_CHECKING:
     from syft.workers.pipeline import Call
@@ -64,7 +65,7 @@ class Permission(Guard):
 
 
 class Ownership(Guard):
-    """See NOTE [Whose objects] in syft.workers.permissions."""
+    """See NOTE [Whose objects] in syft.policy.permissions."""
 
     def permit(self, call: Call) -> None:
         worker, user = call.worker, call.user
@@ -94,7 +95,7 @@ _ENORMOUS = 1 << 62
 
 
 class Quota(Guard):
-    """See NOTE [Who pays for memory] in syft.workers.quotas."""
+    """See NOTE [Who pays for memory] in syft.workers.holdings."""
 
     def __init__(self, holdings: Holdings) -> None:
         self.holdings = holdings

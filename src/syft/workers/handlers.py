@@ -32,15 +32,15 @@ from syft.messaging.message import (
     RemoteGetMessage,
     SearchMessage,
 )
+from syft.policy.caller import is_proved, user_of
+from syft.policy.permissions import Allowed, AuditRecord, intersect
 from syft.serde import mark_incompressible
 from syft.tensors.pointer import PointerTensor
 from syft.tensors.private import PrivateTensor, users_allowed
 from syft.tensors.transfer import private_copy
 from syft.workers import pipeline
 from syft.workers.admitted import call_unseen, own_randomness, tell_failures
-from syft.workers.caller import is_proved, user_of
 from syft.workers.entry import Entry
-from syft.workers.permissions import Allowed, AuditRecord, intersect
 from syft.workers.results import refuse_other_layouts
 
 #: kind of a found object -> class of pointers to it; tensors are the default.

@@ -8,8 +8,8 @@ from syft.exceptions import CannotRequestObjectAttribute
 from syft.messaging.message import CallMethodMessage
 from syft.tensors import string  # registers the pointer of strings
 from syft.tensors.object_wrapper import POINTERS, ObjectWrapper
+from syft.tensors.text_sizes import bytes_of_method
 from syft.workers import handlers, pipeline
-from syft.workers.text_sizes import bytes_of_method
 
 #: What a method is given beside texts, and lists and slices of these. Nothing that a computation made is among them:
 #: a tensor would be taken for a number, and a result of its size would tell which.

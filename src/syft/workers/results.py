@@ -15,7 +15,7 @@ from syft.core.ops import OpFacts, facts_of
 from syft.core.spec import TensorSpec
 from syft.exceptions import ResponseSignatureError, UnsupportedOperationError
 from syft.messaging.message import Operation
-from syft.workers.permissions import Allowed
+from syft.policy.permissions import Allowed
 
 
 @cache

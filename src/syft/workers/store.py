@@ -12,10 +12,10 @@ import torch
 
 from syft.core.identity import identity_of, known_identity
 from syft.exceptions import ObjectNotFoundError, QuotaExceededError
-from syft.workers.entry import Allowed, Entry, Objects
+from syft.policy.permissions import About, Allowed, intersect
+from syft.workers.entry import Entry, Objects
 from syft.workers.guards import PERMISSION, Guard, Ownership, Quota
-from syft.workers.permissions import About, intersect
-from syft.workers.quotas import Holdings, storages_of
+from syft.workers.holdings import Holdings, storages_of
 
 # NOTE [Prepared, then committed]
 # `store_entry` first does everything that may refuse an object: who may replace what is there, the quota, the data

@@ -28,8 +28,8 @@ from syft.federated.secure_aggregation.keys import Identity
 from syft.federated.secure_aggregation.messages import Confirmations, Delivery, Roster, Survivors
 from syft.federated.secure_aggregation.setting import RoundSetting
 from syft.messaging.message import SecureStepMessage
+from syft.policy.caller import user_of
 from syft.workers import handlers
-from syft.workers.caller import user_of
 from syft.workers.training import EXTENSIONS
 
 _log = logging.getLogger(__name__)

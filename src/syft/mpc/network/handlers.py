@@ -24,11 +24,11 @@ from syft.mpc.network.programs import OPENING, program_named
 from syft.mpc.protocols.beaver import MaskedOperand
 from syft.mpc.protocols.select import Pooling
 from syft.mpc.reuse import MaskedFormOutdatedError
+from syft.policy.caller import user_of
+from syft.policy.permissions import AuditRecord
 from syft.workers import handlers, pipeline
 from syft.workers.admitted import tell_failures
-from syft.workers.caller import user_of
 from syft.workers.network import worker_lock
-from syft.workers.permissions import AuditRecord
 
 _LONGEST_PATIENCE = 600.0
 _MOST_MEMBERS = 256

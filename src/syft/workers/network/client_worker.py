@@ -19,9 +19,10 @@ from syft.messaging.message import (
     StatusMessage,
     SyncMessage,
 )
+from syft.transport import session_frames as frames
+from syft.transport import session_records as handshake
+from syft.transport.session_records import ANONYMOUS
 from syft.workers.base import BaseWorker, _shown
-from syft.workers.network import frames, handshake
-from syft.workers.network.handshake import ANONYMOUS
 from syft.workers.network.link import Link
 
 

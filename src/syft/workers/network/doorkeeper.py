@@ -15,8 +15,8 @@ from typing import Any
 from syft.exceptions import AuthenticationError, ExpiredTokenError, RevokedTokenError
 from syft.identity.tokens import Identity, TokenVerifier
 from syft.transport import Connection
-from syft.workers.network import handshake
-from syft.workers.network.handshake import ANONYMOUS
+from syft.transport import session_records as handshake
+from syft.transport.session_records import ANONYMOUS
 
 logger = logging.getLogger("syft.worker")
 

@@ -11,8 +11,8 @@ from syft.messaging.message import (
     StatusMessage,
     SyncMessage,
 )
+from syft.policy.caller import user_of
 from syft.workers import handlers
-from syft.workers.caller import user_of
 
 
 def sync(_worker: Any, _message: SyncMessage) -> None:

@@ -14,8 +14,8 @@ from collections import deque
 
 from syft.exceptions import ProtocolError
 from syft.transport import Connection
-from syft.workers.network import frames
-from syft.workers.network.frames import Head, Kind
+from syft.transport import session_frames as frames
+from syft.transport.session_frames import Head, Kind
 from syft.workers.network.sessions import ServerSession
 
 #: What is read ahead while a confirmation is waited for.

@@ -28,8 +28,11 @@ from typing import Any
 from syft import serde
 from syft.exceptions import NetworkError, ProtocolError, SyftError, WorkerUnreachableError
 from syft.transport import Connection
-from syft.workers.network import frames, greeting, handshake, keeper, replies, worker_lock
-from syft.workers.network.frames import Head, Kind
+from syft.transport import session_frames as frames
+from syft.transport import session_greeting as greeting
+from syft.transport import session_records as handshake
+from syft.transport.session_frames import Head, Kind
+from syft.workers.network import keeper, replies, worker_lock
 from syft.workers.network.handed_over import HandedOver
 from syft.workers.network.outbox import Outbox, Sent
 from syft.workers.network.sites import site_of_caller

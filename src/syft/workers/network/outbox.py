@@ -14,9 +14,9 @@ from typing import Any
 from syft import serde
 from syft.messaging.message import PointersGoneMessage
 from syft.serde.errors import SerdeError
+from syft.transport import session_frames as frames
 from syft.transport.memory import joined
-from syft.workers.network import frames
-from syft.workers.network.frames import Head, Kind
+from syft.transport.session_frames import Head, Kind
 from syft.workers.network.sites import Site
 
 _BATCH_COMMANDS = 48

@@ -6,8 +6,8 @@ from typing import Any
 
 from syft.exceptions import NetworkError, ProtocolError, SyftError, WorkerRestartedError
 from syft.serde.error_types import EXCEPTIONS
-from syft.workers.network import frames
-from syft.workers.network.frames import Head
+from syft.transport import session_frames as frames
+from syft.transport.session_frames import Head
 from syft.workers.network.sites import Site, shown
 
 #: Either of these flags says that a reply is an exception.

@@ -24,10 +24,12 @@ from syft.exceptions import (
     SyftError,
 )
 from syft.transport import Connection, FrameLimits, Listener
-from syft.workers.network import frames, handshake, memory
+from syft.transport import session_frames as frames
+from syft.transport import session_records as handshake
+from syft.transport.session_frames import Head, Kind
+from syft.transport.session_records import ANONYMOUS
+from syft.workers.network import memory
 from syft.workers.network.doorkeeper import Proof
-from syft.workers.network.frames import Head, Kind
-from syft.workers.network.handshake import ANONYMOUS
 from syft.workers.network.incoming import Incoming
 from syft.workers.network.sessions import ServerSession
 from syft.workers.network.settings import ServerSettings as ServerSettings  # it is looked for here, too

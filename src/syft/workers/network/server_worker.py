@@ -20,16 +20,16 @@ from syft.core import shapes
 from syft.exceptions import AuthenticationError, ConnectNotPermittedError
 from syft.identity.certificates import server_context
 from syft.identity.tokens import TokenVerifier
+from syft.policy.owner_policy import OwnerPolicy, PolicyFileError
+from syft.policy.permissions import AuditRecord, Policy
+from syft.transport.session_records import ANONYMOUS
 from syft.workers.data_directory import DataDirectory, is_durable
 from syft.workers.entry import Entry
 from syft.workers.network import handlers as _handlers  # noqa: F401  (adds the handlers)
 from syft.workers.network.doorkeeper import Doorkeeper
-from syft.workers.network.handshake import ANONYMOUS
 from syft.workers.network.log_lines import log_decision
 from syft.workers.network.process import ServerProcess
 from syft.workers.network.server import Server, ServerSettings
-from syft.workers.owner_policy import OwnerPolicy, PolicyFileError
-from syft.workers.permissions import AuditRecord, Policy
 from syft.workers.virtual import VirtualWorker
 
 logger = logging.getLogger("syft.worker")

@@ -35,13 +35,14 @@ from syft.messaging.message import (
     Operation,
     PointersGoneMessage,
 )
+from syft.policy.caller import speaking_for
+from syft.policy.permissions import AuditRecord
 from syft.serde.errors import SerdeError
 from syft.tensors.pointer import PointerTensor
-from syft.workers.caller import speaking_for
-from syft.workers.network import frames, worker_lock
+from syft.transport import session_frames as frames
+from syft.transport.session_frames import Head, Kind
+from syft.workers.network import worker_lock
 from syft.workers.network.doorkeeper import Proof
-from syft.workers.network.frames import Head, Kind
-from syft.workers.permissions import AuditRecord
 
 _CONFIRM_COMMANDS = 1_024
 #: In one frame. Clients send far fewer.

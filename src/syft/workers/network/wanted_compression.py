@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 
 from syft import serde
-from syft.workers.network.handshake import Welcome
+from syft.transport.session_records import Welcome
 
 logger = logging.getLogger("syft.worker")
 

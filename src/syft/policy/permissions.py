@@ -20,9 +20,10 @@ from functools import lru_cache
 from typing import Any, NamedTuple, NoReturn
 
 from syft.exceptions import GetNotPermittedError, SendNotPermittedError
-from syft.workers.caller import current_peer, is_proved
-from syft.workers.entry import Allowed as Allowed
-from syft.workers.quotas import UNLIMITED, Quota
+from syft.policy.caller import current_peer, is_proved
+from syft.policy.quotas import UNLIMITED, Quota
+
+Allowed = frozenset[str] | None  #: the users who may fetch an object; None: no restriction
 
 
 @dataclass(frozen=True)

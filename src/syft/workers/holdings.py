@@ -1,7 +1,4 @@
-"""How much each user holds on a worker, and the refusal to hold more.
-
-    Quotas     objects and bytes per user, as plain counts: charge, release
-    Holdings   what memory is behind which entries; keeps the counts true
+"""`Holdings`: what memory is behind which objects of a worker, and who pays for it. It keeps the counts of `Quotas` true.
 
 NOTE [Who pays for memory]
 Several objects may share memory: a view, an alias. Memory is paid for once, by the user who held it first,
@@ -14,10 +11,10 @@ from __future__ import annotations
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,105 +22,10 @@ import torch
 from syft.core.chain import Wrapper
 from syft.core.identity import known_identity
 from syft.exceptions import QuotaExceededError
+from syft.policy.quotas import OWNER, Quotas, User
 from syft.tensors.object_pointer import ObjectPointer
 from syft.workers.abstract import AbstractWorker
 from syft.workers.entry import Entry
-
-User = str | None  #: None: somebody who proved no name
-#: Holds what the owner of the worker put there. No user has this name, see syft.identity.names.
-OWNER = ""
-
-
-class Quota(NamedTuple):
-    """What a user may hold; None: no limit."""
-
-    max_objects: int | None = None
-    max_bytes: int | None = None
-
-
-UNLIMITED = Quota()
-
-
-class Usage(NamedTuple):
-    """What a user holds."""
-
-    objects: int = 0
-    bytes: int = 0
-
-
-@dataclass(slots=True)
-class _Count:
-    objects: int = 0
-    bytes: int = 0
-
-
-class Quotas:
-    """Counts of objects and bytes per user. Every call is O(1), and any thread may make it."""
-
-    def __init__(self, quota_of: Callable[[User], Quota] = lambda _user: UNLIMITED) -> None:
-        self._quota_of = quota_of
-        self._used: dict[User, _Count] = {}
-        self._lock = threading.Lock()
-
-    def charge(self, user: User, nbytes: int, count: int = 1, *, enforced: bool = True) -> None:
-        """Note that a user holds so much more. !! QuotaExceededError if that is too much; nothing is noted then"""
-        quota = self._quota_of(user) if enforced else UNLIMITED
-        with self._lock:
-            used = self._used.get(user) or _Count()
-            if quota.max_objects is not None and count > 0 and used.objects + count > quota.max_objects:
-                raise QuotaExceededError(
-                    f"{_named(user)} holds {used.objects} objects on this worker, and {quota.max_objects} is the most "
-                    "the owner allows. Drop pointers that are not needed any more, or ask the owner for more."
-                )
-            if quota.max_bytes is not None and nbytes > 0 and used.bytes + nbytes > quota.max_bytes:
-                raise QuotaExceededError(
-                    f"{_named(user)} holds {used.bytes} bytes on this worker and asked to keep {nbytes} more, and "
-                    f"{quota.max_bytes} is the most the owner allows. Drop pointers that are not needed any more, work "
-                    "on smaller batches, or ask the owner for more."
-                )
-            used.objects += count
-            used.bytes += nbytes
-            if used.objects or used.bytes:
-                self._used[user] = used
-
-    def release(self, user: User, nbytes: int, count: int = 1) -> None:
-        """Note that a user holds so much less."""
-        with self._lock:
-            used = self._used.get(user) or _Count()
-            if count > used.objects or nbytes > used.bytes:
-                raise ValueError(
-                    f"release() was called with {count} objects and {nbytes} bytes for {_named(user)}, who holds "
-                    f"{used.objects} and {used.bytes}. Release what was charged, once."
-                )
-            used.objects -= count
-            used.bytes -= nbytes
-            if not used.objects and not used.bytes:
-                self._used.pop(user, None)
-
-    def left(self, user: User) -> tuple[int | None, int | None, int | None]:
-        """How many bytes a user may hold in all, and how many bytes and objects more; None: any number."""
-        quota, used = self._quota_of(user), self._used.get(user) or _Count()
-        most = quota.max_bytes
-        return (
-            most,
-            None if most is None else max(0, most - used.bytes),
-            None if quota.max_objects is None else max(0, quota.max_objects - used.objects),
-        )
-
-    def bytes_left(self, user: User) -> int | None:
-        """How many more bytes a user may hold; None: any number."""
-        return self.left(user)[1]
-
-    def usage(self, user: User) -> Usage:
-        with self._lock:
-            used = self._used.get(user) or _Count()
-            return Usage(used.objects, used.bytes)
-
-    def users(self) -> dict[User, Usage]:
-        """What everybody holds who holds something."""
-        with self._lock:
-            return {user: Usage(used.objects, used.bytes) for user, used in self._used.items()}
-
 
 # -- objects and the memory behind them ------------------------------------------------------------
 
@@ -389,7 +291,3 @@ def bytes_of_allowed(allowed: Any, is_chosen: bool) -> int:
             "characters each. Name fewer, or ask the owner of the worker to open the data to all."
         )
     return count * LONGEST_NAME if count > _FEW_ALLOWED else 0
-
-
-def _named(user: User) -> str:
-    return "Somebody who gave no user name" if user is None else f"User {user!r}"

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from syft.workers.permissions import AuditRecord
+from syft.policy.permissions import AuditRecord
 
 #: Of a name or reason. Ids and names are short; a longer text is somebody's attempt to fill the disk.
 _MAX_TEXT = 500

@@ -9,8 +9,9 @@ from collections.abc import Callable
 from syft.exceptions import NetworkError, ProtocolError, SyftError, WorkerUnreachableError
 from syft.serde.error_types import EXCEPTIONS
 from syft.transport import Connection, HandshakeRefused
-from syft.workers.network import frames, handshake
-from syft.workers.network.frames import Head, Kind
+from syft.transport import session_frames as frames
+from syft.transport import session_records as handshake
+from syft.transport.session_frames import Head, Kind
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
 _MANY_IN_VAIN = 8

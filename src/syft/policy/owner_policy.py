@@ -21,8 +21,8 @@ import msgspec
 
 from syft.exceptions import ComputeNotPermittedError, ConnectNotPermittedError, SyftError
 from syft.identity.names import is_user_name
-from syft.workers.permissions import About, Allowed, AuditRecord, Policy, intersect
-from syft.workers.quotas import OWNER, UNLIMITED, Quota
+from syft.policy.permissions import About, Allowed, AuditRecord, Policy, intersect
+from syft.policy.quotas import OWNER, UNLIMITED, Quota
 
 MayGet = Literal["own", "none", "all"]
 
