@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -311,7 +312,7 @@ def test_a_state_is_made_of_placeholders() -> None:
 
 
 def test_placeholders_are_sorted_by_the_number_of_their_tag() -> None:
-    from syft.messaging.plan.plan import tag_sort
+    tag_sort = importlib.import_module("syft.messaging.plan.plan").tag_sort
 
     plan = sy.func2plan(args_shape=[(1,)] * 11)(lambda *xs: tuple(reversed(xs)))
     found = sorted(plan.find_placeholders("#output"), key=tag_sort("output"))
