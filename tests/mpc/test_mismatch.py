@@ -14,13 +14,14 @@ from syft.exceptions import SyftError
 from syft.messaging.message import Ref
 from syft.mpc import ring
 from syft.mpc.binding import Share, program_digest
-from syft.mpc.correlations import Square, Triple
+from syft.mpc.correlations import Place, Square, Triple
 from syft.mpc.drivers import RoundMismatchError
 from syft.mpc.kernels import Bilinear
 from syft.mpc.network import execution, messages
 from syft.mpc.network.membership import Membership
 from syft.mpc.network.messages import PeerFailedError
 from syft.mpc.protocols import beaver
+from syft.mpc.provider import Provider
 
 pytestmark = pytest.mark.network
 
@@ -190,3 +191,81 @@ def test_a_provider_that_was_told_another_program_is_named(group: Parties) -> No
         digest_of("beaver.square"),
     )
     assert f"'{client.provider.id}' dealt for another program" in " ".join(map(str, said))
+
+
+# -- masks that serve again -------------------------------------------------------------------------------------------
+
+
+def masked_forms(client: Any, secrets: list[Any]) -> list[Any]:
+    """The masked form of each secret, which its first product makes."""
+    for secret in secrets:
+        (secret * (secret + 0)).get()
+    return [node_of(secret)._remembered.masked[()] for secret in secrets]
+
+
+def ask_masked(client: Any, secret: Any, form: Any, names: list[str], kind: Any, digest: bytes) -> list[Any]:
+    """Every holder is asked for a program of its own in one run, on a secret that is masked; gives what each said."""
+    node = node_of(secret)
+    driver = node.group.driver
+    driver._run += 1
+    client.provider._recv_msg(messages.DealCorrelations(driver._group, driver._run, (kind,), digest))
+    client.provider.flush()
+    for rank, (holder, name) in enumerate(zip(client.holders, names, strict=True)):
+        ref = Ref(node.pointers[rank].id_at_location)
+        is_product = name == "beaver.spdz_mul"
+        masked = ((0, form.operands[rank].id_at_location),) if is_product else ()
+        args = (ref, ref) if is_product else (ref,)
+        command = messages.RunProgram(driver._group, driver._run, name, args, {}, (driver._run,), (), masked)
+        holder._recv_msg(command)
+        holder.flush()
+    said = []
+    for holder in client.holders:
+        try:
+            said.append(holder.sync())
+        except SyftError as error:
+            said.append(error)
+    return said
+
+
+@pytest.mark.parametrize("told", ["square", "product"])
+def test_a_masked_operand_at_some_holders_and_a_square_at_the_last(
+    group: Parties, monkeypatch: pytest.MonkeyPatch, told: str
+) -> None:
+    client = group.client()
+    secret = client.share(torch.arange(COUNT) * 1_000_003 - 7)
+    (form,) = masked_forms(client, [secret])
+    share = Share((COUNT,), torch.int64)
+    product = program_digest("beaver.spdz_mul", ((share, form.place), share), {}, ())
+    kinds = {"square": Square((COUNT,)), "product": Triple(MUL, (COUNT,), (COUNT,), form.place)}
+    digests = {"square": digest_of("beaver.square"), "product": product}
+    honest = len(client.holders) - 1
+    view = watch(group.membership(client.holders[-1].id), monkeypatch)
+    names = ["beaver.spdz_mul"] * honest + ["beaver.square"]
+    said = ask_masked(client, secret, form, names, kinds[told], digests[told])
+    assert all(isinstance(one, (RoundMismatchError, PeerFailedError)) for one in said)
+    assert not view.frames
+
+
+def test_a_client_cannot_have_a_product_with_the_mask_of_another_secret(group: Parties) -> None:
+    """With op(m, b) for the mask m of a stranger's secret and a known b, a client and one holder would have m."""
+    client = group.client()
+    mine, other = (client.share(torch.arange(COUNT) + n) for n in (1, 2))
+    my_form, other_form = masked_forms(client, [mine, other])
+    share = Share((COUNT,), torch.int64)
+    kind = Triple(MUL, (COUNT,), (COUNT,), other_form.place)
+    names = ["beaver.spdz_mul"] * len(client.holders)
+    for place in (my_form.place, other_form.place):
+        digest = program_digest("beaver.spdz_mul", ((share, place), share), {}, ())
+        said = ask_masked(client, mine, my_form, names, kind, digest)
+        last = said[-1]
+        assert isinstance(last, RoundMismatchError)
+        assert "the provider dealt a" in str(last) or "dealt for another program" in str(last)
+
+
+def test_shares_of_products_with_different_masks_are_unrelated() -> None:
+    """The place of the mask is part of what a triple is bound to, at every holder."""
+    provider, run = Provider(2), 7
+    places = [Place(1, b"program", 0), Place(2, b"program", 0)]
+    deals = [provider.make(Triple(MUL, (COUNT,), (COUNT,), place), Place(run, b"p", 0)) for place in places]
+    for mine, other in zip(deals[0].take(0), deals[1].take(0), strict=True):
+        assert not (mine == other).any()

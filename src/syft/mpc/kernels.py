@@ -82,10 +82,19 @@ def accumulate(out: torch.Tensor, op: Bilinear, x: torch.Tensor, y: torch.Tensor
     return out.add_(op(x, y))
 
 
+_GEOMETRY = (("stride", 1), ("padding", 0), ("dilation", 1))
+
+
 @lru_cache(maxsize=4096)
 def _output_shape(op: Bilinear, x: Ints, y: Ints) -> Ints:
     if op.name == "mul":
         return tuple(torch.broadcast_shapes(x, y))
+    if op.name == "conv" and len(x) == len(y) > 2 and x[1] == y[1] * dict(op.params).get("groups", 1):
+        # NB: the first convolution on meta tensors takes torch two seconds.
+        stride, padding, dilation = (dict(op.params).get(k, v) for k, v in _GEOMETRY)
+        sizes = _conv_size(x, y, stride, padding, dilation)
+        if min(sizes) > 0:
+            return (x[0], y[0], *sizes)
     # float32 because a few int64 kernels have no meta form; only the shape is read.
     return tuple(op(torch.empty(x, device="meta"), torch.empty(y, device="meta")).shape)
 
@@ -165,21 +174,21 @@ def conv(
 ) -> torch.Tensor:
     """conv1d, conv2d or conv3d of (N, C, ...) with (O, C / groups, ...)."""
     if groups == 1 and x.device.type == "cpu":
-        outs = _conv_size(x, weight, stride, padding, dilation)
+        outs = _conv_size(x.shape, weight.shape, stride, padding, dilation)
         if 0 < math.prod(outs) < math.prod(weight.shape[2:]):
             return _conv_by_patches(x, weight, stride, padding, dilation, outs)
     return _CONV[x.ndim](x, weight, None, stride, padding, dilation, groups)
 
 
 def _conv_size(
-    x: torch.Tensor, weight: torch.Tensor, stride: int | Ints, padding: int | Ints, dilation: int | Ints
+    x: Sequence[int], weight: Sequence[int], stride: int | Ints, padding: int | Ints, dilation: int | Ints
 ) -> Ints:
-    dims = x.ndim - 2
+    dims = len(x) - 2
     return tuple(
         (size + 2 * p - d * (k - 1) - 1) // s + 1
         for size, k, s, p, d in zip(
-            x.shape[2:],
-            weight.shape[2:],
+            x[2:],
+            weight[2:],
             *(_spread(v, dims) for v in (stride, padding, dilation)),
             strict=True,
         )

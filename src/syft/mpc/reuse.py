@@ -62,7 +62,16 @@ class GivenMasked:
 class Remembered:
     """See the top of this file."""
 
-    __slots__ = ("__weakref__", "derived", "is_lasting", "masked", "pending", "used", "version")
+    __slots__ = (
+        "__weakref__",
+        "derived",
+        "is_lasting",
+        "is_normalised",
+        "masked",
+        "pending",
+        "used",
+        "version",
+    )
 
     def __init__(self, is_lasting: bool = False) -> None:
         self.version = 0
@@ -71,6 +80,9 @@ class Remembered:
         self.masked: dict[Hashable, Masked] = {}
         self.used: set[Hashable] = set()
         self.derived: dict[Hashable, tuple[Any, Any]] = {}
+        #: Whether a norm came after a convolution with it, None if that is not known: NOTE [Folding] in
+        #: `rules.fixed_folding`.
+        self.is_normalised: bool | None = None
         #: What was not computed yet, of values as they are now: `force()` is called before they change.
         self.pending: weakref.WeakSet[Any] = weakref.WeakSet()
 

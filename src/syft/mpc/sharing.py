@@ -147,7 +147,10 @@ class AdditiveSharingTensor(SharedMethods, SharedNode):
 
     @property
     def spec(self) -> Any:
-        return super().spec if self.is_split else self.child
+        if not self.is_split:
+            return self.child
+        foretold = getattr(self.child, "spec", None)  # of shares that are not computed yet
+        return super().spec if foretold is None else foretold
 
     def __str__(self) -> str:
         if not self.is_split:

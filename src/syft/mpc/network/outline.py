@@ -1,8 +1,8 @@
 """`Outline`: what a program takes from the provider and what it gives, found without any secret.
 
 The client needs it so as not to wait: the kinds of correlations for the provider, the metadata of the results for its
-pointers. A program takes the same path whatever its secrets are, so it is run once on tensors without values; where
-something in it wants values (numpy, ciphers) it is run on zeros, by the lockstep driver. Outlines are remembered.
+pointers. A program takes the same path whatever its secrets are, so it is run once as one party, on zeros; programs that
+talk to single peers are run by the lockstep driver. So an outline takes no longer than a holder does. It is remembered.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from functools import lru_cache
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from syft.mpc.correlations import Correlation, Mask, Place, Tensors, Triple
 from syft.mpc.drivers import Lockstep, NoSource, Shares
@@ -94,8 +93,8 @@ def outline_of(
     """The outline of a program for arguments of which the shares are `Secret`s."""
     program = program_named(name)
     try:
-        kinds, results = _without_values(program, holders, args, dict(kwargs))
-    except Exception:  # noqa: BLE001  (if it is the caller's fault, the other way says so, with values in it)
+        kinds, results = _as_one_party(program, holders, args, dict(kwargs))
+    except Exception:  # noqa: BLE001  (if it is the caller's fault, the other way says so)
         kinds, results = _on_zeros(program, holders, args, dict(kwargs))
     return Outline(tuple(kinds), _described(results), getattr(program, "provider_online", False))
 
@@ -120,21 +119,21 @@ class _Recorder(NoSource):
 
     def take(self, kind: Correlation) -> Tensors:
         self.kinds.append(kind)
-        return tuple(torch.empty(one.shape, dtype=torch.int64) for one in (*kind.base, *kind.derived))
+        return tuple(torch.zeros(one.shape, dtype=torch.int64) for one in (*kind.base, *kind.derived))
 
     def mask(self, shape: Sequence[int]) -> tuple[Place, torch.Tensor]:
         (share,) = self.take(Mask(tuple(shape)))
         return Place(0, b"", len(self.kinds) - 1), share
 
 
-def _without_values(
+def _as_one_party(
     program: Callable[..., Any], holders: int, args: Sequence[Any], kwargs: dict[str, Any]
 ) -> tuple[list[Correlation], Any]:
     recorder = _Recorder()
-    with torch.no_grad(), FakeTensorMode(allow_non_fake_inputs=True):
+    with torch.no_grad():
         party = Party(0, holders, recorder)
-        given = [_filled(a, torch.empty) for a in args]
-        running = program(party, *given, **{k: _filled(v, torch.empty) for k, v in kwargs.items()})
+        given = [_filled(a, torch.zeros) for a in args]
+        running = program(party, *given, **{k: _filled(v, torch.zeros) for k, v in kwargs.items()})
         reply: Any = None
         while True:
             try:
@@ -142,7 +141,7 @@ def _without_values(
             except StopIteration as done:
                 return recorder.kinds, done.value
             received = {
-                rank: tuple(torch.empty(e.shape, dtype=e.dtype) for e in expected)
+                rank: tuple(torch.zeros(e.shape, dtype=e.dtype) for e in expected)
                 for rank, expected in one.incoming.items()
             }
             reply = one.finish(received)

@@ -19,7 +19,6 @@ of the gradient: 2^-15 of the largest, 4 units, and that of the norm divided by 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -27,57 +26,19 @@ import torch
 from syft.core.chain import Wrapper, new_wrapper
 from syft.mpc import fixed_layers
 from syft.mpc.precision import FixedPrecisionTensor
-from syft.mpc.rules import fixed_approximations as approx
 from syft.mpc.rules import fixed_arithmetic as arithmetic
-from syft.mpc.rules import fixed_fine
+from syft.mpc.rules import fixed_fine, fixed_folding
 from syft.mpc.rules import fixed_kinds as kinds
 from syft.mpc.rules import fixed_reductions as reductions
 from syft.mpc.rules import fixed_ring as ring
 from syft.mpc.rules import fixed_structure as structure
+from syft.mpc.rules.fixed_spread import Spread, inverse_deviation, inverse_root, least, times_root
 from syft.mpc.rules.registry import on_children, rule
 
 aten = torch.ops.aten
 
-#: Fractional bits of x / sqrt(S) before it is multiplied by the root.
-_BITS = 31
 #: Tensors with fewer fractional bits are widened to about as many before their mean is taken.
 _ENOUGH_BITS = 16
-_HALF_ROOT = 2.0**-0.5
-
-
-def inverse_root(squares: Any) -> tuple[Any, Any]:
-    """(gain, root) with 1 / sqrt(squares) = gain / 2^31 * root / 2^WORK; the gain is 0 for what is not positive."""
-    rows, t = approx.normalised(squares)
-    # squares = y * 2^(i + 1) with 1/2 <= y < 1: half of the exponent is the gain, an odd one left is in the root.
-    halves = [1 << (_BITS - (i + 1) // 2) for i in range(approx.LEADING)]
-    odds = [round((_HALF_ROOT if (i + 1) % 2 else 1.0) * (1 << approx.WORK)) for i in range(approx.LEADING)]
-    gain, odd = ring.weighted_rows(rows, halves, odds)
-    made = approx.polynomial(approx._fitted(approx._inverse_root, 0.5, 1.0), t)
-    return gain, ring.truncate(ring.times(made, odd), 1 << approx.WORK)
-
-
-def times_root(child: Any, gain: Any, root: Any, factor: float, bits: int = _BITS) -> Any:
-    """child * factor / sqrt(S), for |child / sqrt(S)| < 2^(33 - bits). Error 1 + 2^-bits * factor."""
-    shifted = ring.truncate(ring.times(child, gain), 1 << (_BITS - bits))
-    top = math.ceil(math.log2(factor))
-    folded = approx.rescaled(root, factor / 2.0**top, 2.0 ** (approx.WORK + 1))
-    return ring.truncate(ring.times(shifted, folded), 1 << (bits + approx.WORK - top))
-
-
-@dataclass(eq=False)
-class Spread:
-    """What a norm found out about its input: the norm itself, and 1 / deviation as `inverse_root` gives it."""
-
-    norm: Any  # units
-    gain: Any
-    root: Any
-    factor: float  # 1 / deviation = factor / sqrt(S)
-
-    def divided(self, child: Any, finer: int) -> Any:
-        """child / deviation in units, for a child in units of 1 / (scale * finer). |result| < 2^31 units."""
-        factor = self.factor / finer
-        bits = max(0, min(_BITS, math.ceil(math.log2(factor)) + 1))
-        return times_root(child, self.gain, self.root, factor, bits)
 
 
 def spread_of(
@@ -93,15 +54,10 @@ def spread_of(
         off = ring.minus(off, ring.truncate(total, count))
         mean = kinds.real(ring.truncate(total, count * wider), x)
     squares = reductions.total(ring.times(off, off), dims, True)
-    raised = ring.plus(squares, _least(count * eps * float(x.scale * wider) ** 2))
+    raised = ring.plus(squares, least(count * eps * float(x.scale * wider) ** 2))
     gain, root = inverse_root(raised)
     factor = math.sqrt(count) * x.scale
     return Spread(times_root(off, gain, root, factor), gain, root, factor * wider), mean, squares
-
-
-def _least(eps: float) -> int:
-    """What keeps a sum of squares from being 0: an eps below half a unit is one."""
-    return round(eps) or 1
 
 
 def _wider(x: FixedPrecisionTensor) -> int:
@@ -207,13 +163,7 @@ def _evaluated(input: Any, running_mean: Any, running_var: Any, eps: float, rank
     off = arithmetic.subtract(input, _column(running_mean, rank))
     if not kinds.is_node(running_var):
         return off, _column((running_var + eps).rsqrt(), rank)
-    scale = running_var.scale
-    gain, root = inverse_root(ring.plus(running_var.child, _least(eps * scale)))
-    return off, Spread(None, _column_child(gain, rank), _column_child(root, rank), math.sqrt(scale))
-
-
-def _column_child(child: Any, rank: int) -> Any:
-    return on_children(aten.reshape.default, child, [1, -1, *[1] * (rank - 2)])
+    return off, inverse_deviation(running_var, eps).shaped([1, -1, *[1] * (rank - 2)])
 
 
 def _over(child: Any, deviation: Any, like: FixedPrecisionTensor) -> Any:
@@ -239,6 +189,9 @@ def batch_norm(
     rank = len(input.shape)
     weights, biases = _column(weight, rank), _column(bias, rank)
     if not training:
+        made = fixed_folding.normalised(input, weight, bias, running_mean, running_var, eps)
+        if made is not None:
+            return made, _empty(made), _empty(made)
         off, deviation = _evaluated(input, running_mean, running_var, eps, rank)
         made = _over(off, deviation, like)
         if weights is not None:

@@ -11,6 +11,7 @@ import torch
 
 from syft.mpc.precision import FixedPrecisionTensor
 from syft.mpc.rules import fixed_arithmetic as arithmetic
+from syft.mpc.rules import fixed_folding
 from syft.mpc.rules import fixed_kinds as kinds
 from syft.mpc.rules import fixed_ring as ring
 from syft.mpc.rules.registry import on_children, rule, rule_with_func
@@ -97,6 +98,11 @@ def convolution(
     groups: int,
 ) -> Any:
     geometry = (None, stride, padding, dilation, transposed, output_padding, groups)
+    call = fixed_folding.Convolution(input, weight, bias, geometry)
+    return fixed_folding.convolved(call, lambda: _convolved(input, weight, bias, geometry))
+
+
+def _convolved(input: Any, weight: Any, bias: Any, geometry: tuple[Any, ...]) -> Any:
     child, like, reals = arithmetic.product(aten.convolution.default, input, weight, *geometry)
     made = kinds.result(child, (input, weight), like, reals)
     if bias is None:
