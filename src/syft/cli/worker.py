@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 import time
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -33,6 +34,14 @@ HELP = (
     "    syft budget set budgets --dataset '#patients' --epsilon 2 --delta 1e-6\n\n"
     "    syft worker --id hospital --data ./data --tokens tokens --budgets budgets"
 )
+
+
+class Isolation(StrEnum):
+    """Where users' commands run."""
+
+    process = "process"
+    none = "none"
+
 
 #: How long to wait for a peer that is not there yet.
 _PEER_SECONDS = 60.0
@@ -102,6 +111,13 @@ def serve(
         ),
     ] = None,
     peer_ca: Annotated[Path | None, typer.Option(help="The authority to trust for peers.")] = None,
+    isolation: Annotated[
+        Isolation,
+        typer.Option(
+            help="process: each user's commands run in a process of their own, with limits on memory, time and system "
+            "calls. none: all in this one."
+        ),
+    ] = Isolation.process,
     threads: Annotated[int | None, typer.Option(help="Threads that torch may use.")] = None,
     heartbeat: Annotated[float, typer.Option(help="Seconds between signs of life.")] = 10.0,
     grace: Annotated[
@@ -127,6 +143,8 @@ def serve(
 
     import syft as sy
     from syft.identity.tokens import TokenVerifier
+    from syft.isolation.broker import Broker
+    from syft.isolation.sealed import Sealed
     from syft.policy.audit import AuditLog
     from syft.policy.owner_policy import OwnerPolicy
     from syft.serde.data_files import load_folder
@@ -140,7 +158,10 @@ def serve(
     if audit is not None:
         rules.audit_sink = AuditLog(audit, id)
     certificate, key = certificate_files(tls, cert, key)
+    sealed = Sealed() if isolation is Isolation.process else None
     tensors = [*(load_folder(data) if data is not None else ()), *(_from_stdin() if data_on_stdin else ())]
+    if sealed is not None:
+        tensors = [sealed.take(tensor) for tensor in tensors]
     worker = NetworkServerWorker(
         hook,
         listen or [default_address(certificate is not None)],
@@ -156,17 +177,22 @@ def serve(
     )
     if budgets is not None:
         _keep_budgets(worker, budgets)
+    broker = None if sealed is None else Broker(worker, sealed, threads)
     with stopped_by_signals(worker):
         worker.start(block=False)
         try:
             for named in peer or ():
                 worker.add_worker(_connect_to_peer(hook, named, _peer_token(peer_token_file), peer_ca))
+            if broker is not None:
+                broker.wait_until_ready()
             with served_metrics(worker, metrics_port) as metrics_address:
                 _tell_where(worker, metrics_address)
                 worker.wait()
                 _log.info("%s: shutting down", id)
         finally:
             worker.stop()
+            if broker is not None:
+                broker.close()
     _log.info("%s: has ended", id)
 
 

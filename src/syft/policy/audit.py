@@ -23,8 +23,8 @@ from syft.policy.permissions import AuditRecord
 _MAX_TEXT = 500
 
 
-class AuditLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One line of the file."""
+class AuditLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One line of the file. `reported`: the process of the user said so; all other lines are the worker's own."""
 
     time: str
     worker: str
@@ -34,6 +34,7 @@ class AuditLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     object: str | None
     granted: bool
     reason: str
+    reported: bool = False
 
 
 class AuditLog:
@@ -143,6 +144,7 @@ def _line_of(record: AuditRecord, worker: str) -> bytes:
         None if record.obj_id is None else _text(record.obj_id),
         record.granted,
         _text(record.reason),
+        record.reported,
     )
     return msgspec.json.encode(line) + b"\n"
 

@@ -323,7 +323,7 @@ class OwnerPolicy(Policy):
             )
 
     def check_compute(self, user: str | None, obj_id: Any, about: About) -> None:
-        if not self._may_compute(user, about):
+        if not self.may_compute(user, about):
             self.record(AuditRecord("compute", obj_id, user, False))
             with_what = "" if obj_id is None else f" with object {obj_id!r}"
             raise ComputeNotPermittedError(
@@ -331,7 +331,8 @@ class OwnerPolicy(Policy):
                 "or work with data of your own."
             )
 
-    def _may_compute(self, user: str | None, about: About) -> bool:
+    def may_compute(self, user: str | None, about: About) -> bool:
+        """Whether a user may use an object in computations."""
         if not user or not self.user(user).may_compute:
             return False
         if user == about.holder and not about.is_owners:

@@ -37,6 +37,7 @@ class AuditRecord:
     reason: str = ""
     time: float = field(default_factory=time.time)
     peer: str = ""  # the address of the one who asked, where there is one
+    reported: bool = False  # the process of the user said so, and nobody has checked it (`syft.isolation`)
 
 
 class About(NamedTuple):

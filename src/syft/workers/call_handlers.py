@@ -122,6 +122,7 @@ class _StoreWithLeaves:
         self.id = worker.id
         new = {i: Entry(i, leaf) for i, leaf in leaves.items()}
         self._entries = {**worker._entries, **new} if new else worker._entries
+        self.entry_of = worker.entry_of
 
 
 def run_call_backward(worker: Any, message: CallBackwardMessage) -> None:

@@ -45,7 +45,7 @@ from torch._ops import OpOverload
 from syft.core import shapes
 from syft.core.commands import KnownCommand, command_named
 from syft.core.hook_args import base_types
-from syft.exceptions import GetNotPermittedError, ObjectNotFoundError, RemoteError
+from syft.exceptions import GetNotPermittedError, RemoteError
 from syft.messaging.message import Operation, Ref
 from syft.operations import is_admitted
 from syft.operations.fresh_memory import function_of
@@ -79,7 +79,7 @@ def resolve(worker: Any, values: Any, found: list[Entry] | None = None) -> list[
         if cls is Ref:
             entry = entries.get(value.id)
             if entry is None:
-                raise ObjectNotFoundError(value.id, worker)
+                entry = worker.entry_of(value.id)  # !! unless it can be brought here
             resolved.append(entry.value)
             if found is not None:
                 found.append(entry)

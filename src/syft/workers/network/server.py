@@ -87,6 +87,10 @@ class Server:
         self._stopping = threading.Event()
         self._asked_to_stop = threading.Event()
         self._watcher = Watcher(self)
+        #: Makes a session; one that runs its commands elsewhere, where a worker is isolated (`syft.isolation`).
+        self.make_session: Callable[..., ServerSession] = ServerSession
+        #: How long `stop` waits for what is running.
+        self.stop_seconds = _STOP_SECONDS
         self.commands_executed = 0
 
     # -- life --------------------------------------------------------------------------------------
@@ -134,7 +138,7 @@ class Server:
         self._asked_to_stop.set()
         for listener in self._listeners:
             listener.close()
-        until = time.monotonic() + _STOP_SECONDS
+        until = time.monotonic() + self.stop_seconds
         for session in self.sessions():
             # Who is busy finishes first, if it does not take too long.
             if session.lock.acquire(timeout=max(0.0, until - time.monotonic())):
@@ -144,6 +148,8 @@ class Server:
                         self._begin(self._try_send, session.connection, head, name="goodbye").join(1.0)
                 finally:
                     session.lock.release()
+        for session in self.sessions():
+            session.interrupt("the worker is shutting down")
         for connection in list(self._connections):
             connection.close()
         me = threading.current_thread()
@@ -405,7 +411,7 @@ class Server:
             most = settings.max_message
             limits = serde.Limits(max_bytes=most, max_decompressed=min(serde.Limits().max_decompressed, most))
             compression = serde.choose_compression(hello.compressions)
-            made = ServerSession(self.worker, user or "", self._worker_lock, limits, compression, proof)
+            made = self.make_session(self.worker, user or "", self._worker_lock, limits, compression, proof)
             if user is None:
                 made.user = f"{ANONYMOUS}{secrets.token_hex(8)}"
             self._sessions[made.id] = made
@@ -479,6 +485,7 @@ class Server:
         session.ended = True
         connection = session.connection
         self._note_refusal(getattr(connection, "peer", ""), str(error), session.user, action)
+        session.interrupt(str(error))
         self._begin(self._see_off, session, connection, error, name=f"{self.worker.id}: ending")
 
     def _see_off(self, session: ServerSession, connection: Connection | None, error: SyftError) -> None:

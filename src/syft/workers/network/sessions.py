@@ -131,7 +131,9 @@ class ServerSession:
             return
         if head.number > self.executed + 1:
             raise ProtocolError(f"Command {head.number} arrived where {self.executed + 1} was due.")
-        reply = self._run_all(self._messages(head, payload), head)
+        reply = self._run_frame(head, payload)
+        if self.ended:
+            return
         if reply is not None:
             self._replies.append(reply)
             self.reply_bytes += _size(reply)
@@ -140,6 +142,13 @@ class ServerSession:
             yield self._reply_frame(reply)
         elif head.flags & frames.CONFIRM or self.executed - self._confirmed_to_client > _CONFIRM_COMMANDS:
             yield self.confirmation()
+
+    def _run_frame(self, head: Head, payload: memoryview) -> Reply | None:
+        """Run the commands of a frame that were not run before; the reply, if one is waited for."""
+        return self._run_all(self._messages(head, payload), head)
+
+    def interrupt(self, why: str) -> None:
+        """End what is running, where that can be done: torch cannot be interrupted in a thread."""
 
     def _messages(self, head: Head, payload: memoryview) -> list[Any]:
         """The commands, or the error that there is in place of each. !! ProtocolError if there are too many"""

@@ -1,0 +1,189 @@
+"""What an executor leaves to the broker: budgets, other workers, groups of secret sharing, searches.
+
+Each is the name under which the rest of the library knows it, and asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from syft import serde
+from syft.dp.events import written
+from syft.dp.provenance import Provenance
+from syft.dp.release import Desk
+from syft.exceptions import WorkerNotFoundException
+from syft.isolation import records
+from syft.isolation.broker_lane import ask, ask_value
+from syft.messaging.message import ListObjectsMessage, SearchMessage
+from syft.mpc.network import messages
+from syft.mpc.network.handlers import join
+from syft.mpc.network.membership import Membership, tickets_of
+from syft.workers import handlers
+from syft.workers.abstract import AbstractWorker
+
+# -- budgets -------------------------------------------------------------------------------------------------
+
+
+class BrokeredBook:
+    """The book of budgets, which the broker keeps. It charges the user of this executor, whatever is said here."""
+
+    path = None
+
+    def records_per_person(self, datasets: Iterable[str]) -> int:
+        return int(ask_value(records.BookRecords(list(datasets))))
+
+    def datasets(self) -> list[str]:
+        return list(ask_value(records.BookNames()))
+
+    def state(self, dataset: str, _user: str | None) -> Any:
+        return ask_value(records.BookState(dataset))
+
+    def charge(
+        self, datasets: Iterable[str], _user: str | None, charge: Any, records_per_person: int = 1
+    ) -> None:
+        ask_value(
+            records.BookCharge(
+                list(datasets),
+                records_per_person,
+                charge.mechanism,
+                None if charge.event is None else written(charge.event),
+                charge.epsilon,
+                charge.delta,
+                charge.count,
+            )
+        )
+
+
+def open_desk(worker: Any) -> None:
+    """Let a worker release what the broker has budgets for."""
+    if "releases" not in worker._attached:
+        book: Any = BrokeredBook()
+        desk = Desk(book, Provenance(), tagged={})
+        worker._attached["releases"] = desk
+        worker.add_guard(desk.provenance)
+
+
+# -- other workers -------------------------------------------------------------------------------------------
+
+
+class PeerLink:
+    """In the place of a link: it posts by way of the broker."""
+
+    def __init__(self, peer: Peer) -> None:
+        self._peer = peer
+
+    def post(self, message: Any, at_once: bool = False) -> None:
+        worker = self._peer.owner
+        ask(records.TellPeer(self._peer.id), serde.serialize_frames(message, worker, None), waits=True)
+
+
+class Peer(AbstractWorker):
+    """Another worker, to which the broker has a connection."""
+
+    is_in_process = False
+
+    def __init__(self, owner: Any, id: Any) -> None:
+        self.owner, self.id = owner, id
+        self._link = PeerLink(self)
+
+    def _send_msg(self, message: Any, location: Any) -> Any:
+        raise NotImplementedError("A peer is asked, and does not ask.")
+
+    def _recv_msg(self, message: Any) -> Any:
+        return ask_value(
+            records.AskPeer(self.id), serde.serialize_frames(message, self.owner, None), waits=True
+        )
+
+    def sync(self) -> None:
+        """The broker waits for what it forwards."""
+
+
+class Peers(dict[Any, Any]):
+    """The workers that a worker knows: itself, and those of the broker's, as they are asked for."""
+
+    def __init__(self, owner: Any) -> None:
+        super().__init__({owner.id: owner})
+        self._owner = owner
+
+    def get(self, name: Any, default: Any = None) -> Any:
+        if name in self:
+            return self[name]
+        if type(name) not in (int, str):
+            return default
+        try:
+            ask_value(records.FindPeer(name))
+        except WorkerNotFoundException:
+            return default
+        self[name] = Peer(self._owner, name)
+        return self[name]
+
+
+# -- groups of secret sharing --------------------------------------------------------------------------------
+
+
+def join_and_tell(worker: Any, message: messages.JoinGroup) -> None:
+    """Join a group; the broker hears which tickets lead to it."""
+    join(worker, message)
+    membership = worker.entry_of(message.return_id).value
+    tickets = [channel.expected for channel in membership.channels.values()]
+    ask_value(records.OpenGroup(message.return_id, tickets))
+    worker.published.discard(message.return_id)
+    worker.offers[message.return_id] = worker.entry_of(message.return_id)  # so that its end is told
+
+
+def _routed(handler: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Handle what a peer sent for a group that is here; else the broker knows where it is."""
+
+    def handle(worker: Any, message: Any) -> Any:
+        if type(message) is messages.Ticket:
+            entry = worker._entries.get(message.group)
+            is_here = entry is not None and type(entry.value) is Membership
+            route = records.RouteToGroup(b"", message.group)
+        else:
+            is_here = message.ticket in tickets_of(worker)
+            route = records.RouteToGroup(bytes(message.ticket), None)
+        if is_here:
+            return handler(worker, message)
+        return ask_value(route, serde.serialize_frames(message, worker, None), waits=True)
+
+    return handle
+
+
+#: What members of a group of secret sharing send each other.
+FROM_PEERS = (
+    messages.Ticket,
+    messages.Seeds,
+    messages.Agreement,
+    messages.Frame,
+    messages.Dealt,
+    messages.RunFailed,
+    messages.AreYouThere,
+)
+
+# -- searches ------------------------------------------------------------------------------------------------
+
+
+def search(worker: Any, message: SearchMessage) -> list[Any]:
+    """What this user has here, and what the broker knows."""
+    terms = tuple(message.query)
+    here = {found.id: found for found in handlers.find(worker, terms) if found.id not in worker.imported}
+    told = ask_value(records.Search(), serde.serialize_frames(terms, worker, None))
+    return [*here.values(), *(found for found in told if found.id not in here)]
+
+
+def list_objects(worker: Any, _message: ListObjectsMessage) -> tuple[Any, ...]:
+    here = [obj_id for obj_id in worker._objects.copy() if obj_id not in worker.imported]
+    return tuple(dict.fromkeys([*here, *ask_value(records.ListIds())]))
+
+
+def install() -> None:
+    """Change the table of handlers of this process."""
+    table = handlers.HANDLERS
+    table[SearchMessage], table[ListObjectsMessage] = search, list_objects
+    table[messages.JoinGroup] = join_and_tell
+    for kind in FROM_PEERS:
+        table[kind] = _routed(table[kind])
+
+
+__all__ = ["FROM_PEERS", "Peers", "install", "open_desk"]

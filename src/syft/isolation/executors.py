@@ -1,0 +1,188 @@
+"""`Executors`: the executors of a broker, one per user; and one of them, as the broker sees it."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from syft.exceptions import ConnectionRefusedByWorkerError
+from syft.isolation import records
+from syft.isolation.channel import Channel, ChannelClosed
+from syft.isolation.fork_server_client import ForkServerClient
+from syft.isolation.progress import SLOTS, Progress
+
+#: Of an executor's messages to the broker.
+MOST_PAYLOAD = 8 << 30
+_CONTROL_SECONDS = 15.0
+_EXIT_SECONDS = 1.0
+
+_SIGNALS = {
+    signal.SIGSEGV: "it crashed (segmentation fault)",
+    signal.SIGABRT: "it crashed (abort)",
+    signal.SIGBUS: "it crashed (bus error)",
+    signal.SIGFPE: "it crashed (arithmetic error)",
+    signal.SIGILL: "it crashed (illegal instruction)",
+    signal.SIGKILL: "it was killed (by the system, when memory runs out)",
+}
+
+
+class Executor:
+    """One process for one user.
+
+    given     ids of objects that it was given, or gave to the broker: it hears when they change
+    tickets   what leads to its groups
+    """
+
+    def __init__(self, number: int, user: str, control: Channel, progress: Progress) -> None:
+        self.number, self.user, self.control, self.progress = number, user, control, progress
+        self.began = time.time()
+        self.sessions = 0
+        self.is_ended = False
+        self.why: str | None = None  #: why it was killed, or ended
+        self.rules_version = -1
+        self.knows_budgets = False
+        self.given: set[Any] = set()
+        self.to_forget: list[Any] = []
+        self.groups: dict[Any, list[bytes]] = {}
+        self.objects = self.nbytes = 0
+        self._asking = threading.Lock()
+        self._slots = list(range(SLOTS))
+        self.exited = threading.Event()
+
+    def open_lane(self, record: Any) -> Channel:
+        """A lane of its own, for a session or a peer. !! ChannelClosed"""
+        ours, its = Channel.pair()
+        with its, self._asking:
+            self.control.send(record, (), [its.fileno()])
+        return Channel(ours, records.FromLane, MOST_PAYLOAD)
+
+    def ask(self, record: Any) -> tuple[Any, bytearray, list[int]]:
+        """Ask on the control lane. !! ChannelClosed, TimeoutError"""
+        with self._asking:
+            self.control.send(record)
+            return self.control.receive(_CONTROL_SECONDS)
+
+    def take_slot(self) -> int:
+        if not self._slots:
+            raise ConnectionRefusedByWorkerError(
+                f"User {self.user!r} has {SLOTS} sessions in one process, as many as it takes. Close some."
+            )
+        return self._slots.pop()
+
+    def give_slot(self, slot: int) -> None:
+        self._slots.append(slot)
+
+
+class Executors:
+    """By user. Starts one when its user comes, and ends it with their last session."""
+
+    def __init__(
+        self,
+        hello: Callable[[str], records.Hello],
+        on_exit: Callable[[Executor, str], None],
+        budgets: bool,
+        module: str = "syft.isolation.forkserver",
+    ) -> None:
+        self._hello, self._on_exit = hello, on_exit
+        self._by_user: dict[str, Executor] = {}
+        self._by_number: dict[int, Executor] = {}
+        self._numbers = itertools.count(1)
+        self._lock = threading.Lock()
+        self.server = ForkServerClient(self._exited, budgets, module)
+
+    def all(self) -> list[Executor]:
+        with self._lock:
+            return list(self._by_user.values())
+
+    def of(self, user: str) -> Executor:
+        """The executor of a user, which has one session more from now on. !! ConnectionRefusedByWorkerError"""
+        self.server.wait_until_ready()
+        with self._lock:
+            found = self._by_user.get(user)
+            if found is None or found.is_ended:
+                found = self._start(user)
+            found.sessions += 1
+            return found
+
+    def _start(self, user: str) -> Executor:
+        number = next(self._numbers)
+        ours, its = Channel.pair()
+        memory = Progress.new_memory()
+        try:
+            executor = Executor(number, user, Channel(ours, records.FromLane, MOST_PAYLOAD), Progress(memory))
+            self._by_number[number] = executor
+            self.server.fork(number, its, memory)
+            executor.control.send(self._hello(user))
+        except ChannelClosed as error:
+            ours.close()
+            raise ConnectionRefusedByWorkerError(
+                f"No process could be started for the session: {error}"
+            ) from error
+        finally:
+            its.close()
+            os.close(memory)
+        self._by_user[user] = executor
+        return executor
+
+    def leave(self, executor: Executor) -> None:
+        """A session of it has ended."""
+        with self._lock:
+            executor.sessions -= 1
+            if executor.sessions > 0:
+                return
+            self._forget(executor)
+        executor.why = executor.why or "its last session has ended"
+        with contextlib.suppress(OSError):
+            executor.control.close()  # it ends by itself, or
+        self.server.kill(executor.number)
+
+    def kill(self, executor: Executor, why: str) -> None:
+        """End it, whatever it is doing. Returns at once."""
+        executor.why = executor.why or why
+        executor.is_ended = True
+        self.server.kill(executor.number)
+
+    def why_ended(self, executor: Executor) -> str:
+        """In words; waits a moment for the fork server to say it."""
+        executor.exited.wait(_EXIT_SECONDS)
+        return executor.why or "it ended"
+
+    def _exited(self, number: int, ended_by: int, status: int) -> None:
+        with self._lock:
+            executor = self._by_number.pop(number, None)
+            if executor is None:
+                return
+            self._forget(executor)
+            was_expected = executor.why is not None
+            if executor.why is None:
+                how = _SIGNALS.get(signal.Signals(ended_by)) if ended_by in signal.valid_signals() else None
+                executor.why = how or (
+                    f"signal {ended_by} ended it" if ended_by else f"it ended, status {status}"
+                )
+        executor.exited.set()
+        with contextlib.suppress(OSError):
+            executor.control.close()
+        if not was_expected:
+            self._on_exit(executor, executor.why)
+
+    def _forget(self, executor: Executor) -> None:
+        executor.is_ended = True
+        if self._by_user.get(executor.user) is executor:
+            del self._by_user[executor.user]
+
+    def pid_of(self, executor: Executor) -> int | None:
+        return self.server.pids.get(executor.number)
+
+    def close(self) -> None:
+        for executor in self.all():
+            executor.why = executor.why or "the worker is shutting down"
+        self.server.close()
+
+
+__all__ = ["Executor", "Executors"]

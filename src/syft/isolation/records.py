@@ -1,0 +1,285 @@
+"""What broker, fork server and executors say to each other: one frozen record each, decoded by its type.
+
+`lane`: a channel that one thread of an executor serves. On the lane of a session the broker sends a frame of commands,
+and the executor answers with `FrameDone`; before that it may ask, and the broker answers each question before anything
+else. A payload, where there is one, is a frame of `serde`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+Id = int | str
+Users = list[str] | None
+_Text = Annotated[str, msgspec.Meta(max_length=2000)]
+_Name = Annotated[str, msgspec.Meta(max_length=500)]
+
+
+class Record(msgspec.Struct, frozen=True, array_like=True, tag=True, forbid_unknown_fields=True):
+    pass
+
+
+# -- fork server ---------------------------------------------------------------------------------------------
+
+
+class Ready(Record):
+    """The fork server has imported everything. `faults`: what it cannot do here, in words."""
+
+    faults: list[str]
+
+
+class Fork(Record):
+    """Make an executor. Descriptors: its end of the control lane, and the memory in which it notes its progress."""
+
+    number: int
+
+
+class Forked(Record):
+    number: int
+    pid: int
+
+
+class Kill(Record):
+    number: int
+
+
+class Exited(Record):
+    """`signal`: which one ended it; 0: it ended by itself."""
+
+    number: int
+    signal: int
+    status: int
+
+
+# -- broker -> executor --------------------------------------------------------------------------------------
+
+
+class Hello(Record):
+    """The first on a control lane: for whom the executor is. `memory`: bytes that it may take in all."""
+
+    worker: Id
+    user: str
+    rules: bytes
+    memory: int
+    descriptors: int
+    has_budgets: bool
+    threads: int | None
+
+
+class OpenSession(Record):
+    """Descriptor: the lane. `slot`: where progress is noted."""
+
+    slot: int
+    max_bytes: int
+    max_decompressed: int
+    compression: str | None
+
+
+class OpenRoute(Record):
+    """Descriptor: a lane for messages of peers."""
+
+
+class RunFrame(Record):
+    """Run the commands of a frame, from `first` on. `rules`: the policy, if it changed; `forget`: objects that did."""
+
+    number: int
+    count: int
+    flags: int
+    first: int
+    peer: str
+    rules: bytes | None = None
+    forget: list[Id] = []
+    has_budgets: bool = False
+
+
+class Deliver(Record):
+    """A message of a peer for a group that is here; payload."""
+
+    user: str
+    peer: str
+
+
+class Export(Record):
+    """Give an object for another user."""
+
+    id: Id
+
+
+class Remove(Record):
+    ids: list[Id]
+
+
+class EndSession(Record):
+    pass
+
+
+class Answer(Record):
+    """What was asked for; payload."""
+
+
+class Failure(Record):
+    """Why not; payload: the error."""
+
+
+class Value(Record):
+    """An object. Descriptor: sealed memory with it, unless it is withheld.
+
+    kind    "tensor": raw elements; "object": a frame of serde; "withheld": its metadata alone; "none": there is no such
+    holder  "": the owner of the worker
+    names   budgets that it is a data set of; tags   names by which it becomes one
+    """
+
+    kind: str
+    dtype: str = ""
+    shape: list[int] = []
+    tags: list[_Name] = []
+    description: str | None = None
+    allowed: Users = None
+    holder: str = ""
+    is_owners: bool = False
+    is_private: bool = False
+    failure: str | None = None
+    is_shared: bool = False
+    datasets: list[str] = []
+    dataset_tags: list[str] = []
+
+
+# -- executor -> broker --------------------------------------------------------------------------------------
+
+
+class Line(Record):
+    """What is to stand in the audit log, as far as an executor may say it."""
+
+    action: Annotated[str, msgspec.Meta(max_length=60)]
+    obj_id: int | Annotated[str, msgspec.Meta(max_length=300)] | None
+    granted: bool
+    reason: Annotated[str, msgspec.Meta(max_length=300)]
+
+
+class Offer(Record):
+    """An object that others than its user may use."""
+
+    id: Id
+    allowed: Users
+
+
+class FrameDone(Record):
+    """How far it came; payload: the reply."""
+
+    executed: int
+    failed: int
+    has_reply: bool
+    reply_flags: int
+    reply_failed: int
+    lines: list[Line] = []
+    log: list[_Text] = []
+    offers: list[Offer] = []
+    dropped: list[Id] = []
+    objects: int = 0
+    nbytes: int = 0
+
+
+class Lookup(Record):
+    id: Id
+
+
+class Publish(Record):
+    """An object with tags, which others may find and which may be kept. Descriptor: sealed memory."""
+
+    id: Id
+    value: Value
+
+
+class Search(Record):
+    """payload: the terms."""
+
+
+class ListIds(Record):
+    pass
+
+
+class AskPeer(Record):
+    """A message to another worker, which is waited for; payload."""
+
+    worker: Id
+
+
+class TellPeer(Record):
+    """A message to another worker, which is not waited for; payload."""
+
+    worker: Id
+
+
+class FindPeer(Record):
+    worker: Id
+
+
+class RouteToGroup(Record):
+    """A message of a peer for a group that is not here; payload. By its ticket, or by the group's id."""
+
+    ticket: Annotated[bytes, msgspec.Meta(max_length=64)]
+    group: Id | None
+
+
+class OpenGroup(Record):
+    group: Id
+    tickets: list[Annotated[bytes, msgspec.Meta(max_length=64)]]
+
+
+class BookRecords(Record):
+    datasets: list[_Name]
+
+
+class BookNames(Record):
+    pass
+
+
+class BookState(Record):
+    dataset: _Name
+
+
+class BookCharge(Record):
+    """A release. `event`: what is known of its noise, as a book writes it."""
+
+    datasets: list[_Name]
+    records_per_person: int
+    mechanism: _Name
+    event: dict[_Name, float | int | str | bool | None] | None
+    epsilon: float
+    delta: float
+    count: int
+
+
+class Offered(Record):
+    """Which data sets are offered for training, to this user; payload of the answer: the data set."""
+
+    key: _Name | None
+    action: _Name = ""
+
+
+FromForkServer = Ready | Forked | Exited
+ToForkServer = Fork | Kill
+ToControl = Hello | OpenSession | OpenRoute | Export | Remove
+ToLane = RunFrame | Deliver | EndSession | Answer | Failure | Value
+FromLane = (
+    FrameDone
+    | Lookup
+    | Publish
+    | Search
+    | ListIds
+    | AskPeer
+    | TellPeer
+    | FindPeer
+    | RouteToGroup
+    | OpenGroup
+    | BookRecords
+    | BookNames
+    | BookState
+    | BookCharge
+    | Offered
+    | Answer
+    | Failure
+    | Value
+)
