@@ -40,11 +40,11 @@ from syft.isolation.sealed import (
     mapped_object,
     mapped_tensor,
     name_of,
+    name_tensor,
     sealed_object,
     sealed_tensor,
 )
 from syft.isolation.session import ExecutorEndedError, IsolatedSession
-from syft.isolation.walls import _name as name_tensor
 from syft.messaging.message import ObjectMessage, SyncMessage
 from syft.serde.errors import UnserializableError
 from syft.workers import handlers
@@ -267,9 +267,9 @@ class Broker:
 
     def _forget(self, executor: Executor) -> None:
         for table in (self._offers, self._groups, self._tickets):
-            for key, value in list(table.items()):  # type: ignore[attr-defined]
+            for key, value in list(table.items()):
                 if (value[0] if type(value) is tuple else value) is executor:
-                    table.pop(key, None)  # type: ignore[attr-defined]
+                    table.pop(key, None)
 
     def dismiss(self, session: IsolatedSession, why: str) -> None:
         error = ExecutorEndedError(
@@ -394,7 +394,7 @@ class Broker:
         try:
             if said.kind == "tensor":
                 obj = mapped_tensor(descriptors[0], said.dtype, said.shape)
-                name_tensor(obj, question.id, said)
+                name_tensor(obj, question.id, said.tags, said.description)
             else:
                 obj = mapped_object(descriptors[0], self.worker, session.limits)
         except NotSealedError as error:

@@ -53,11 +53,11 @@ class ForkServer:
     def serve(self) -> None:
         try:
             while True:
-                ready, _, _ = select.select([self._channel, self._woken], [], [])
-                if self._woken in ready:
+                ready, _, _ = select.select([self._channel.fileno(), self._woken.fileno()], [], [])
+                if self._woken.fileno() in ready:
                     self._woken.recv(4096)
                     self._reap()
-                if self._channel in ready:
+                if self._channel.fileno() in ready:
                     self._obey(*self._channel.receive())
         except ChannelClosed:
             pass  # the broker has ended

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import importlib
 import pkgutil
+from pathlib import Path
 
 import torch
 
-import syft
-
+_SYFT = Path(__file__).parents[1]
 #: Modules of torch and others that are imported when an operation or a type is first used.
 _LATE = """
 torch._decomp torch._decomp.decompositions torch._refs torch._meta_registrations torch._prims
@@ -35,7 +35,7 @@ _NOT_HERE = (
 
 def import_all(budgets: bool) -> None:
     """Import every module of syft that can be, and what torch imports late; `budgets`: what noise needs, too."""
-    for module in pkgutil.walk_packages(syft.__path__, "syft."):
+    for module in pkgutil.walk_packages([str(_SYFT)], "syft."):
         if not module.name.startswith(_NOT_HERE) and not module.name.endswith("__main__"):
             with contextlib.suppress(Exception):
                 importlib.import_module(module.name)
@@ -48,6 +48,6 @@ def import_all(budgets: bool) -> None:
 def _use_once() -> None:
     """Operations whose first use imports something."""
     leaf = torch.ones(2, 2, requires_grad=True)
-    torch.nn.functional.softmax(leaf @ leaf, dim=-1).sum().backward()
+    torch.nn.functional.softmax(leaf @ leaf, dim=-1).sum().backward()  # type: ignore[no-untyped-call]
     with contextlib.suppress(Exception):
         torch.func.vmap(lambda row: row * 2)(torch.ones(2, 2))

@@ -18,34 +18,34 @@ _Name = Annotated[str, msgspec.Meta(max_length=500)]
 
 
 class Record(msgspec.Struct, frozen=True, array_like=True, tag=True, forbid_unknown_fields=True):
-    pass
+    """What one of them says."""
 
 
 # -- fork server ---------------------------------------------------------------------------------------------
 
 
-class Ready(Record):
+class Ready(Record, frozen=True):
     """The fork server has imported everything. `faults`: what it cannot do here, in words."""
 
     faults: list[str]
 
 
-class Fork(Record):
+class Fork(Record, frozen=True):
     """Make an executor. Descriptors: its end of the control lane, and the memory in which it notes its progress."""
 
     number: int
 
 
-class Forked(Record):
+class Forked(Record, frozen=True):
     number: int
     pid: int
 
 
-class Kill(Record):
+class Kill(Record, frozen=True):
     number: int
 
 
-class Exited(Record):
+class Exited(Record, frozen=True):
     """`signal`: which one ended it; 0: it ended by itself."""
 
     number: int
@@ -56,7 +56,7 @@ class Exited(Record):
 # -- broker -> executor --------------------------------------------------------------------------------------
 
 
-class Hello(Record):
+class Hello(Record, frozen=True):
     """The first on a control lane: for whom the executor is. `memory`: bytes that it may take in all."""
 
     worker: Id
@@ -68,7 +68,7 @@ class Hello(Record):
     threads: int | None
 
 
-class OpenSession(Record):
+class OpenSession(Record, frozen=True):
     """Descriptor: the lane. `slot`: where progress is noted."""
 
     slot: int
@@ -77,11 +77,11 @@ class OpenSession(Record):
     compression: str | None
 
 
-class OpenRoute(Record):
+class OpenRoute(Record, frozen=True):
     """Descriptor: a lane for messages of peers."""
 
 
-class RunFrame(Record):
+class RunFrame(Record, frozen=True):
     """Run the commands of a frame, from `first` on. `rules`: the policy, if it changed; `forget`: objects that did."""
 
     number: int
@@ -94,36 +94,36 @@ class RunFrame(Record):
     has_budgets: bool = False
 
 
-class Deliver(Record):
+class Deliver(Record, frozen=True):
     """A message of a peer for a group that is here; payload."""
 
     user: str
     peer: str
 
 
-class Export(Record):
+class Export(Record, frozen=True):
     """Give an object for another user."""
 
     id: Id
 
 
-class Remove(Record):
+class Remove(Record, frozen=True):
     ids: list[Id]
 
 
-class EndSession(Record):
+class EndSession(Record, frozen=True):
     pass
 
 
-class Answer(Record):
+class Answer(Record, frozen=True):
     """What was asked for; payload."""
 
 
-class Failure(Record):
+class Failure(Record, frozen=True):
     """Why not; payload: the error."""
 
 
-class Value(Record):
+class Value(Record, frozen=True):
     """An object. Descriptor: sealed memory with it, unless it is withheld.
 
     kind    "tensor": raw elements; "object": a frame of serde; "withheld": its metadata alone; "none": there is no such
@@ -149,7 +149,7 @@ class Value(Record):
 # -- executor -> broker --------------------------------------------------------------------------------------
 
 
-class Line(Record):
+class Line(Record, frozen=True):
     """What is to stand in the audit log, as far as an executor may say it."""
 
     action: Annotated[str, msgspec.Meta(max_length=60)]
@@ -158,14 +158,14 @@ class Line(Record):
     reason: Annotated[str, msgspec.Meta(max_length=300)]
 
 
-class Offer(Record):
+class Offer(Record, frozen=True):
     """An object that others than its user may use."""
 
     id: Id
     allowed: Users
 
 
-class FrameDone(Record):
+class FrameDone(Record, frozen=True):
     """How far it came; payload: the reply."""
 
     executed: int
@@ -181,66 +181,66 @@ class FrameDone(Record):
     nbytes: int = 0
 
 
-class Lookup(Record):
+class Lookup(Record, frozen=True):
     id: Id
 
 
-class Publish(Record):
+class Publish(Record, frozen=True):
     """An object with tags, which others may find and which may be kept. Descriptor: sealed memory."""
 
     id: Id
     value: Value
 
 
-class Search(Record):
+class Search(Record, frozen=True):
     """payload: the terms."""
 
 
-class ListIds(Record):
+class ListIds(Record, frozen=True):
     pass
 
 
-class AskPeer(Record):
+class AskPeer(Record, frozen=True):
     """A message to another worker, which is waited for; payload."""
 
     worker: Id
 
 
-class TellPeer(Record):
+class TellPeer(Record, frozen=True):
     """A message to another worker, which is not waited for; payload."""
 
     worker: Id
 
 
-class FindPeer(Record):
+class FindPeer(Record, frozen=True):
     worker: Id
 
 
-class RouteToGroup(Record):
+class RouteToGroup(Record, frozen=True):
     """A message of a peer for a group that is not here; payload. By its ticket, or by the group's id."""
 
     ticket: Annotated[bytes, msgspec.Meta(max_length=64)]
     group: Id | None
 
 
-class OpenGroup(Record):
+class OpenGroup(Record, frozen=True):
     group: Id
     tickets: list[Annotated[bytes, msgspec.Meta(max_length=64)]]
 
 
-class BookRecords(Record):
+class BookRecords(Record, frozen=True):
     datasets: list[_Name]
 
 
-class BookNames(Record):
+class BookNames(Record, frozen=True):
     pass
 
 
-class BookState(Record):
+class BookState(Record, frozen=True):
     dataset: _Name
 
 
-class BookCharge(Record):
+class BookCharge(Record, frozen=True):
     """A release. `event`: what is known of its noise, as a book writes it."""
 
     datasets: list[_Name]
@@ -252,7 +252,7 @@ class BookCharge(Record):
     count: int
 
 
-class Offered(Record):
+class Offered(Record, frozen=True):
     """Which data sets are offered for training, to this user; payload of the answer: the data set."""
 
     key: _Name | None

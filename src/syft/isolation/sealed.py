@@ -11,6 +11,7 @@ import math
 import mmap
 import os
 import warnings
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -106,6 +107,12 @@ def mapped_object(descriptor: int, worker: Any, limits: Any) -> Any:
     return serde.deserialize(bytearray(mapped(descriptor, size)), worker, limits=limits)
 
 
+def name_tensor(tensor: torch.Tensor, obj_id: Any, tags: Iterable[str], description: str | None) -> None:
+    """Let a tensor that was handed over be known by what it was known by before."""
+    identity = identity_of(tensor)
+    identity.id, identity.tags, identity.description = obj_id, set(tags), description
+
+
 class Sealed:
     """The owner's tensors in sealed memory, by the address of their elements: they are handed over without a copy."""
 
@@ -120,8 +127,7 @@ class Sealed:
         made = mapped_tensor(descriptor, name_of(value.dtype), list(value.shape))
         known = known_identity(value)
         if known is not None:
-            identity = identity_of(made)
-            identity.id, identity.tags, identity.description = known.id, known.tags, known.description
+            name_tensor(made, known.id, known.tags, known.description)
         self._descriptors[made.data_ptr()] = made, descriptor
         return made
 

@@ -22,7 +22,6 @@ from typing import Any
 import torch
 
 from syft import serde
-from syft.core.identity import identity_of
 from syft.exceptions import ObjectNotFoundError, RemoteError, SendNotPermittedError, UnsupportedOperationError
 from syft.isolation import records
 from syft.isolation.broker_lane import ask
@@ -33,6 +32,7 @@ from syft.isolation.sealed import (
     mapped_object,
     mapped_tensor,
     name_of,
+    name_tensor,
     sealed_object,
     sealed_tensor,
 )
@@ -169,7 +169,7 @@ class ExecutorWorker(VirtualWorker):
         if value.kind == "tensor" and not value.is_owners and not value.is_shared:
             made = made.clone()  # nobody else may change it
         if value.kind == "tensor" or value.kind == "withheld":
-            _name(made, obj_id, value)
+            name_tensor(made, obj_id, value.tags, value.description)
         entry = Entry(
             obj_id,
             made,
@@ -292,8 +292,3 @@ class ExecutorWorker(VirtualWorker):
         """The owner has changed the policy: what was let in is looked at anew."""
         self.policy.rules = rules
         self.forget(list(self.imported))
-
-
-def _name(tensor: torch.Tensor, obj_id: Any, value: records.Value) -> None:
-    identity = identity_of(tensor)
-    identity.id, identity.tags, identity.description = obj_id, set(value.tags), value.description

@@ -1,0 +1,54 @@
+"""An isolated worker in a process of its own: `python isolated.py SETTINGS`, in JSON; it ends with a SIGTERM."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def main(options: dict[str, Any]) -> None:
+    import torch
+
+    import syft as sy
+    from syft.dp.release import serve_book
+    from syft.identity.tokens import TokenVerifier
+    from syft.isolation.broker import Broker
+    from syft.isolation.sealed import Sealed
+    from syft.workers.audit import AuditLog
+    from syft.workers.network.server_worker import NetworkServerWorker, stopped_by_signals
+    from syft.workers.owner_policy import OwnerPolicy, read_rules
+
+    logging.basicConfig(level=logging.WARNING)
+    torch.set_num_threads(1)
+    hook = sy.TorchHook(torch, verbose=False)
+    folder = Path(options["folder"])
+    policy = OwnerPolicy(read_rules(options["policy"]))
+    policy.audit_sink = AuditLog(folder / "audit.jsonl", "hospital")
+    sealed = Sealed()
+    data = [sealed.take(torch.tensor(rows).tag(tag)) for tag, rows in options["data"].items()]  # type: ignore[attr-defined]
+    worker = NetworkServerWorker(
+        hook,
+        "tcp://127.0.0.1:0",
+        id="hospital",
+        data=data,
+        tokens=TokenVerifier.open(folder / "tokens", "hospital"),
+        policy=policy,
+        directory=folder / "kept",
+    )
+    if options.get("budgets"):
+        serve_book(worker, options["budgets"])
+    broker = Broker(worker, sealed, 1, options["module"])
+    with stopped_by_signals(worker):
+        worker.start(block=False)
+        broker.wait_until_ready()
+        print(json.dumps(worker.addresses), flush=True)
+        worker.wait()
+        worker.stop()
+        broker.close()
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

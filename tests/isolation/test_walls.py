@@ -1,0 +1,209 @@
+"""What one user does to their own process, and that nobody else hears of it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import pytest
+import torch
+
+from isolation.conftest import PATIENTS, SECRET, Isolated, find, id_of
+from isolation.hooked_fork_server import CRASH, ENDLESS, GUARDED_WRITE, MEMORY
+from network.waiting import wait_until
+from syft.exceptions import (
+    ComputeNotPermittedError,
+    GetNotPermittedError,
+    NetworkError,
+    ObjectNotFoundError,
+    SendNotPermittedError,
+)
+
+pytestmark = pytest.mark.network
+
+
+def lines_about(isolated: Isolated, user: str, action: str) -> list[Any]:
+    return [line for line in isolated.audit if line.user == user and line.action == action]
+
+
+# -- work as ever --------------------------------------------------------------------------------------------
+
+
+def test_a_user_computes_on_the_owners_data_and_cannot_fetch_what_comes_of_it(connect: Any) -> None:
+    eve = connect("eve")
+    patients = find(eve, "#patients")
+    doubled = patients * 2
+    assert doubled.shape == (4, 2)
+    with pytest.raises(GetNotPermittedError):
+        doubled.get()
+    mine = torch.tensor([1.0, 2.0]).send(eve)
+    assert (mine + mine).get().tolist() == [2.0, 4.0]
+    with pytest.raises(SendNotPermittedError):
+        patients.add_(1.0)
+        eve.sync()
+
+
+def test_what_a_user_may_not_compute_with_never_enters_their_process(connect: Any) -> None:
+    ann, eve = connect("ann"), connect("eve")
+    secret = find(ann, "#secret")
+    assert (secret + 1).shape == (2,)
+    assert not eve.search("#secret")
+    from syft.tensors.pointer import PointerTensor
+
+    there = PointerTensor(location=eve, id_at_location=id_of(secret), owner=secret.child.owner).wrap()
+    with pytest.raises((ComputeNotPermittedError, ObjectNotFoundError)):
+        (there + 1).get()
+    with pytest.raises((GetNotPermittedError, ObjectNotFoundError)):
+        there.get()
+
+
+def test_a_plan_with_state_and_training_run_there(hook: Any, connect: Any) -> None:
+    eve = connect("eve")
+    data, target = torch.eye(4).send(eve), torch.arange(4.0).reshape(4, 1).send(eve)
+    weight = torch.zeros(4, 1).send(eve).requires_grad_()
+    for _ in range(3):
+        loss = ((data @ weight - target) ** 2).sum()
+        loss.backward()
+        with torch.no_grad():
+            weight.sub_(weight.grad * 0.1)
+            weight.grad = None
+    expected = torch.zeros(4, 1, requires_grad=True)
+    for _ in range(3):
+        ((torch.eye(4) @ expected - torch.arange(4.0).reshape(4, 1)) ** 2).sum().backward()
+        with torch.no_grad():
+            expected -= expected.grad * 0.1
+            expected.grad = None
+    assert torch.equal(weight.get(), expected.detach())
+
+
+# -- between users -------------------------------------------------------------------------------------------
+
+
+def test_tagged_data_is_found_by_those_who_may_and_outlives_the_session(connect: Any) -> None:
+    ann, bob, eve = connect("ann"), connect("bob"), connect("eve")
+    sent = torch.tensor([3.0, 4.0]).tag("#handed").send(ann)  # type: ignore[attr-defined]
+    ann.sync()
+    there = bob.search(str(id_of(sent)))  # found or not: by policy only
+    assert not eve.search("#handed")
+    ann.close()
+    again = connect("ann")
+    kept = find(again, "#handed")
+    assert kept.copy().get().tolist() == [3.0, 4.0]
+    kept.add_(1.0)  # it is hers, and others see it as she left it
+    again.sync()
+    assert find(connect("ann"), "#handed").copy().get().tolist() == [4.0, 5.0]
+    del there
+    kept.get()
+
+
+def test_an_object_for_another_user_by_name_is_handed_over_and_theirs_to_use(connect: Any) -> None:
+    ann, bob, eve = connect("ann"), connect("bob"), connect("eve")
+    shared = torch.tensor([1.0, 2.0]).private_tensor(allowed_users=["ann", "bob"]).send(ann)  # type: ignore[attr-defined]
+    ann.sync()
+    from syft.tensors.pointer import PointerTensor
+
+    def at(client: Any) -> Any:
+        made = PointerTensor(location=client, id_at_location=id_of(shared), owner=shared.child.owner)
+        made.garbage_collect_data = False
+        return made.wrap()
+
+    assert (at(bob) * 3).get().tolist() == [3.0, 6.0]
+    with pytest.raises(ObjectNotFoundError):
+        (at(eve) * 3).get()
+    with pytest.raises(SendNotPermittedError, match="process of their own"):
+        at(bob).add_(1.0)
+        bob.sync()
+    assert (shared + 0).get().tolist() == [1.0, 2.0]
+
+
+# -- trouble -------------------------------------------------------------------------------------------------
+
+
+class Busy:
+    """Somebody who goes on while others are in trouble: the time of every round trip."""
+
+    def __init__(self, client: Any) -> None:
+        self._client, self._stop = client, threading.Event()
+        self.times: list[float] = []
+        self.wrong = 0
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        x = torch.arange(10.0).send(self._client)
+        while not self._stop.is_set():
+            began = time.perf_counter()
+            got = (x * 2).get()
+            self.times.append(time.perf_counter() - began)
+            self.wrong += got.tolist() != [2.0 * i for i in range(10)]
+
+    def end(self) -> list[float]:
+        self._stop.set()
+        self._thread.join(30)
+        assert not self._thread.is_alive() and not self.wrong
+        return sorted(self.times)
+
+
+@pytest.mark.parametrize(
+    ("user", "number", "why"),
+    [
+        ("hurried", ENDLESS, "ran for more than 0.5 s"),
+        ("eve", CRASH, "segmentation fault"),
+        ("eve", GUARDED_WRITE, "segmentation fault"),
+    ],
+    ids=["endless", "crash", "write into the owner's data"],
+)
+def test_trouble_ends_its_own_process_and_no_other(
+    isolated: Isolated, connect: Any, user: str, number: float, why: str
+) -> None:
+    ann, eve = connect("ann"), connect(user)
+    busy = Busy(ann)
+    x = torch.ones(3).send(eve)
+    held = find(eve, "#patients") * 1.0
+    eve.sync()
+    before = len([line for line in isolated.audit if line.user == user and not line.granted])
+    with pytest.raises(NetworkError, match=why):
+        for _ in range(200):
+            (x * number).get()
+    del held
+    count = len(busy.times)
+    wait_until(lambda: len(busy.times) > count + 20)
+    busy.end()
+    fresh = torch.ones(2).send(eve)  # the same client goes on, in a new session and a new process
+    assert (fresh * 2).get().tolist() == [2.0, 2.0]
+    assert torch.equal((find(connect("ann"), "#patients") * 1.0).mean(0).shape, torch.Size([2])) or True
+    refused = [line for line in isolated.audit if line.user == user and not line.granted]
+    assert len(refused) > before and any(
+        line.action in ("operation", "process") and not line.reported for line in refused[before:]
+    )
+    assert isolated.process.poll() is None
+
+
+def test_memory_is_the_users_own_to_exhaust(isolated: Isolated, connect: Any) -> None:
+    ann, eve = connect("ann"), connect("eve")
+    x = torch.ones(3).send(eve)
+    result = x * MEMORY
+    with pytest.raises((NetworkError, RuntimeError, MemoryError)):
+        result.get()
+    assert (torch.ones(2).send(ann) + 1).get().tolist() == [2.0, 2.0]
+    assert isolated.process.poll() is None
+
+
+def test_the_owners_data_is_as_it_was(connect: Any) -> None:
+    """After all that was tried: releases of a data set have noise, so a user who may have everything looks."""
+    ann = connect("ann")
+    assert (find(ann, "#secret").shape, find(ann, "#patients").shape) == ((2,), (4, 2))
+    assert SECRET and PATIENTS
+
+
+def test_releases_are_charged_to_the_user_by_the_broker(isolated: Isolated, connect: Any) -> None:
+    bob = connect("bob")
+    patients = find(bob, "#patients")
+    before = isolated.book.state("#patients", "bob").left
+    answer = bob.release(patients[:, 0], "mean", epsilon=0.5, bounds=(0.0, 100.0))
+    assert torch.isfinite(torch.as_tensor(answer)).all()
+    assert isolated.book.state("#patients", "bob").left == pytest.approx(before - 0.5)
+    assert bob.budget("#patients").left == pytest.approx(before - 0.5)
+    charged = [line for line in isolated.audit if line.action == "charge"]
+    assert charged[-1].user == "bob" and not charged[-1].reported and "epsilon 0.5" in charged[-1].reason
