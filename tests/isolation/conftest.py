@@ -38,6 +38,7 @@ may_compute = ["ann"]
 
 [[data]]
 tags = ["#handed"]
+may_find = ["ann", "bob"]
 may_compute = ["ann", "bob"]
 """
 PATIENTS = [[51.0, 120.0], [62.0, 131.0], [47.0, 118.0], [51.0, 99.0]]
@@ -98,9 +99,7 @@ class Isolated:
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit():
                 with contextlib.suppress(OSError):
-                    found[int(entry.name)] = int(
-                        (entry / "stat").read_text().rsplit(")", 1)[1].split()[1]
-                    )
+                    found[int(entry.name)] = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
         servers = {pid for pid, parent in found.items() if parent == self.process.pid}
         return {pid: parent for pid, parent in found.items() if parent in servers}
 

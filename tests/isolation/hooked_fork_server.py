@@ -17,7 +17,14 @@ from typing import Any
 import msgspec
 import torch
 
-ENDLESS, CRASH, MEMORY, ATTACK, GUARDED_WRITE, SLOW = 666_001.0, 666_002.0, 666_003.0, 666_004.0, 666_005.0, 666_006.0
+ENDLESS, CRASH, MEMORY, ATTACK, GUARDED_WRITE, SLOW = (
+    666_001.0,
+    666_002.0,
+    666_003.0,
+    666_004.0,
+    666_005.0,
+    666_006.0,
+)
 
 
 def attack(orders: dict[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from isolation.conftest import PATIENTS, SECRET, Isolated, find, id_of
+from isolation.conftest import Isolated, find, id_of
 from isolation.hooked_fork_server import CRASH, ENDLESS, GUARDED_WRITE, MEMORY
 from network.waiting import wait_until
 from syft.exceptions import (
@@ -39,8 +39,8 @@ def test_a_user_computes_on_the_owners_data_and_cannot_fetch_what_comes_of_it(co
         doubled.get()
     mine = torch.tensor([1.0, 2.0]).send(eve)
     assert (mine + mine).get().tolist() == [2.0, 4.0]
+    patients.add_(1.0)
     with pytest.raises(SendNotPermittedError):
-        patients.add_(1.0)
         eve.sync()
 
 
@@ -82,10 +82,11 @@ def test_a_plan_with_state_and_training_run_there(hook: Any, connect: Any) -> No
 
 def test_tagged_data_is_found_by_those_who_may_and_outlives_the_session(connect: Any) -> None:
     ann, bob, eve = connect("ann"), connect("bob"), connect("eve")
-    sent = torch.tensor([3.0, 4.0]).tag("#handed").send(ann)  # type: ignore[attr-defined]
+    torch.tensor([3.0, 4.0]).tag("#handed").send(ann, garbage_collect_data=False)  # type: ignore[attr-defined]
     ann.sync()
-    there = bob.search(str(id_of(sent)))  # found or not: by policy only
     assert not eve.search("#handed")
+    with pytest.raises(GetNotPermittedError):
+        (find(bob, "#handed") * 2).get()  # the policy lets bob compute with it; it is ann's to fetch
     ann.close()
     again = connect("ann")
     kept = find(again, "#handed")
@@ -93,13 +94,12 @@ def test_tagged_data_is_found_by_those_who_may_and_outlives_the_session(connect:
     kept.add_(1.0)  # it is hers, and others see it as she left it
     again.sync()
     assert find(connect("ann"), "#handed").copy().get().tolist() == [4.0, 5.0]
-    del there
     kept.get()
 
 
 def test_an_object_for_another_user_by_name_is_handed_over_and_theirs_to_use(connect: Any) -> None:
     ann, bob, eve = connect("ann"), connect("bob"), connect("eve")
-    shared = torch.tensor([1.0, 2.0]).private_tensor(allowed_users=["ann", "bob"]).send(ann)  # type: ignore[attr-defined]
+    shared = torch.tensor([1.0, 2.0]).private_tensor(allowed_users=["ann", "bob"]).send(ann, user="ann")  # type: ignore[attr-defined]
     ann.sync()
     from syft.tensors.pointer import PointerTensor
 
@@ -111,8 +111,8 @@ def test_an_object_for_another_user_by_name_is_handed_over_and_theirs_to_use(con
     assert (at(bob) * 3).get().tolist() == [3.0, 6.0]
     with pytest.raises(ObjectNotFoundError):
         (at(eve) * 3).get()
+    at(bob).add_(1.0)
     with pytest.raises(SendNotPermittedError, match="process of their own"):
-        at(bob).add_(1.0)
         bob.sync()
     assert (shared + 0).get().tolist() == [1.0, 2.0]
 
@@ -163,16 +163,15 @@ def test_trouble_ends_its_own_process_and_no_other(
     held = find(eve, "#patients") * 1.0
     eve.sync()
     before = len([line for line in isolated.audit if line.user == user and not line.granted])
+    trouble = x * number
     with pytest.raises(NetworkError, match=why):
-        for _ in range(200):
-            (x * number).get()
+        trouble.get()
     del held
     count = len(busy.times)
     wait_until(lambda: len(busy.times) > count + 20)
     busy.end()
     fresh = torch.ones(2).send(eve)  # the same client goes on, in a new session and a new process
     assert (fresh * 2).get().tolist() == [2.0, 2.0]
-    assert torch.equal((find(connect("ann"), "#patients") * 1.0).mean(0).shape, torch.Size([2])) or True
     refused = [line for line in isolated.audit if line.user == user and not line.granted]
     assert len(refused) > before and any(
         line.action in ("operation", "process") and not line.reported for line in refused[before:]
@@ -188,13 +187,6 @@ def test_memory_is_the_users_own_to_exhaust(isolated: Isolated, connect: Any) ->
         result.get()
     assert (torch.ones(2).send(ann) + 1).get().tolist() == [2.0, 2.0]
     assert isolated.process.poll() is None
-
-
-def test_the_owners_data_is_as_it_was(connect: Any) -> None:
-    """After all that was tried: releases of a data set have noise, so a user who may have everything looks."""
-    ann = connect("ann")
-    assert (find(ann, "#secret").shape, find(ann, "#patients").shape) == ((2,), (4, 2))
-    assert SECRET and PATIENTS
 
 
 def test_releases_are_charged_to_the_user_by_the_broker(isolated: Isolated, connect: Any) -> None:

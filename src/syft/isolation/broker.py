@@ -60,7 +60,7 @@ logger = logging.getLogger("syft.worker")
 _Answered = tuple[Any, list[Any], list[int]]
 #: What executors may say to peers in this worker's name: parts of programs on shares, and objects of their user's.
 _TO_PEERS = frozenset({*FROM_PEERS, ObjectMessage, SyncMessage})
-#: What executors may say happened; everything else is the broker's to say.
+#: What executors may say happened, beside that a message of some kind was refused. All else is the broker's to say.
 _ACTIONS = frozenset(
     {
         "get",
@@ -118,6 +118,7 @@ class Broker:
         worker.guards.append(_Changes(self))
         self._server.make_session = self._new_session
         self._server.stop_seconds = 1.0
+        self._kinds = {kind.__name__.removesuffix("Message").lower() for kind in handlers.HANDLERS}
         self._answers: dict[type, Callable[..., _Answered]] = {
             records.Lookup: self._look_up,
             records.Publish: self._publish,
@@ -197,7 +198,7 @@ class Broker:
         peer = getattr(session.connection, "peer", "")
         executor.objects, executor.nbytes = done.objects, done.nbytes
         for line in done.lines:
-            if line.action in _ACTIONS:
+            if line.action in _ACTIONS or (line.action in self._kinds and not line.granted):
                 self.worker.policy.record(
                     AuditRecord(
                         line.action,

@@ -169,12 +169,15 @@ def search(worker: Any, message: SearchMessage) -> list[Any]:
     terms = tuple(message.query)
     here = {found.id: found for found in handlers.find(worker, terms) if found.id not in worker.imported}
     told = ask_value(records.Search(), serde.serialize_frames(terms, worker, None))
+    worker.elsewhere.update(found.id for found in told)
     return [*here.values(), *(found for found in told if found.id not in here)]
 
 
 def list_objects(worker: Any, _message: ListObjectsMessage) -> tuple[Any, ...]:
     here = [obj_id for obj_id in worker._objects.copy() if obj_id not in worker.imported]
-    return tuple(dict.fromkeys([*here, *ask_value(records.ListIds())]))
+    told = ask_value(records.ListIds())
+    worker.elsewhere.update(told)
+    return tuple(dict.fromkeys([*here, *told]))
 
 
 def install() -> None:

@@ -125,6 +125,8 @@ class ExecutorWorker(VirtualWorker):
         self.told: set[Any] = set()
         self.dirty: dict[Any, Entry] = {}
         self.dropped: list[Any] = []
+        #: Ids that the broker has told this user of.
+        self.elsewhere: set[Any] = set()
         self.began = time.time()
         self._is_forgetting = False
         self.guards.append(Walls(self))
@@ -208,6 +210,11 @@ class ExecutorWorker(VirtualWorker):
             desk.tagged.setdefault(tag, []).append(obj_id)
         for name in {*value.datasets, *(tag for tag in value.dataset_tags if tag in desk.declared)}:
             desk.provenance.declare(tensor, name)
+
+    def store_entry(self, entry: Entry) -> None:
+        if entry.id in self.elsewhere and entry.id not in self._entries:
+            self.look_for(entry.id)  # whether it may be replaced, is decided as for any object
+        super().store_entry(entry)
 
     # -- what others may use -----------------------------------------------------------------------
 
