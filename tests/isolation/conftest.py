@@ -17,7 +17,7 @@ import torch
 
 from syft.dp.worker_budgets import BudgetBook, Limit
 from syft.identity.tokens import TokenAuthority
-from syft.workers.audit import AuditLine, read_audit_log
+from syft.policy.audit import AuditLine, read_audit_log
 from syft.workers.network.client_worker import NetworkClientWorker
 
 HERE = Path(__file__).parent

@@ -17,9 +17,9 @@ def main(options: dict[str, Any]) -> None:
     from syft.identity.tokens import TokenVerifier
     from syft.isolation.broker import Broker
     from syft.isolation.sealed import Sealed
-    from syft.workers.audit import AuditLog
+    from syft.policy.audit import AuditLog
+    from syft.policy.owner_policy import OwnerPolicy, read_rules
     from syft.workers.network.server_worker import NetworkServerWorker, stopped_by_signals
-    from syft.workers.owner_policy import OwnerPolicy, read_rules
 
     logging.basicConfig(level=logging.WARNING)
     torch.set_num_threads(1)

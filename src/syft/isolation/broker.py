@@ -46,14 +46,14 @@ from syft.isolation.sealed import (
 )
 from syft.isolation.session import ExecutorEndedError, IsolatedSession
 from syft.messaging.message import ObjectMessage, SyncMessage
+from syft.policy.caller import speaking_for
+from syft.policy.owner_policy import DataRule, OwnerPolicy, Rules
+from syft.policy.permissions import About, AuditRecord
 from syft.serde.errors import UnserializableError
 from syft.workers import handlers
-from syft.workers.caller import speaking_for
 from syft.workers.entry import Entry
 from syft.workers.guards import Guard
 from syft.workers.network import worker_lock
-from syft.workers.owner_policy import DataRule, OwnerPolicy, Rules
-from syft.workers.permissions import About, AuditRecord
 
 logger = logging.getLogger("syft.worker")
 

@@ -30,11 +30,11 @@ from syft.isolation.preloading import import_all
 from syft.isolation.progress import Progress
 from syft.isolation.walls import ExecutorWorker
 from syft.messaging.message import ObjectMessage, ObjectRequestMessage, Operation, PointersGoneMessage
-from syft.workers.caller import speaking_for
+from syft.policy.caller import speaking_for
+from syft.policy.owner_policy import Rules
+from syft.transport.session_frames import Head, Kind
 from syft.workers.network import worker_lock
-from syft.workers.network.frames import Head, Kind
 from syft.workers.network.sessions import ServerSession
-from syft.workers.owner_policy import Rules
 
 #: What the broker may hand over at once.
 _MOST_PAYLOAD = 16 << 30

@@ -14,10 +14,10 @@ from syft.exceptions import ConnectionRefusedByWorkerError
 from syft.isolation import records
 from syft.isolation.channel import Channel, ChannelClosed, close_all
 from syft.isolation.executors import Executor
-from syft.workers.caller import speaking_for
+from syft.policy.caller import speaking_for
+from syft.transport.session_frames import Head
+from syft.transport.session_records import ANONYMOUS
 from syft.workers.network import worker_lock
-from syft.workers.network.frames import Head
-from syft.workers.network.handshake import ANONYMOUS
 from syft.workers.network.sessions import Reply, ServerSession
 
 if TYPE_CHECKING:

@@ -36,12 +36,12 @@ from syft.isolation.sealed import (
     sealed_object,
     sealed_tensor,
 )
+from syft.policy.owner_policy import OwnerPolicy, Rules
+from syft.policy.permissions import AuditRecord
+from syft.policy.quotas import OWNER, UNLIMITED, Quota
 from syft.workers.data_directory import is_durable
 from syft.workers.entry import Entry
 from syft.workers.guards import Guard
-from syft.workers.owner_policy import OwnerPolicy, Rules
-from syft.workers.permissions import AuditRecord
-from syft.workers.quotas import OWNER, UNLIMITED, Quota
 from syft.workers.store import tags_of
 from syft.workers.virtual import VirtualWorker
 
