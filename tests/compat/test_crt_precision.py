@@ -236,7 +236,7 @@ def test_what_residues_do_not_tell_is_refused_on_shares_with_the_cure(workers: A
     with pytest.raises(ZeroDivisionError):
         crt(X) / 0
     with pytest.raises(ChainError, match="encodes plain tensors"):
-        X.send(workers.alice).fix_prec(storage="crt")
+        sy.LoggingTensor().on(X).fix_prec(storage="crt")
 
 
 def test_scalars_are_read_and_large_integers_are_operands() -> None:

@@ -218,8 +218,15 @@ def test_a_field_is_a_checked_range() -> None:
         torch.tensor([150.5]).fix_prec(field=2**16)
     with pytest.raises(ValueError, match="powers of two"):
         torch.tensor([1.5]).fix_prec(field=67)
+    bob = sy.VirtualWorker(sy.hook, id="unit0")
+    there = torch.tensor([1.5]).send(bob).fix_prec(field=2**16)
+    assert bob._objects[there.id_at_location].child.field == 2**16
+    with pytest.raises(ValueError, match="holds -32768 to 32767"):
+        torch.tensor([150.5]).send(bob).fix_prec(field=2**16)
+    restricted = torch.tensor([1.5]).send(bob)
+    bob.restrict(restricted.id_at_location, frozenset({"ann"}))
     with pytest.raises(ValueError, match="not here"):
-        torch.tensor([1.5]).send(sy.VirtualWorker(sy.hook, id="unit0")).fix_prec(field=2**16)
+        restricted.fix_prec(field=2**16)
 
 
 # -- optimizers (40) ------------------------------------------------------------------------------------------
@@ -307,7 +314,7 @@ def test_a_chain_that_was_sent_is_shared_where_it_is(places: Any) -> None:
     bob, alice, provider = places
     x = torch.tensor([1.5, -2.0]).fix_prec(precision_fractional=4).send(bob)
     secret = x.share(bob, alice, crypto_provider=provider)
-    assert secret.child.precision_fractional == 4 and secret.location is None
+    assert secret.location is bob and bob._objects[secret.id_at_location].child.precision_fractional == 4
     opened = (secret * secret).get().get()
     assert isinstance(opened.child, FixedPrecisionTensor) and opened.float_prec().tolist() == [2.25, 4.0]
 
@@ -318,8 +325,11 @@ def test_gradients_of_a_chain_that_was_sent(places: Any) -> None:
     loss = (x * x).sum()
     loss.backward()
     assert x.grad.get().float_prec().tolist() == [3.0, -4.0] and x.float_prec().is_leaf
-    with pytest.raises(sy.exceptions.ChainError, match="would cut the history"):
-        loss.float_prec()
+    x.grad = None
+    floats = (x * x).sum().float_prec()
+    assert isinstance(floats.child, sy.PointerTensor) and bob._objects[floats.id_at_location].item() == 6.25
+    (floats * 2).backward()
+    assert x.grad.get().float_prec().tolist() == [6.0, -8.0]
     assert loss.get().float_prec().item() == 6.25
 
 

@@ -364,7 +364,7 @@ def test_what_cannot_be_done_says_what_to_do(workers: Any) -> None:
         with pytest.raises(ValueError, match="keeps no gradients"):
             x.share(workers.alice, workers.bob, crypto_provider=workers.charlie, **options)
     with pytest.raises(ChainError, match="encodes plain tensors"):
-        X.send(workers.alice).fix_prec(storage="large")
+        sy.LoggingTensor().on(X).fix_prec(storage="large")
     with pytest.raises(UnsupportedOperationError, match="Decode first"):
         x.long()
 

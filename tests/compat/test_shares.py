@@ -107,8 +107,13 @@ def test_dtype_and_field_of_share_are_checked(group: Any) -> None:
         group.share([5], dtype="custom")
     with pytest.raises(ValueError, match="powers of two"):
         group.share([5], dtype="custom", field=67)
+    there = torch.tensor([5, 2**40]).send(group.alice)  # type: ignore[attr-defined]
+    assert there[:1].share(group.alice, group.bob, dtype="int").get().field == 2**32
+    with pytest.raises(ValueError, match="holds -2147483648 to 2147483647"):
+        there.share(group.alice, group.bob, dtype="int")
+    group.alice.restrict(there.id_at_location, frozenset({"ann"}))
     with pytest.raises(ValueError, match="nobody here can check"):
-        torch.tensor([5]).send(group.alice).share(group.alice, group.bob, dtype="int")  # type: ignore[attr-defined]
+        there.share(group.alice, group.bob, dtype="int", user="ann")
 
 
 def test_the_truth_of_several_shared_elements_is_a_value_error(group: Any) -> None:
@@ -157,7 +162,11 @@ def test_what_is_computed_from_a_secret_shared_there_is_fetched_twice(group: Any
     assert (x + x).get().get().tolist() == [2, 4]
     assert y.get().get().tolist() == [2, 8]
     here = group.share([10, 10])
-    assert (x + here).get().tolist() == [11, 12]
+    with pytest.raises(
+        sy.exceptions.ChainError, match=r"a pointer to 'carol'.*still shared, with `\.get\(\)`"
+    ):
+        x + here
+    assert (x.copy().get() + here).get().tolist() == [11, 12]
     assert (x.get() + 1).get().tolist() == [2, 3]
 
 
@@ -182,8 +191,10 @@ def test_a_node_is_put_on_a_tensor_and_split_among_workers(group: Any) -> None:
     assert (chain * chain).get().tolist() == [1, 4]
     with pytest.raises(sy.exceptions.ChainError, match="split already"):
         node.init_shares(group.alice, group.bob)
-    with pytest.raises(TypeError, match="integers"):
-        AdditiveSharingTensor().on(torch.tensor([1.5]))
+    reals = AdditiveSharingTensor().on(torch.tensor([1.5]))
+    assert torch.equal(reals.child.child, torch.tensor([1.5]))
+    with pytest.raises(TypeError, match="secrets are integers"):
+        reals.child.init_shares(group.alice, group.bob)
 
 
 def test_shares_are_generated_and_selected(group: Any) -> None:

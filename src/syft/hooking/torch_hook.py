@@ -22,6 +22,7 @@ from syft.hooking.framework_hook import FrameworkHook
 from syft.hooking.optimizers import follow_parameters
 from syft.mpc import chain_methods, fixed_methods, methods, module_methods
 from syft.mpc.paillier import methods as encryption
+from syft.mpc.sharing import AdditiveSharingTensor
 from syft.tensors.native import TorchTensor
 from syft.tensors.private import PrivateTensor
 from syft.workers import registering
@@ -74,6 +75,7 @@ class TorchHook(FrameworkHook):
         self._hook_native_tensor(torch.Tensor, TorchTensor)
         self._hook_syft_tensor_methods(AbstractTensor)
         self._hook_private_tensor_methods(PrivateTensor)
+        self._hook_additive_shared_tensor_methods()
         self._hook_parameters()
         self._hook_torch_module()
         self._hook_tensor()
@@ -185,6 +187,15 @@ class TorchHook(FrameworkHook):
     def _hook_private_tensor_methods(self, syft_type: type) -> None:
         """Private nodes have the methods of all nodes; tensors learn to become private."""
         self._hook_syft_tensor_methods(syft_type)
+
+    def _hook_additive_shared_tensor_methods(self) -> None:
+        """Give secrets the methods of torch tensors that they do not have from `AbstractTensor` or by themselves.
+
+        Which of them the holders of shares can compute, the rules of secrets say.
+        """
+        for name in self.to_auto_overload[torch.Tensor]:
+            if not hasattr(AdditiveSharingTensor, name) and function_named(name) is not None:
+                _add(AdditiveSharingTensor, name, self.get_hooked_additive_shared_method(name))
 
     def _hook_parameters(self) -> None:
         """Parameters that hold a chain: torch's own class keeps them, so only the aliases are added."""

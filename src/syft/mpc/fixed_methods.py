@@ -19,17 +19,20 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from syft.core.abstract import AbstractTensor
 from syft.core.chain import Wrapper, new_wrapper
+from syft.core.identity import identity_of, known_identity
 from syft.core.levels import step_down, step_up
 from syft.core.swap import become
 from syft.exceptions import ChainError, UnsupportedOperationError
 from syft.mpc.fixed_numbers import fix_numbers, float_numbers
-from syft.mpc.node_methods import check_values, checked_field
+from syft.mpc.made_there import is_open_there, made_there
+from syft.mpc.node_methods import FIELD, check_values, checked_field
 from syft.mpc.precision import (
     DEFAULT_BASE,
     DEFAULT_PRECISION,
     ENCODE_LIMIT,
     FixedPrecisionTensor,
     encode_integers,
+    node_above,
 )
 from syft.mpc.rules import fixed_fine
 from syft.mpc.rules.registry import on_children
@@ -45,10 +48,18 @@ aten = torch.ops.aten
 # -- one tensor -----------------------------------------------------------------------------------------
 
 
-def _encoded(tensor: torch.Tensor, template: FixedPrecisionTensor) -> Wrapper:
-    """A tensor in the precision of a template, where it is: nothing is fetched to be encoded."""
+def _encoded(tensor: torch.Tensor, template: FixedPrecisionTensor, there: bool = False) -> Wrapper:
+    """A tensor in the precision of a template, where it is: nothing is fetched to be encoded.
+
+    `there`: the worker that has it keeps the node, too, if it serves no strangers.
+    """
     if type(tensor) is not Wrapper:
         return new_wrapper(template.like(encode_integers(tensor, template.scale)))
+    if there and is_open_there(tensor):
+        digits, field = template.precision_fractional, None if template.field == FIELD else template.field
+        return made_there(
+            tensor, "fix_precision", digits, template.base, dtype=template.presented_dtype, field=field
+        )
     node: AbstractTensor = tensor.child
     made = template.like(None)
     # NB: no range check: values that are elsewhere are not looked at.
@@ -66,6 +77,10 @@ def _encoded(tensor: torch.Tensor, template: FixedPrecisionTensor) -> Wrapper:
 
 def _decoded(tensor: torch.Tensor) -> torch.Tensor:
     """A fixed-precision chain in floating point, where it is; anything else as it is."""
+    if format_there(tensor) is not None:
+        if is_open_there(tensor):
+            return made_there(tensor, "float_precision")
+        return _decoded(new_wrapper(node_above(tensor.child)))
     if _is_below(tensor):
         return float_precision(tensor.detach())
     if type(tensor) is not Wrapper or not isinstance(tensor.child, FixedPrecisionTensor):
@@ -84,13 +99,12 @@ class Encode(torch.autograd.Function):
     """To fixed precision; the gradient comes back in floating point."""
 
     @staticmethod
-    def forward(ctx: Any, tensor: torch.Tensor, template: FixedPrecisionTensor) -> torch.Tensor:
-        ctx.template = template
-        return _encoded(tensor, template)
+    def forward(ctx: Any, tensor: torch.Tensor, template: FixedPrecisionTensor, there: bool) -> torch.Tensor:
+        return _encoded(tensor, template, there)
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> Any:
-        return (Decode.apply(grad) if _is_fixed(grad) else grad), None
+        return (Decode.apply(grad) if _is_fixed(grad) or format_there(grad) else grad), None, None
 
 
 class Decode(torch.autograd.Function):
@@ -98,12 +112,14 @@ class Decode(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, tensor: Any) -> torch.Tensor:
-        ctx.template = tensor.child
+        known = format_there(tensor)
+        ctx.template = tensor.child if known is None else FixedPrecisionTensor(*known, tensor.dtype)
+        ctx.there = known is not None
         return _decoded(tensor)
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> Any:
-        return grad if _is_fixed(grad) else Encode.apply(grad, ctx.template)
+        return grad if _is_fixed(grad) or format_there(grad) else Encode.apply(grad, ctx.template, ctx.there)
 
 
 def _is_fixed(tensor: Any) -> bool:
@@ -150,13 +166,20 @@ def fix_precision(
     other = encoded_in(self, storage, precision_fractional, base, {"field": field, **options})
     if other is not None:
         return other.child if no_wrap else other
-    made = _fixed(self, precision_fractional, base, dtype, field)
+    made = _fixed(self, precision_fractional, base, dtype, field, there=True)
     return made.child if no_wrap else made
 
 
-def _fixed(self: Any, precision_fractional: int, base: int, dtype: Any, field: int | None) -> Any:
-    """`fix_precision` with int64."""
-    known = _format_there(self) or (
+def _fixed(
+    self: Any,
+    precision_fractional: int,
+    base: int,
+    dtype: Any = None,
+    field: int | None = None,
+    there: bool = False,
+) -> Any:
+    """`fix_precision` with int64; `there`: see `_encoded`."""
+    known = format_there(self) or (
         (self.child.base, self.child.precision_fractional) if _is_fixed(self) else None
     )
     if known is not None:
@@ -166,25 +189,38 @@ def _fixed(self: Any, precision_fractional: int, base: int, dtype: Any, field: i
         )
     template = _template(self, base, precision_fractional, dtype)
     if field is not None:
-        _check_field(self, template, field)
+        template.field = checked_field(field)
+        if not (there and is_open_there(self)):
+            _check_field(self, template)
     if self.requires_grad and torch.is_grad_enabled() and not self.is_leaf:
-        return Encode.apply(self, template)
-    made = _encoded(self, template)
-    made.child.field = template.field
+        return Encode.apply(self, template, there)
+    made = _encoded(self, template, there)
+    if isinstance(made.child, FixedPrecisionTensor):
+        made.child.field = template.field
     if self.requires_grad:
         made.requires_grad_()
         if self.is_leaf and self.grad is not None:
-            made.grad = _encoded(self.grad, template) if not _is_fixed(self.grad) else self.grad
+            made.grad = _encoded(self.grad, template, there) if not _is_fixed(self.grad) else self.grad
+    return _as_parameter_of(self, made)
+
+
+def _as_parameter_of(tensor: Any, made: Any) -> Any:
+    """What was made of a parameter is a parameter."""
+    if isinstance(tensor, torch.nn.Parameter):
+        if type(made) is torch.Tensor:
+            made, plain = torch.nn.Parameter(made.detach(), made.requires_grad), made
+            made.grad = plain.grad
+        else:
+            made._is_param = True
     return made
 
 
-def _check_field(tensor: Any, template: FixedPrecisionTensor, field: int) -> None:
-    """Note a field on the template; !! ValueError for values that it cannot hold, or that nobody here can see."""
-    template.field = checked_field(field)
+def _check_field(tensor: Any, template: FixedPrecisionTensor) -> None:
+    """!! ValueError for values that the template's field cannot hold, or that nobody here can see."""
     if type(tensor) is Wrapper:
         raise ValueError(
-            f"fix_precision(field={field}) checks that the values fit, and these are not here. Leave field out, or "
-            "encode before sending."
+            f"fix_precision(field={template.field}) checks that the values fit, and these are not here. Leave field "
+            "out, or encode before sending."
         )
     check_values(encode_integers(tensor, template.scale), template.field)
 
@@ -198,10 +234,7 @@ def float_precision(self: Any) -> Any:
         if isinstance(self.child, AutogradTensor):
             return float_precision(without_autograd_node(self) if self.is_leaf else step_down(self))
         return step_up(self.child, float_precision(step_down(self)))
-    there = integers_there(self, "float_precision")
-    if there is not None:
-        return float_precision(there)
-    if not _is_fixed(self):
+    if not _is_fixed(self) and format_there(self) is None:
         raise ChainError(
             "float_precision() was called on a tensor that is not in fixed precision. Use it as it "
             "is; only what "
@@ -214,41 +247,30 @@ def float_precision(self: Any) -> Any:
         made = made.detach().requires_grad_()
         if self.is_leaf and self.grad is not None:
             made.grad = _decoded(self.grad)
-    return made
+    return _as_parameter_of(self, made)
 
 
-def _format_there(tensor: Any) -> tuple[int, int] | None:
+def format_there(tensor: Any) -> tuple[int, int] | None:
     """The format of the remote chain in fixed precision that a pointer points to; None for any other tensor."""
     node = tensor.child if type(tensor) is Wrapper else None
     return node.spec.number_format if isinstance(node, PointerTensor) else None
 
 
-def integers_there(tensor: Any, caller: str) -> Any:
-    """A pointer to a remote fixed-precision chain as fixed precision above a pointer to a copy of its integers.
-
-    None for any other tensor. A leaf gives a leaf. !! ChainError for what has a history, which would be cut.
-    """
-    known = _format_there(tensor)
-    if known is None:
-        return None
-    if tensor.requires_grad and torch.is_grad_enabled() and not tensor.is_leaf:
-        raise ChainError(
-            f"{caller}() was called on a pointer with a history to a tensor that was sent in fixed precision, and would "
-            f"cut the history. Write `x.get().{caller}(...)`, or `.detach()` it first."
-        )
-    with torch.no_grad():
-        made = new_wrapper(FixedPrecisionTensor(*known, tensor.dtype).like(tensor.attr("integers").child))
-    return made.requires_grad_(tensor.requires_grad)
-
-
 def fix_precision_(self: Any, *args: Any, **kwargs: Any) -> Any:
-    """`fix_precision` in place; returns self."""
-    return become(self, fix_precision(self, *args, **kwargs))
+    """`fix_precision` in place; returns self, under the same id."""
+    return _become(self, fix_precision(self, *args, **kwargs))
 
 
 def float_precision_(self: Any) -> Any:
-    """`float_precision` in place; returns self."""
-    return become(self, float_precision(self))
+    """`float_precision` in place; returns self, under the same id."""
+    return _become(self, float_precision(self))
+
+
+def _become(tensor: Any, made: Any) -> Any:
+    known = tensor.child if type(tensor) is Wrapper else known_identity(tensor)
+    if known is not None and made is not tensor:
+        identity_of(made).id = known.id
+    return become(tensor, made)
 
 
 # -- modules ----------------------------------------------------------------------------------------------
@@ -268,8 +290,13 @@ def fix_module(
     if not options:
         _fix_variances(self, precision_fractional, base)
     for tensor in _reals(self):
-        if not _is_fixed(tensor):
+        if _is_fixed(tensor):
+            continue
+        # NB: the nodes of a model that was sent stay here, where its optimizer finds them.
+        if options:
             fix_precision_(tensor, precision_fractional, base, **options)
+        else:
+            _become(tensor, _fixed(tensor, precision_fractional, base))
     return self
 
 

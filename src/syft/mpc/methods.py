@@ -13,11 +13,12 @@ from syft.core.swap import become
 from syft.exceptions import CannotRequestObjectAttribute, ChainError, LocalTensorError
 from syft.messaging.message import ShareMessage
 from syft.mpc import ring
-from syft.mpc.fixed_methods import integers_there
+from syft.mpc.fixed_methods import fix_precision, float_precision, format_there
 from syft.mpc.group import Group
+from syft.mpc.made_there import is_open_there, made_there
 from syft.mpc.network import handlers as _network_handlers  # noqa: F401  (adds the handlers)
 from syft.mpc.node_methods import FIELD, check_values, field_of
-from syft.mpc.precision import FixedPrecisionTensor
+from syft.mpc.precision import FixedPrecisionTensor, node_above
 from syft.mpc.protocols.registry import comparison
 from syft.mpc.randomness import Stream, new_seed
 from syft.mpc.reuse import Remembered
@@ -27,7 +28,7 @@ from syft.mpc.storage import stored
 from syft.policy.caller import user_of
 from syft.tensors.pointer import PointerTensor, new_pointer
 from syft.tensors.transfer import with_autograd_node
-from syft.workers import handlers, pipeline
+from syft.workers import handlers, object_handlers, pipeline
 
 
 class Share(torch.autograd.Function):
@@ -40,6 +41,18 @@ class Share(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Any) -> Any:
         return opened(grad), None, None, None, None
+
+
+class NodeAbove(torch.autograd.Function):
+    """A pointer to fixed precision becomes fixed precision above a pointer; their gradients go together."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Any) -> Any:
+        return new_wrapper(node_above(tensor.child))
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:
+        return grad
 
 
 def opened(secret: Any) -> Any:
@@ -67,6 +80,7 @@ def share(
     randomness. `protocol` names the comparison protocol (see syft.mpc.protocols.registry). A pointer is shared
     where it is: the values do not come here. `dtype` ("long", "int", "custom") and `field` are a check that the integers
     fit a ring of that size, and what `x.field` tells; the shares are int64 in every case, so nothing wraps earlier.
+    `requires_grad` puts an AutogradTensor on top, which collects a gradient (integers have none).
     """
     me = session.require_local_worker()
     holders = [me.get_worker(w, fail_hard=True) for w in _flat(owners)]
@@ -74,9 +88,14 @@ def share(
     Group.of(holders, provider)
     comparison(protocol, len(holders))
     limit = field_of(dtype, field)
-    there = integers_there(self, "share")
-    if there is not None:
-        self = there
+    if not requires_grad and not self.requires_grad and is_open_there(self):
+        kept = {"crypto_provider": provider.id, "protocol": protocol, "dtype": dtype, "field": field}
+        there = made_there(self, "share", *(holder.id for holder in holders), **kept)
+        return there.child if no_wrap else there
+    if format_there(self) is not None:
+        has_history = self.requires_grad and not self.is_leaf and torch.is_grad_enabled()
+        made = NodeAbove.apply(self) if has_history else new_wrapper(node_above(self.child))
+        self = made if has_history else made.requires_grad_(self.requires_grad)
     head = stored(self)
     if head is not None:
         if requires_grad or limit != FIELD:
@@ -92,17 +111,15 @@ def share(
         shared = Share.apply(self, holders, provider, protocol, user)
     else:
         shared = new_wrapper(_shared_node(self, holders, provider, protocol, user))
-        if self.requires_grad or requires_grad:
-            if not shared.dtype.is_floating_point:
-                raise ValueError(
-                    "Shared integers have no gradient. Call fix_precision() before share(requires_grad=True)."
-                )
+        if (self.requires_grad or requires_grad) and shared.is_floating_point():
             shared.requires_grad_()
             if self.is_leaf and self.grad is not None:
                 shared.grad = share(self.grad, *holders, crypto_provider=provider, protocol=protocol)
     secret_of(shared.child).field = limit
     if requires_grad:
         shared = with_autograd_node(shared)
+    if not me.is_client_worker:
+        me.register_obj(shared)
     return shared.child if no_wrap else shared
 
 
@@ -213,6 +230,9 @@ def _integers_of(tensor: Any) -> torch.Tensor:
 
 
 handlers.TENSOR_ATTRIBUTES["integers"] = _integers_of
+object_handlers.TENSOR_METHODS.update(
+    {"fix_precision": fix_precision, "float_precision": float_precision, "share": share}
+)
 
 
 # -- asking a secret --------------------------------------------------------------------------------------

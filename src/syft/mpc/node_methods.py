@@ -77,18 +77,13 @@ class SharedMethods:
     protocol: Any
 
     def on(self, tensor: Any, wrap: bool = True) -> Any:
-        """This node over integers that are here and not split yet: `init_shares` splits them among workers."""
+        """This node over a tensor that is here and not split yet: `init_shares` splits integers among workers."""
         if type(tensor) is Wrapper or not isinstance(tensor, torch.Tensor):
             raise ChainError(
-                "AdditiveSharingTensor().on(...) takes a plain tensor of integers, and got a "
+                "AdditiveSharingTensor().on(...) takes a plain tensor, and got a "
                 f"{type(getattr(tensor, 'child', None) or tensor).__name__}. Write x.share(alice, bob) for a chain."
             )
-        if tensor.is_floating_point() or tensor.is_complex():
-            raise TypeError(
-                f"AdditiveSharingTensor().on(...) was given {tensor.dtype}, and secrets are integers. Write "
-                "x.fix_precision().share(alice, bob)."
-            )
-        self.child = tensor.detach().to(torch.int64)
+        self.child = tensor.detach()
         return new_wrapper(self) if wrap else self  # type: ignore[arg-type]
 
     @property
@@ -102,10 +97,15 @@ class SharedMethods:
                 "init_shares(...) splits integers that are here: AdditiveSharingTensor().on(x).child.init_shares(alice, "
                 "bob). This secret is split already."
             )
+        if self.child.is_floating_point() or self.child.is_complex():
+            raise TypeError(
+                f"init_shares(...) was called on a tensor of {self.child.dtype}, and secrets are integers. Write "
+                "x.fix_precision().share(alice, bob)."
+            )
         me = session.require_local_worker()
         holders = [me.get_worker(owner, fail_hard=True) for owner in owners]
         provider = me if self.crypto_provider is None else me.get_worker(self.crypto_provider, fail_hard=True)
-        self.child = split_among(self.child, holders, provider)
+        self.child = split_among(self.child.to(torch.int64), holders, provider)
         self.crypto_provider = provider
         return self
 

@@ -30,8 +30,9 @@ from syft.core.abstract import AbstractTensor
 from syft.core.chain import Wrapper, map_tensors, new_wrapper
 from syft.core.hook_args import default_register_tensor
 from syft.core.overload import overloaded, overloads_chain
+from syft.core.public_names import spoken_name
 from syft.core.spec import TensorSpec, make_spec
-from syft.exceptions import ChainError
+from syft.exceptions import ChainError, MixedChainsError
 from syft.mpc import fixed_layers
 from syft.mpc.encoding import ENCODE_LIMIT as ENCODE_LIMIT
 from syft.mpc.encoding import encode_integers as encode_integers
@@ -40,6 +41,7 @@ from syft.mpc.node_methods import FIELD, FixedMethods, checked_field
 from syft.mpc.rules.registry import Interpret
 from syft.serde import register_chain, register_exception
 from syft.tensors.multi_pointer import MultiPointerTensor
+from syft.tensors.pointer import PointerTensor
 
 DEFAULT_BASE, DEFAULT_PRECISION = 10, 3
 
@@ -142,7 +144,7 @@ class FixedPrecisionTensor(FixedMethods, AbstractTensor):
                 if value.is_fine:
                     return cls.interpret_fine(cls, func, args, kwargs)
             elif isinstance(value, (AbstractTensor, list)):
-                args = _with_integers(cls, args)
+                args = _with_integers(cls, func, args)
                 break
         rule = cls.aten_rules.get(func)
         if rule is not None:
@@ -151,8 +153,10 @@ class FixedPrecisionTensor(FixedMethods, AbstractTensor):
 
     @classmethod
     def takes_in(cls, other: type) -> bool:
-        """Shared integers (labels, indices) meet shared reals as integers; an index may be a multi-pointer."""
-        return issubclass(other, MultiPointerTensor) or (
+        """Shared integers (labels, indices) meet shared reals as integers; an index may be a multi-pointer. Fixed
+        precision above a pointer meets a pointer to fixed precision.
+        """
+        return issubclass(other, (MultiPointerTensor, PointerTensor)) or (
             hasattr(other, "truncate") and issubclass(other, AbstractTensor)
         )
 
@@ -266,7 +270,14 @@ class FixedPrecisionTensor(FixedMethods, AbstractTensor):
         module.cov = overloads_chain(fixed_layers.cov)
 
 
-def _with_integers(cls: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+def node_above(pointer: PointerTensor) -> FixedPrecisionTensor:
+    """A pointer to a remote fixed-precision chain as fixed precision above a pointer to a copy of its integers."""
+    found = pointer.attr("integers").child
+    found.garbage_collect_data = True
+    return FixedPrecisionTensor(*pointer.spec.number_format, pointer.spec.dtype).like(found)  # type: ignore[misc, no-any-return]
+
+
+def _with_integers(cls: Any, func: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
     """Arguments in which nodes of integers are nodes of `cls`: NOTE [Reals and integers]."""
     found: list[FixedPrecisionTensor] = []
     map_tensors(lambda t: found.append(t) if isinstance(t, cls) else None, args)
@@ -274,6 +285,10 @@ def _with_integers(cls: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
     def up(value: Any) -> Any:
         if isinstance(value, (cls, MultiPointerTensor)) or not isinstance(value, AbstractTensor):
             return value
+        if isinstance(value, PointerTensor):
+            if value.spec.number_format is None:
+                raise MixedChainsError(spoken_name(func), cls, PointerTensor)
+            return node_above(value)
         made = cls(found[0].base, 0, torch.int64, found[0].float_fractional)
         made.child = value
         return made

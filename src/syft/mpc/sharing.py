@@ -20,6 +20,7 @@ from syft.core.hook_args import (
 )
 from syft.core.nested import found_in
 from syft.core.overload import overloaded, overloads_chain
+from syft.core.public_names import spoken_name
 from syft.exceptions import ChainError, ValueNotHereError
 from syft.messaging.message import ForceObjectDeleteMessage
 from syft.mpc import fixed_layers, ring
@@ -119,6 +120,11 @@ class AdditiveSharingTensor(SharedMethods, SharedNode):
     def interpret(cls, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The rule for the operation if it has one, else what `syft.mpc.rules.shared_nonlinear` makes of it."""
         for value in args:
+            if isinstance(value, PointerTensor):
+                raise ChainError(
+                    f"{spoken_name(func)} was called with a secret and a pointer to {value.location.id!r}. A secret that "
+                    "was shared there comes here, still shared, with `.get()`; share plain data with share(...)."
+                )
             if isinstance(value, AdditiveSharingTensor) and not value.is_split:
                 raise ChainError(
                     f"{func} was called on an AdditiveSharingTensor that is not split yet. Call "
@@ -142,8 +148,11 @@ class AdditiveSharingTensor(SharedMethods, SharedNode):
 
     @classmethod
     def takes_in(cls, other: type) -> bool:
-        """Every holder uses its own of what a MultiPointerTensor has for them, as an index for example."""
-        return issubclass(other, MultiPointerTensor)
+        """Every holder uses its own of what a MultiPointerTensor has for them, as an index for example.
+
+        A pointer is taken in to be refused with the cure.
+        """
+        return issubclass(other, (MultiPointerTensor, PointerTensor))
 
     @property
     def spec(self) -> Any:

@@ -21,6 +21,7 @@ from syft.core.abstract import AbstractTensor
 from syft.core.chain import Wrapper, new_wrapper
 from syft.core.levels import on_bare_nodes
 from syft.exceptions import ChainError
+from syft.mpc.made_there import is_open_there, made_there
 
 #: name -> function(plain tensor, precision_fractional, base, **options) that returns a chain.
 STORAGES: dict[str, Callable[..., Any]] = {}
@@ -147,6 +148,8 @@ def encoded_in(
             LargePrecisionWarning,
             stacklevel=4,
         )
+    if is_open_there(tensor) and not tensor.requires_grad:
+        return made_there(tensor, "fix_precision", precision_fractional, base, storage=chosen, **options)
     if type(tensor) is Wrapper:
         raise ChainError(
             f"fix_precision(storage={chosen!r}) was called on a chain that begins with {type(tensor.child).__name__}. It "

@@ -46,14 +46,11 @@ def serialize(
 
 
 def _settle_ids(obj: Any) -> None:
-    """Chains keep the ids of all their links, also those that nobody has asked for before: `obj`, or its elements.
-
-    On a plain tensor nothing is left behind that nobody asked for.
+    """Tensors keep the ids of all links of their chains, also those that nobody has asked for before: `obj`, or its
+    elements.
     """
     parts = obj.values() if type(obj) is dict else obj if type(obj) in (list, tuple) else (obj,)
     for node in parts:
-        if type(node) in (torch.Tensor, torch.nn.Parameter):
-            continue
         while isinstance(node, (torch.Tensor, AbstractTensor)):
             owned: Any = identity_of(node) if isinstance(node, torch.Tensor) else node
             owned.id = owned.id  # it is made when it is asked for

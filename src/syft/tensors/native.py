@@ -146,6 +146,8 @@ class TorchTensor(NativeSpellings):
                               unless requires_grad=False (integers have none)
         preinitialize_grad    a tensor that requires grad has a gradient of zeros at once
         garbage_collect_data  False: the value stays there when the last reference to the pointer goes
+        requires_grad         whether the pointer requires grad; of a leaf that does, True also brings every gradient that
+                              the pointer collects back to this tensor
         """
         workers = [session.require_local_worker().get_worker(w, fail_hard=True) for w in _flat(location)]
         if not workers:
@@ -166,6 +168,8 @@ class TorchTensor(NativeSpellings):
             requires_grad = True
         if requires_grad is not None and sent.is_leaf:
             sent.requires_grad_(requires_grad)
+            if requires_grad and self.requires_grad:
+                transfer.bring_gradients_back(sent, self)
         if local_autograd:
             sent = transfer.with_autograd_node(sent, preinitialize_grad)
         if no_wrap:
@@ -292,12 +296,15 @@ class TorchTensor(NativeSpellings):
         garbage_collect_data: bool = True,
         shape: Any = None,
     ) -> Any:
-        """A pointer to this tensor at a worker that holds it already; `register` makes its owner keep the pointer."""
+        """A pointer to this tensor at a worker that holds it already; `register` makes its owner keep the pointer.
+
+        Holder and owner of the pointer are by default the owner of the tensor.
+        """
         holder = location if location is not None else self.owner
         pointer = PointerTensor(
             session.require_local_worker().get_worker(holder, fail_hard=True),
             self.id if id_at_location is None else id_at_location,
-            owner,
+            self.owner if owner is None else owner,
             id=ptr_id,
             garbage_collect_data=garbage_collect_data,
             spec=transfer.spec_when_sent(self)

@@ -48,6 +48,10 @@ class NativeSpellings:
         """Whether the tensor is a chain."""
         return type(self) is Wrapper and self.child is not None
 
+    def get_class_attributes(self: Any) -> dict[str, Any]:
+        """What a node of a chain is rebuilt with; a tensor has nothing but its values."""
+        return {}
+
     def _is_parameter(self: Any) -> bool:
         """Whether the tensor is a parameter of a model."""
         return isinstance(self, torch.nn.Parameter)

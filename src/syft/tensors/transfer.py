@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import sys
+import weakref
 from typing import Any
 
 import torch
@@ -255,6 +256,18 @@ def _private_again(value: Any, pointer: PointerTensor) -> Any:
     if value.is_leaf and value.grad is not None:
         made.grad = PrivateTensor(allowed_users=pointer.private_to).on(value.grad)
     return made
+
+
+def bring_gradients_back(sent: torch.Tensor, origin: torch.Tensor) -> None:
+    """Whenever the pointer has collected a gradient, `origin` has a copy of all that it has collected."""
+    known = weakref.ref(origin)
+
+    def bring(pointer: torch.Tensor) -> None:
+        tensor, gradient = known(), pointer.grad
+        if tensor is not None and gradient is not None:
+            tensor.grad = fetch(gradient.clone())
+
+    sent.register_post_accumulate_grad_hook(bring)
 
 
 def _peek(gradient: Any, user: str | None, reason: str) -> Any:

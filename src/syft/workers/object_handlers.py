@@ -1,19 +1,44 @@
-"""Messages about objects that are not tensors; adds itself to the table in `handlers`."""
+"""Calls of methods, most of them of objects that are not tensors; adds itself to the table in `handlers`."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
+
+import torch
 
 from syft.exceptions import CannotRequestObjectAttribute
 from syft.messaging.message import CallMethodMessage
 from syft.tensors import string  # registers the pointer of strings
 from syft.tensors.object_wrapper import POINTERS, ObjectWrapper
 from syft.tensors.text_sizes import bytes_of_method
+from syft.tensors.transfer import spec_when_sent
 from syft.workers import handlers, pipeline
 
 #: What a method is given beside texts, and lists and slices of these. Nothing that a computation made is among them:
 #: a tensor would be taken for a number, and a result of its size would tell which.
 _PLAIN = (str, int, type(None), string.String)
+
+
+#: Methods of tensors that make another tensor of one, where it is: see `syft.mpc.made_there`.
+TENSOR_METHODS: dict[str, Callable[..., Any]] = {}
+
+
+def call_tensor_method(worker: Any, message: CallMethodMessage, tensor: torch.Tensor) -> Any:
+    """Call a method from the table; replies the metadata of the result.
+
+    Such a method looks at values and fails by them, so nobody calls it on what is restricted or serves strangers.
+    """
+    method = TENSOR_METHODS.get(message.method)
+    call = pipeline.permit(worker, message, (message.id,), (message.return_id,), message.method)
+    if method is None or not call.is_free:
+        raise CannotRequestObjectAttribute(
+            f"The method {str(message.method)[:60]!r} of a tensor cannot be called on worker {worker.id!r}. Send the "
+            "operations of torch that it consists of."
+        )
+    made = method(tensor, *message.args, **message.kwargs)
+    call.keep(message.return_id, made)
+    return spec_when_sent(made)
 
 
 def call_method(worker: Any, message: CallMethodMessage) -> Any:
@@ -22,6 +47,8 @@ def call_method(worker: Any, message: CallMethodMessage) -> Any:
     Whether it fails and how large its result is shows, so it is called only for those who may fetch all that it uses.
     """
     obj = worker.get_obj(message.id)
+    if isinstance(obj, torch.Tensor):
+        return call_tensor_method(worker, message, obj)
     allowed_methods: frozenset[str] = getattr(type(obj), "remote_methods", frozenset())
     if message.method not in allowed_methods:
         raise CannotRequestObjectAttribute(

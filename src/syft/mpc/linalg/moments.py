@@ -96,11 +96,8 @@ class Sharing:
 
     def share(self, pointer: Any) -> Any:
         fixed = pointer.fix_precision(precision_fractional=self.digits)
-        shared = fixed.share(*self.holders, crypto_provider=self.provider)
-        shared.child.child.was_shared_there = (
-            False  # NOTE [The first get] in syft.mpc.sharing: here it is a value
-        )
-        return shared
+        # NOTE [The first get] in syft.mpc.sharing: the secret comes here, still shared.
+        return fixed.share(*self.holders, crypto_provider=self.provider).get()
 
     def total(self, rows: list[Rows], part: Callable[[Rows], Any]) -> Any:
         """The sum over owners of what `part` makes of their rows, at the owners."""
