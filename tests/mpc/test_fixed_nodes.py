@@ -120,11 +120,19 @@ def test_values_that_are_elsewhere_are_not_read() -> None:
         float_precision(chain)
 
 
-def test_a_pointer_is_encoded_computed_on_and_decoded_where_it_is(bob: Any) -> None:
+@pytest.mark.parametrize("is_restricted", [False, True])
+def test_a_pointer_is_encoded_computed_on_and_decoded_where_it_is(bob: Any, is_restricted: bool) -> None:
     x, y = torch.randn(3, 4), torch.randn(4, 2)
-    chain, other = fix_precision(x.send(bob), 16, 2), fix_precision(y.send(bob), 16, 2)
-    assert isinstance(chain.child.child, PointerTensor) and chain.child.child.dtype == torch.int64
+    there = x.send(bob), y.send(bob)
+    if is_restricted:  # the node stays here, above the integers
+        for pointer in there:
+            bob.restrict(pointer.id_at_location, frozenset({"ann"}))
+    chain, other = (fix_precision(pointer, 16, 2) for pointer in there)
+    if is_restricted:
+        assert isinstance(chain.child.child, PointerTensor) and chain.child.child.dtype == torch.int64
+    else:
+        assert isinstance(bob._objects[chain.id_at_location].child, FixedPrecisionTensor)
     for function in (lambda a, b: a @ b, lambda a, b: a.softmax(1), lambda a, b: torch.relu(a) * 0.3):
-        fetched = function(chain, other).get()
+        fetched = function(chain, other).get(user="ann")
         torch.testing.assert_close(float_precision(fetched), function(x, y), atol=1e-3, rtol=1e-3)
-    torch.testing.assert_close(float_precision(chain).get(), x, atol=1e-4, rtol=0)
+    torch.testing.assert_close(float_precision(chain).get(user="ann"), x, atol=1e-4, rtol=0)

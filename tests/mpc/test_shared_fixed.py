@@ -315,8 +315,10 @@ def test_a_pointer_is_encoded_and_shared_where_it_is(sharing: Sharing, make_work
     finally:
         del me.recv_msg
     assert heard == []
-    assert [w.id for w in secret.locations] == ["bob", "alice"]
-    assert torch.equal(secret.get().get().float_precision(), X)
+    assert secret.location is hospital
+    here = secret.get()
+    assert [w.id for w in here.locations] == ["bob", "alice"]
+    assert torch.equal(here.get().float_precision(), X)
 
 
 def test_a_secret_is_sent_to_a_worker_and_comes_back(sharing: Sharing, make_worker: Any) -> None:

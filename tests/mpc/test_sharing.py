@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import syft as sy
 from syft.mpc.sharing import AdditiveSharingTensor
+from syft.tensors.autograd import AutogradTensor
 
 HOLDERS = ("alice", "bob", "charlie", "dan", "eve")
 
@@ -313,8 +314,11 @@ def test_sharing_twice_is_refused(group: Any) -> None:
 
 def test_integers_have_no_gradient(group: Any) -> None:
     alice, bob = group.workers[:2]
-    with pytest.raises(ValueError, match="no gradient"):
-        X.share(alice, bob, crypto_provider=group.provider, requires_grad=True)  # type: ignore[attr-defined]
+    secret = X.share(alice, bob, crypto_provider=group.provider, requires_grad=True)  # type: ignore[attr-defined]
+    assert isinstance(secret.child, AutogradTensor) and not secret.requires_grad
+    with pytest.raises(RuntimeError, match="does not require grad"):
+        secret.sum().backward()
+    assert torch.equal(secret.get(), X)
 
 
 def test_the_node_is_what_the_documents_call_it(group: Any) -> None:

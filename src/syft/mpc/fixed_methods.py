@@ -75,7 +75,7 @@ def _encoded(tensor: torch.Tensor, template: FixedPrecisionTensor, there: bool =
     return new_wrapper(made)
 
 
-def _decoded(tensor: torch.Tensor) -> torch.Tensor:
+def _decoded(tensor: Any) -> torch.Tensor:
     """A fixed-precision chain in floating point, where it is; anything else as it is."""
     if format_there(tensor) is not None:
         if is_open_there(tensor):

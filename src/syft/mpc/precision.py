@@ -274,7 +274,9 @@ def node_above(pointer: PointerTensor) -> FixedPrecisionTensor:
     """A pointer to a remote fixed-precision chain as fixed precision above a pointer to a copy of its integers."""
     found = pointer.attr("integers").child
     found.garbage_collect_data = True
-    return FixedPrecisionTensor(*pointer.spec.number_format, pointer.spec.dtype).like(found)  # type: ignore[misc, no-any-return]
+    made = FixedPrecisionTensor(*pointer.spec.number_format, dtype=pointer.spec.dtype)  # type: ignore[misc]
+    made.child = found
+    return made
 
 
 def _with_integers(cls: Any, func: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:

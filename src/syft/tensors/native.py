@@ -146,8 +146,8 @@ class TorchTensor(NativeSpellings):
                               unless requires_grad=False (integers have none)
         preinitialize_grad    a tensor that requires grad has a gradient of zeros at once
         garbage_collect_data  False: the value stays there when the last reference to the pointer goes
-        requires_grad         whether the pointer requires grad; of a leaf that does, True also brings every gradient that
-                              the pointer collects back to this tensor
+        requires_grad         whether the pointer requires grad; True also brings every gradient that the pointer of a
+                              leaf collects back to this tensor, from one worker
         """
         workers = [session.require_local_worker().get_worker(w, fail_hard=True) for w in _flat(location)]
         if not workers:
@@ -164,14 +164,15 @@ class TorchTensor(NativeSpellings):
             )
         else:
             sent = transfer.send(self, workers[0], user, preinitialize_grad, garbage_collect_data)
+        brings_back = bool(requires_grad) and self.requires_grad and len(workers) == 1
         if requires_grad is None and local_autograd and (sent.is_floating_point() or sent.is_complex()):
             requires_grad = True
         if requires_grad is not None and sent.is_leaf:
             sent.requires_grad_(requires_grad)
-            if requires_grad and self.requires_grad:
-                transfer.bring_gradients_back(sent, self)
         if local_autograd:
             sent = transfer.with_autograd_node(sent, preinitialize_grad)
+        if brings_back and sent.is_leaf:
+            transfer.bring_gradients_back(sent, self)
         if no_wrap:
             return sent.child
         if not inplace:

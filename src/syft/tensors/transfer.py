@@ -265,9 +265,9 @@ def bring_gradients_back(sent: torch.Tensor, origin: torch.Tensor) -> None:
     def bring(pointer: torch.Tensor) -> None:
         tensor, gradient = known(), pointer.grad
         if tensor is not None and gradient is not None:
-            tensor.grad = fetch(gradient.clone())
+            tensor.grad = fetch(without_autograd_node(gradient).clone())
 
-    sent.register_post_accumulate_grad_hook(bring)
+    sent.register_post_accumulate_grad_hook(bring)  # type: ignore[no-untyped-call]
 
 
 def _peek(gradient: Any, user: str | None, reason: str) -> Any:
