@@ -12,7 +12,7 @@ import torch
 import syft as sy
 from syft import AdditiveSharingTensor, FixedPrecisionTensor, LargePrecisionTensor, PointerTensor
 from syft.messaging.message import CallMethodMessage
-from syft.workers.permissions import Policy
+from syft.policy.permissions import Policy
 
 
 @pytest.fixture
