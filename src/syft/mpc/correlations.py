@@ -4,7 +4,7 @@ One duty: describe each correlation as data. A kind names its `base` fields, uni
 holder from its own seed, and its `derived` fields, functions of the base values that only the provider can
 compute (`derive`); the derived ones cost one correction, to one holder. Kinds are frozen and hashable: they
 travel as a request and are the key of what was made ahead of time. Adding one is one class here. May import
-`ring`, `kernels`.
+`ring`, `kernels`, `randomness`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import torch
 
 from syft.mpc import ring
 from syft.mpc.kernels import Bilinear, floor_divide
+from syft.mpc.randomness import BoundStream
 
 Shape = tuple[int, ...]
 Tensors = tuple[torch.Tensor, ...]
@@ -73,6 +74,10 @@ class Correlation:
         to those it gets back: none of them may be returned twice.
         """
         return ()
+
+    def deal(self, streams: Sequence[BoundStream], meant: bytes) -> list[Tensors] | None:
+        """Every holder's part, for kinds that are cut in a way of their own; None for all others."""
+        return None
 
     def derive_from_parts(self, parts: Sequence[Sequence[torch.Tensor]]) -> Tensors | None:
         """For kinds whose derived values depend on each holder's own base fields; None for all others."""

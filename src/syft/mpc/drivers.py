@@ -24,7 +24,8 @@ from typing import Any, Protocol
 
 import torch
 
-from syft.mpc.correlations import Place
+from syft.mpc.correlations import Correlation, Place
+from syft.mpc.integrity.ledger import Ledger
 from syft.mpc.party import Expected, Party, Program, Round, RoundMismatchError, Tensors
 from syft.mpc.provider import Dealing, Provider, ProviderCost
 from syft.mpc.randomness import Stream, derived_seed, new_seed
@@ -76,6 +77,9 @@ class NoSource:
     def mask(self, shape: Sequence[int]) -> tuple[Place, torch.Tensor]:
         raise RoundMismatchError("The provider asked for a mask: its program took a holder's path.")
 
+    def key(self) -> Any:
+        raise RoundMismatchError("The provider asked for a holder's key: its program took a holder's path.")
+
 
 class Lockstep:
     """All parties in one process, stepped together.
@@ -101,6 +105,7 @@ class Lockstep:
         self.program = program
         self._pairwise = {(i, j): new_seed() for j in range(holders + 1) for i in range(j)}
         self._counting = threading.Lock()
+        self.ledger = Ledger(holders)
         self.cost = Cost(bytes_sent=[0] * (holders + 1))
         self.seen: list[list[Seen]] | None = [[] for _ in range(holders + 1)] if transcript else None
 
@@ -113,9 +118,24 @@ class Lockstep:
 
     def run(self, protocol: Callable[..., Program[Any]], *args: Any, **kwargs: Any) -> Any:
         """Run `protocol` at every holder, and at the provider if it is marked `party.with_provider`."""
+        return self._run(protocol, args, kwargs)[0]
+
+    def run_and_tell(
+        self, kind: Correlation, protocol: Callable[..., Program[Any]], *args: Any, **kwargs: Any
+    ) -> tuple[Any, torch.Tensor]:
+        """The same, and the value of the first correlation of the run, an `Entrance` that the client is told."""
+        result, dealing = self._run(protocol, args, kwargs)
+        return result, self.provider.tell(dealing.run, dealing.program, kind)
+
+    def _run(
+        self, protocol: Callable[..., Program[Any]], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[Any, Dealing]:
         start, offline = time.perf_counter(), self.provider.cost.seconds
         dealing = self.provider.begin(program=self.program)
-        parties = [Party(rank, self.holders, dealing.source(rank)) for rank in range(self.holders)]
+        parties = [
+            Party(rank, self.holders, dealing.source(rank), page=page)
+            for rank, page in enumerate(self.ledger.pages())
+        ]
         if getattr(protocol, "provider_online", False):
             parties.append(Party(self.holders, self.holders, NoSource()))
             self._share_pairwise_streams(parties, dealing)
@@ -126,11 +146,12 @@ class Lockstep:
             for party in parties
         ]
         results = self._drive(programs)[: self.holders]
+        self.ledger.commit([party.seal for party in parties if party.seal is not None])
         # The provider's work is done on demand inside the programs' time: it is reported apart.
         spent = time.perf_counter() - start - (self.provider.cost.seconds - offline)
         with self._counting:
             self.cost.seconds += spent
-        return _gathered(results)
+        return _gathered(results), dealing
 
     def _share_pairwise_streams(self, parties: Sequence[Party], dealing: Dealing) -> None:
         """Give every two parties a stream of this run that only they know (two copies of one seed)."""

@@ -69,8 +69,7 @@ class Group:
         """Run a party program; lists of pointers among the arguments are shares, the rest is public."""
         if isinstance(self.driver, NetworkDriver):
             return self.driver.run(protocol, *args, **kwargs)
-        given = (*args, *kwargs.values())
-        calls = [self._permit(rank, given) for rank in range(len(self.holders))]
+        calls = self._calls((*args, *kwargs.values()))
         result = self.driver.run(
             protocol, *(self.read(a) for a in args), **{k: self.read(v) for k, v in kwargs.items()}
         )
@@ -90,6 +89,19 @@ class Group:
             return True  # the holders check it
         operands = zip(masked.operands, self.read(node), strict=True)
         return all(operand.is_of(share) for operand, share in operands)
+
+    def run_and_tell(
+        self, kind: Correlation, protocol: Callable[..., Program[Any]], *args: Any
+    ) -> tuple[Any, Any]:
+        """The same, and the value of the run's first correlation, of that kind, which the provider tells us."""
+        if isinstance(self.driver, NetworkDriver):
+            return self.driver.run_and_tell(kind, protocol, *args)
+        calls = self._calls(args)
+        result, told = self.driver.run_and_tell(kind, protocol, *(self.read(a) for a in args))
+        return self._stored(result, calls), told
+
+    def _calls(self, given: Sequence[Any]) -> list[Call]:
+        return [self._permit(rank, given) for rank in range(len(self.holders))]
 
     def _permit(self, rank: int, given: Sequence[Any]) -> Call:
         """The call of one holder, as if it had been asked by a message: results are restricted like all inputs."""

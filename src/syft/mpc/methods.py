@@ -12,9 +12,10 @@ from syft.core.session import session
 from syft.core.swap import become
 from syft.exceptions import CannotRequestObjectAttribute, ChainError, LocalTensorError
 from syft.messaging.message import ShareMessage
-from syft.mpc import ring
+from syft.mpc import authenticated, ring
 from syft.mpc.fixed_methods import fix_precision, float_precision, format_there
 from syft.mpc.group import Group
+from syft.mpc.integrity.errors import NoMacsError
 from syft.mpc.made_there import is_open_there, made_there
 from syft.mpc.network import handlers as _network_handlers  # noqa: F401  (adds the handlers)
 from syft.mpc.node_methods import FIELD, check_values, field_of
@@ -170,6 +171,12 @@ def _shared_integers(
     values: Any, holders: list[Any], provider: Any, protocol: Any, user: Any
 ) -> AdditiveSharingTensor:
     if isinstance(values, PointerTensor):
+        if protocol == authenticated.PROTOCOL:
+            raise NoMacsError(
+                "share() of a pointer, where the value is,",
+                "Its worker would have to be told masks by the provider. Fetch the value and share it here, or share it "
+                "where it is without protocol=.",
+            )
         return _share_there(values, holders, provider, protocol, user)
     return share_integers(values.to(torch.int64), holders, provider, protocol)
 

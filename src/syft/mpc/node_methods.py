@@ -97,6 +97,10 @@ class SharedMethods:
                 "init_shares(...) splits integers that are here: AdditiveSharingTensor().on(x).child.init_shares(alice, "
                 "bob). This secret is split already."
             )
+        if self.protocol == "spdz2k":
+            raise ChainError(
+                "init_shares(...) makes shares without MACs. Write x.share(alice, bob, protocol='spdz2k')."
+            )
         if self.child.is_floating_point() or self.child.is_complex():
             raise TypeError(
                 f"init_shares(...) was called on a tensor of {self.child.dtype}, and secrets are integers. Write "

@@ -22,7 +22,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from functools import wraps
+from typing import Any, Protocol, TypeVar, cast
 
 import torch
 
@@ -71,6 +72,10 @@ class CorrelationSource(Protocol):
         """A mask for all products of one operand: its name, the same at every holder, and this holder's share."""
         ...
 
+    def key(self) -> Any:
+        """This holder's part of the MAC key of authenticated shares (`integrity.sealed.Key`)."""
+        ...
+
 
 @dataclass
 class Party:
@@ -85,6 +90,10 @@ class Party:
     source: CorrelationSource
     private: Any = field(default=None, repr=False)
     """Streams shared with single peers, for protocols with pairwise randomness (SecureNN): see `drivers`."""
+    page: Any = field(default=None, repr=False)
+    """What this holder opened of authenticated shares before and has not checked (`integrity.ledger.Page`)."""
+    seal: Any = field(default=None, repr=False)
+    """Its part in this run (`integrity.ledger.Seal`), where shares are authenticated: NOTE [Twins]."""
 
     @property
     def first(self) -> bool:
@@ -106,7 +115,17 @@ class Party:
 
     def constant(self, value: torch.Tensor) -> torch.Tensor:
         """A share of a public value: the value at the first party, zero at the others."""
+        if self.seal is not None:
+            return cast(torch.Tensor, self.seal.public(value))
         return value if self.first else torch.zeros_like(value)
+
+    def plus(self, share: torch.Tensor, value: int) -> torch.Tensor:
+        """A share of a secret plus a public number."""
+        return share + value if self.first or self.seal is not None else share
+
+    def inverted(self, words: torch.Tensor) -> torch.Tensor:
+        """Boolean shares of the opposite bits."""
+        return ~words if self.first or self.seal is not None else words
 
     # -- rounds ----------------------------------------------------------------------------------------
 
@@ -202,6 +221,61 @@ def _advance(
         waiting.append((index, programs[index].send(reply)))
     except StopIteration as done:
         results[index] = done.value
+
+
+def cat(shares: Sequence[Any]) -> Any:
+    """`torch.cat` of shares, authenticated or not. (Inside rules torch does not ask other types.)"""
+    return (
+        torch.cat(list(shares))
+        if isinstance(shares[0], torch.Tensor)
+        else shares[0].joined(torch.cat, shares)
+    )
+
+
+def stack(shares: Sequence[Any], dim: int = 0) -> Any:
+    """`torch.stack` of shares, authenticated or not."""
+    if isinstance(shares[0], torch.Tensor):
+        return torch.stack(list(shares), dim)
+    return shares[0].joined(torch.stack, shares, dim)
+
+
+def zeros_like(share: Any) -> Any:
+    """Shares of zeros."""
+    return torch.zeros_like(share) if isinstance(share, torch.Tensor) else share.map(torch.zeros_like)
+
+
+TWINS: dict[str, Callable[..., Program[Any]]] = {}
+"""name of a primitive -> what does the same on authenticated shares."""
+
+
+def primitive(program: F) -> F:
+    """Mark a protocol that opens something by itself.
+
+    NOTE [Twins]
+    A protocol that is made of others runs on authenticated shares as it is. One that takes randomness and opens values
+    has a twin for them (`sealed_twin`), which runs in its place where the party has a seal; without one it raises.
+    """
+    name = f"{program.__module__.rpartition('.')[2]}.{program.__name__}"
+
+    @wraps(program)
+    def run(party: Party, *args: Any, **kwargs: Any) -> Any:
+        if party.seal is None:
+            return program(party, *args, **kwargs)
+        if name not in TWINS:
+            raise NotImplementedError(f"{name} has no form for authenticated shares (protocol='spdz2k').")
+        return TWINS[name](party, *args, **kwargs)
+
+    return cast(F, run)
+
+
+def sealed_twin(name: str) -> Callable[[F], F]:
+    """Register what runs in the place of a primitive on authenticated shares. NOTE [Twins]"""
+
+    def register(program: F) -> F:
+        TWINS[name] = program
+        return program
+
+    return register
 
 
 def with_provider(protocol: F) -> F:

@@ -26,6 +26,15 @@ OPENING: set[str] = set()
 """Those whose result is no secret any more to the holders: only for users who may have it."""
 
 
+Outlining = Callable[[Callable[..., Any], Callable[..., Any], tuple[Any, ...], tuple[Any, ...]], Any]
+OUTLINES: dict[str, Outlining] = {}
+"""name -> function(ask, make, args, kwargs) that gives the kinds and results of a program without running it.
+
+`ask(name, args, kwargs)` gives the outline of another program, `make(shape, dtype)` describes a tensor (see
+`network.outline`).
+"""
+
+
 def party_program(program: P) -> P:
     """Give a party program its name: that of its file and its own."""
     name = f"{program.__module__.rpartition('.')[2]}.{program.__name__}"

@@ -4,7 +4,7 @@ One duty: make each correlation once, hand every holder its part once, and count
 provider and holder i share a seed; base fields are read from it on both sides, derived fields cost ONE
 correction, sent to the last holder. In one process `Provider.begin().source(rank)` hands out what was made; on a
 network the provider sends `Dealing.corrections(kind)` and the holder calls `expand`: the tensors are the same bit
-by bit (tests compare them). May import `binding`, `correlations`, `party`, `randomness`.
+by bit (tests compare them). May import `binding`, `correlations`, `integrity.sealed`, `party`, `randomness`.
 
 NOTE [A run is atomic]
 What a run takes belongs to its `Dealing`: the run's number and the position in it name a correlation, no queue that
@@ -26,6 +26,7 @@ import torch
 from syft.exceptions import SyftError
 from syft.mpc.binding import purpose
 from syft.mpc.correlations import Correlation, Field, Mask, Place, Shape, Tensors
+from syft.mpc.integrity.sealed import Key
 from syft.mpc.party import RoundMismatchError
 from syft.mpc.randomness import SEED_BYTES, BoundStream, Stream, new_seed
 
@@ -160,18 +161,11 @@ class Provider:
         """One correlation, drawn at a place that is used once."""
         with self._making:
             start = time.perf_counter()
-            base, derived = kind.base, kind.derived
-            kept = [self.mask(mask, shape) for mask, shape in kind.kept]
+            derived = kind.derived
             meant = purpose(place.run, place.program, place.position, kind)
-            streams = [stream.at(meant) for stream in self._streams]
-            parts = [[stream.words(one.shape) for one in base] for stream in streams]
-            if derived:
-                plain = [_joined([part[i] for part in parts], one) for i, one in enumerate(base)]
-                found = kind.derive_from_parts(parts)
-                values = kind.derive(*kept, *plain) if found is None else found
-                for value, one in zip(values, derived, strict=True):
-                    for part, share in zip(parts, self._cut(value, one), strict=True):
-                        part.append(share)
+            parts: list[list[torch.Tensor]] | list[Tensors] | None = kind.deal(self._streams, meant)
+            if parts is None:
+                parts = self._deal(kind, meant)
             self.cost.correlations += 1
             self.cost.bytes += sum(one.nbytes * (self.holders if one.common else 1) for one in derived)
             self.cost.messages += self.holders if any(one.common for one in derived) else bool(derived)
@@ -183,6 +177,31 @@ class Provider:
         kind = Mask(shape)
         meant = purpose(name.run, name.program, name.position, kind)
         return _joined([stream.at(meant).words(shape) for stream in self._streams], kind.base[0])
+
+    def _deal(self, kind: Correlation, meant: bytes) -> list[list[torch.Tensor]]:
+        kept = [self.mask(mask, shape) for mask, shape in kind.kept]
+        streams = [stream.at(meant) for stream in self._streams]
+        parts = [[stream.words(one.shape) for one in kind.base] for stream in streams]
+        if kind.derived:
+            plain = [_joined([part[i] for part in parts], one) for i, one in enumerate(kind.base)]
+            found = kind.derive_from_parts(parts)
+            values = kind.derive(*kept, *plain) if found is None else found
+            for value, one in zip(values, kind.derived, strict=True):
+                for part, share in zip(parts, self._cut(value, one), strict=True):
+                    part.append(share)
+        return parts
+
+    def tell(self, run: int, program: bytes, kind: Correlation) -> torch.Tensor:
+        """The value of the first field of the first correlation of a run: an `Entrance`, told to the client."""
+        meant = purpose(run, program, 0, kind)
+        with self._making:
+            shares = [stream.at(meant).words(kind.base[0].shape) for stream in self._streams]
+        return _joined(shares, kind.base[0])
+
+    def key(self, rank: int) -> Key:
+        """A holder's part of the MAC key."""
+        with self._making:
+            return Key.of(self._streams[rank])
 
     def _cut(self, value: torch.Tensor, kind: Field) -> list[torch.Tensor]:
         """A derived value as one tensor per holder: drawn, all but the last, which is what is missing."""
@@ -270,6 +289,9 @@ class LocalSource:
         part = deal.take(self.rank)
         self.dealing.taken(position, deal)
         return deal.place, part
+
+    def key(self) -> Key:
+        return self.dealing.provider.key(self.rank)
 
 
 def _joined(shares: Sequence[torch.Tensor], kind: Field) -> torch.Tensor:

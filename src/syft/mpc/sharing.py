@@ -23,10 +23,10 @@ from syft.core.overload import overloaded, overloads_chain
 from syft.core.public_names import spoken_name
 from syft.exceptions import ChainError, ValueNotHereError
 from syft.messaging.message import ForceObjectDeleteMessage
-from syft.mpc import fixed_layers, ring
+from syft.mpc import authenticated, fixed_layers, ring
 from syft.mpc.node_methods import FIELD as FIELD
 from syft.mpc.node_methods import SharedMethods, checked_field
-from syft.mpc.protocols import beaver, derived, local, truncate
+from syft.mpc.protocols import beaver, derived, local, spdz2k, truncate
 from syft.mpc.protocols.registry import comparison
 from syft.mpc.reuse import Masked, Remembered
 from syft.mpc.rules.registry import Interpret
@@ -95,6 +95,8 @@ class AdditiveSharingTensor(SharedMethods, SharedNode):
     #: See `syft.mpc.reuse`: what is remembered of the values, and how this view of them was made.
     _remembered: Remembered | None = None
     _path: tuple[Any, ...] = ()
+    #: See NOTE [Views] in `syft.mpc.authenticated`.
+    is_view = is_stale = False
     #: Put here by `syft.mpc.rules`, which stands on this class: for operations without a rule.
     interpret_unknown: ClassVar[Interpret]
 
@@ -159,7 +161,9 @@ class AdditiveSharingTensor(SharedMethods, SharedNode):
         if not self.is_split:
             return self.child
         foretold = getattr(self.child, "spec", None)  # of shares that are not computed yet
-        return super().spec if foretold is None else foretold
+        if foretold is not None:
+            return foretold
+        return authenticated.spec_of(super().spec) if authenticated.is_authenticated(self) else super().spec
 
     def __str__(self) -> str:
         if not self.is_split:
@@ -176,7 +180,10 @@ class AdditiveSharingTensor(SharedMethods, SharedNode):
         for other in (*args, *kwargs.values()):
             if isinstance(other, AdditiveSharingTensor):
                 self.check_same_holders(other)
-        return self.nodes(self.group.run(protocol, self, *args, **kwargs), are_there((self, *args, kwargs)))
+        there = are_there((self, *args, kwargs))
+        if authenticated.is_authenticated(self):
+            return self.nodes(authenticated.run(self, protocol, args, kwargs), there)
+        return self.nodes(self.group.run(protocol, self, *args, **kwargs), there)
 
     def run_masked(self, protocol: Any, *args: Any) -> Any:
         """Run a program on secrets of the same holders, some of them in their masked form (`reuse.GivenMasked`)."""
@@ -206,6 +213,7 @@ class AdditiveSharingTensor(SharedMethods, SharedNode):
                 f"{self.crypto_provider.id}, the other by {', '.join(map(str, other.child))} with provider "
                 f"{other.crypto_provider.id}. Share both among the same workers, with the same crypto_provider."
             )
+        authenticated.check_alike(self, other)
         if list(self.child) != list(other.child):
             other.child = {holder: other.child[holder] for holder in self.child}
 
@@ -263,7 +271,10 @@ class AdditiveSharingTensor(SharedMethods, SharedNode):
         if self.was_shared_there:
             self.was_shared_there = False
             return new_wrapper(self)
-        value = ring.reconstruct([pointer.get_share() for pointer in self.pointers])
+        if authenticated.is_authenticated(self):
+            value = authenticated.leave(self)
+        else:
+            value = ring.reconstruct([pointer.get_share() for pointer in self.pointers])
         for pointer in self.pointers:
             if not pointer.garbage_collect_data:
                 pointer.ask(ForceObjectDeleteMessage((pointer.id_at_location,)))
@@ -281,11 +292,14 @@ class AdditiveSharingTensor(SharedMethods, SharedNode):
         """The secret, read from holders in this process; the shares stay (for tests and debugging)."""
         if not all(location.is_in_process for location in self.locations):
             self.group.read(self)  # says why not
-        return ring.reconstruct([p.location.get_obj(p.id_at_location) for p in self.pointers])
+        shares = [p.location.get_obj(p.id_at_location) for p in self.pointers]
+        # of one with MACs the first word of each share is the share itself
+        return ring.reconstruct([s[0] for s in shares] if authenticated.is_authenticated(self) else shares)
 
     def reconstruct(self) -> MultiPointerTensor:
         """Let the holders open the secret among themselves: each has it then, and you have pointers to it."""
-        return MultiPointerTensor(children=list(self.group.run(beaver.reveal, self)))
+        program = spdz2k.reveal if authenticated.is_authenticated(self) else beaver.reveal
+        return MultiPointerTensor(children=list(self.group.run(program, self)))
 
     def refresh(self) -> AdditiveSharingTensor:
         """The same secret under new shares."""
@@ -334,7 +348,10 @@ def share_integers(
     values: torch.Tensor, holders: list[Any], provider: Any, protocol: str | None = None
 ) -> AdditiveSharingTensor:
     """Split int64 values here and send every holder its share."""
-    pointers = split_among(values, holders, provider)
+    if protocol == authenticated.PROTOCOL:
+        pointers = authenticated.enter(values, holders, provider)
+    else:
+        pointers = split_among(values, holders, provider)
     made = AdditiveSharingTensor(pointers, crypto_provider=provider, protocol=protocol)
     made._remembered = Remembered(is_lasting=True)
     return made

@@ -115,6 +115,20 @@ class NetworkDriver:
 
     def run(self, protocol: Callable[..., Program[Any]], *args: Any, **kwargs: Any) -> Any:
         """Run a program at every holder; gives `Shares` of pointers, in the structure of its result."""
+        return self._asked(protocol, args, kwargs)[0]
+
+    def run_and_tell(
+        self, kind: Correlation, protocol: Callable[..., Program[Any]], *args: Any
+    ) -> tuple[Any, torch.Tensor]:
+        """The same, and the value of the run's first correlation, of that kind, which the provider tells."""
+        result, group, run, digest = self._asked(protocol, args, {})
+        me = session.require_local_worker()
+        return result, me.send_msg(messages.TellMask(group, run, digest, kind), self.members[-1])
+
+    def _asked(
+        self, protocol: Callable[..., Program[Any]], args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> tuple[Any, Any, int, bytes]:
+        """The result of a program, the group, the number of the run and what it is bound to."""
         name, fixed = name_of(protocol)
         kwargs = {**fixed, **kwargs}
         with ISSUING:
@@ -165,6 +179,7 @@ class NetworkDriver:
                     )
                     commands.append((command, member))
             self._send(commands)
+            run = self._run
         pointers: list[Any] = [
             Shares(
                 new_pointer(holder, ids[rank][position], contiguous_spec(one.shape, one.dtype))
@@ -175,7 +190,7 @@ class NetworkDriver:
         for position, one in enumerate(made):
             if isinstance(one, MadeMasked):
                 pointers[position] = Masked(group, pointers[position], places[one.place])
-        return _structured(outline.results, iter(pointers), len(self.holders))
+        return _structured(outline.results, iter(pointers), len(self.holders)), group, run, digest
 
     def provide(self, kinds: list[Correlation]) -> None:
         """Deal these now, for programs to come."""

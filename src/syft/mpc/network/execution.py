@@ -14,8 +14,9 @@ import torch
 from syft.mpc.binding import purpose
 from syft.mpc.correlations import Correlation, Field, Mask, Place, Tensors
 from syft.mpc.drivers import NoSource, check, pairwise_seed
+from syft.mpc.integrity.sealed import Entrance, Key, Sealed
 from syft.mpc.network.membership import Membership
-from syft.mpc.network.messages import KINDS, Agreement, Dealt, Frame
+from syft.mpc.network.messages import KINDS, SEALED, Agreement, Dealt, Frame
 from syft.mpc.network.programs import program_named
 from syft.mpc.party import Party, Round, RoundMismatchError
 from syft.mpc.provider import CorrelationReusedError, Provider, expand
@@ -82,6 +83,9 @@ class HolderSource(NoSource):
         (share,) = self.take(kind)
         return place, share
 
+    def key(self) -> Key:
+        return Key.of(self._stream)
+
 
 def run_program(
     membership: Membership,
@@ -101,7 +105,7 @@ def run_program(
     parties = [rank for rank in membership.channels if is_online or rank != membership.holders]
     _tell_program(membership, parties, digest)
     source = NoSource() if membership.is_provider else HolderSource(membership, digest, ahead)
-    party = Party(membership.rank, membership.holders, source)
+    party = Party(membership.rank, membership.holders, source, page=membership.ledger.pages()[0])
     if is_online:
         party.private = {
             rank: Stream(pairwise_seed(seed, membership.last_run, digest))
@@ -114,6 +118,8 @@ def run_program(
         while True:
             one = running.send(_exchange(membership, one))
     except StopIteration as done:
+        if party.seal is not None:
+            membership.ledger.commit([party.seal])
         return done.value
     finally:
         membership.seconds += time.perf_counter() - start
@@ -177,7 +183,8 @@ def deal(membership: Membership, run: int, kinds: Sequence[Correlation], program
 
 def _check_kind(kind: Any) -> None:
     """!! TypeError, ValueError: what a client may not ask a provider for."""
-    if type(kind) not in KINDS:
+    inner = kind.kind if type(kind) is Sealed else kind
+    if type(kind) not in KINDS or type(inner) not in SEALED + KINDS or type(inner) is Sealed:
         raise TypeError(f"A provider on a network deals no {type(kind).__name__} of that form.")
     fields = (*kind.base, *kind.derived, *(Field(shape) for _, shape in kind.kept))
     if any(n < 0 for one in fields for n in one.shape) or sum(one.nbytes for one in fields) > _MOST_BYTES:
@@ -185,6 +192,17 @@ def _check_kind(kind: Any) -> None:
             f"A {type(kind).__name__} of {sum(one.nbytes for one in fields)} bytes was asked for; {_MOST_BYTES} is the "
             "most. Work on smaller batches."
         )
+
+
+def tell(membership: Membership, run: int, program: bytes, kind: Any) -> torch.Tensor:
+    """The mask under which something enters or leaves. !! TypeError for any other correlation"""
+    _check_kind(kind)
+    if type(kind) is not Sealed or type(kind.kind) is not Entrance:
+        raise TypeError(
+            f"A provider tells the masks of what enters and leaves, and no {type(kind).__name__}."
+        )
+    provider = Provider(membership.holders, [membership.dealing[rank] for rank in range(membership.holders)])
+    return provider.tell(run, program, kind)
 
 
 def take_ahead(membership: Membership, kinds: Sequence[Correlation]) -> None:

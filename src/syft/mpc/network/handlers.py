@@ -292,6 +292,16 @@ def abandon(worker: Any, message: messages.AbandonRun) -> None:
         membership.end()
 
 
+def tell_mask(worker: Any, message: messages.TellMask) -> torch.Tensor:
+    """NOTE [Entering and leaving] in `protocols.spdz2k`. Other masks are never told: their kind is another one."""
+    membership = _ours(worker, message.group, message)
+    if not membership.is_provider or not 0 < message.run <= membership.last_dealt:
+        raise ProtocolError("The mask of a run is told by the provider who dealt it.")
+    pipeline.permit(worker, message)
+    with worker_lock.released():
+        return execution.tell(membership, message.run, message.program, message.kind)
+
+
 def costs(worker: Any, message: messages.GroupCosts) -> tuple[Any, ...]:
     membership = _ours(worker, message.group, message)
     deals = membership.deals
@@ -340,6 +350,7 @@ handlers.HANDLERS |= {
     messages.TakeAhead: take_ahead,
     messages.AbandonRun: abandon,
     messages.GroupCosts: costs,
+    messages.TellMask: tell_mask,
     messages.Agreement: take_agreement,
     messages.Frame: take_frame,
     messages.Dealt: take_frame,

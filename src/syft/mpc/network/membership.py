@@ -14,6 +14,7 @@ from typing import Any
 
 from syft.exceptions import ProtocolError, SyftError
 from syft.mpc.correlations import Correlation, Tensors
+from syft.mpc.integrity.ledger import Ledger
 from syft.mpc.network.messages import Agreement, AreYouThere, Dealt, Frame, PeerFailedError, RunFailed
 from syft.mpc.provider import ProviderCost
 from syft.mpc.randomness import SEED_BYTES, new_seed
@@ -99,6 +100,7 @@ class Membership:
         "finished",
         "last_dealt",
         "last_run",
+        "ledger",
         "members",
         "pairwise",
         "patience",
@@ -125,6 +127,7 @@ class Membership:
         #: The last run that each peer sent something for, in dealing and otherwise; both go up.
         self._newest: dict[tuple[int, bool], int] = {}
         self.deals = ProviderCost()
+        self.ledger = Ledger()
         self.reset_costs()
 
     @property

@@ -3,7 +3,7 @@
     client -> member    JoinGroup, MeetPeers, ExchangeSeeds     once per group, waited for
                         RunProgram, DealCorrelations, AbandonRun
                                                                 one command per party, not waited for
-                        GroupCosts                              waited for
+                        GroupCosts, TellMask                    waited for
     member -> member    Ticket, Seeds, Agreement, Frame, Dealt, RunFailed, AreYouThere
 
 A share among the arguments of a program is a `Ref`; the provider is told its shape (`Shape`) instead.
@@ -20,6 +20,8 @@ from syft.exceptions import NetworkError
 from syft.messaging.message import Id, MessageRecord
 from syft.mpc import correlations
 from syft.mpc.correlations import Correlation
+from syft.mpc.integrity.errors import IntegrityError
+from syft.mpc.integrity.sealed import Entrance, Sealed
 from syft.mpc.kernels import Bilinear
 from syft.mpc.party import RoundMismatchError
 from syft.mpc.protocols.fss import Key
@@ -108,6 +110,15 @@ class AbandonRun(Command, frozen=True):
     run: int
 
 
+class TellMask(MessageRecord, frozen=True):
+    """Provider: tell the mask under which something of a run enters or leaves (`integrity.sealed.Entrance`)."""
+
+    group: Id
+    run: int
+    program: bytes
+    kind: Any
+
+
 class GroupCosts(MessageRecord, frozen=True):
     """What have you spent on this group? `reset` sets the counters back."""
 
@@ -194,12 +205,16 @@ KINDS: tuple[type[Correlation], ...] = (
     correlations.MaskedWord,
     correlations.Comparison,
     Key,
+    Sealed,
 )
+
+#: What may be sealed besides these.
+SEALED: tuple[type[Correlation], ...] = (Entrance,)
 
 for _record in (
     *(JoinGroup, MeetPeers, ExchangeSeeds, RunProgram, DealCorrelations, TakeAhead, GroupCosts, Shape),
-    *(AbandonRun, Ticket, Seeds, Agreement, RunFailed, AreYouThere),
-    *(Bilinear, Pooling, correlations.Place, *KINDS),
+    *(TellMask, AbandonRun, Ticket, Seeds, Agreement, RunFailed, AreYouThere),
+    *(Bilinear, Pooling, correlations.Place, *KINDS, *SEALED),
 ):
     serde.register_record(_record, f"mpc.{_record.__name__}")
 
@@ -221,5 +236,7 @@ serde.register(
     incompressible=True,
 )
 
-for _error in (PeerFailedError, RoundMismatchError, CorrelationReusedError, MaskedFormOutdatedError):
+for _error in (
+    *(IntegrityError, PeerFailedError, RoundMismatchError, CorrelationReusedError, MaskedFormOutdatedError),
+):
     serde.register_exception(_error)

@@ -25,7 +25,7 @@ import torch
 
 from syft.mpc.correlations import And, Place, Square, Triple
 from syft.mpc.kernels import Bilinear, accumulate
-from syft.mpc.party import Party, Program
+from syft.mpc.party import Party, Program, primitive
 from syft.mpc.programs import opening_program, party_program
 
 MUL = Bilinear("mul")
@@ -71,6 +71,7 @@ def mask(party: Party, x: torch.Tensor) -> Program[MaskedOperand]:
 
 
 @party_program
+@primitive
 def spdz_mul(
     party: Party, x: torch.Tensor | MaskedOperand, y: torch.Tensor | MaskedOperand, op: Bilinear = MUL
 ) -> Program[torch.Tensor]:
@@ -125,6 +126,7 @@ def multiply_keeping(
 
 
 @party_program
+@primitive
 def square(party: Party, x: torch.Tensor) -> Program[torch.Tensor]:
     """A share of x * x: one opening instead of two."""
     a, aa = party.take(Square(tuple(x.shape)))
@@ -134,6 +136,7 @@ def square(party: Party, x: torch.Tensor) -> Program[torch.Tensor]:
 
 
 @party_program
+@primitive
 def and_bits(party: Party, x: torch.Tensor, y: torch.Tensor) -> Program[torch.Tensor]:
     """Boolean shares of x & y, word by word: Beaver's trick in Z_2, 64 bits at a time."""
     a, b, c = party.take(And(tuple(x.shape)))

@@ -33,7 +33,7 @@ import torch
 
 from syft.mpc import ring
 from syft.mpc.correlations import Comparison, Level, all_subsets, inner_terms, top_mask
-from syft.mpc.party import Party, Program
+from syft.mpc.party import Party, Program, primitive
 
 How = int | str
 """The fan-in of the tree (2 or 4), or the name of another way to Boolean-shared bits (`BIT_PROTOCOLS`)."""
@@ -58,11 +58,13 @@ BIT_PROTOCOLS: dict[str, Callable[[Party, torch.Tensor, bool, bool], Program[Com
 """Other protocols with this outcome, by name: called with (party, x, sign, select)."""
 
 
+@primitive
 def negative_bits(party: Party, x: torch.Tensor, how: How = TREE, select: bool = False) -> Program[Compared]:
     """Boolean shares of [x < 0]; with `select`, also what `select.multiply_compared` needs."""
     return (yield from _compared(party, x, how, True, select))
 
 
+@primitive
 def zero_bits(party: Party, x: torch.Tensor, how: How = TREE, select: bool = False) -> Program[Compared]:
     """Boolean shares of [x == 0]."""
     return (yield from _compared(party, x, how, False, select))

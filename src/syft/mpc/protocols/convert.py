@@ -13,7 +13,7 @@ import torch
 
 from syft.mpc import ring
 from syft.mpc.correlations import Bits, MaskedWord, Prefix
-from syft.mpc.party import Party, Program, join
+from syft.mpc.party import Party, Program, join, primitive
 from syft.mpc.programs import party_program
 
 
@@ -23,6 +23,7 @@ def bits_to_arithmetic(party: Party, words: torch.Tensor, count: int) -> Program
     return bit
 
 
+@primitive
 def multiply_bits(
     party: Party, words: torch.Tensor, count: int, values: Sequence[torch.Tensor] = ()
 ) -> Program[tuple[torch.Tensor, list[torch.Tensor]]]:
@@ -62,6 +63,7 @@ def negate_where(x: torch.Tensor, mask: torch.Tensor) -> None:
 
 
 @party_program
+@primitive
 def to_bits(party: Party, x: torch.Tensor) -> Program[torch.Tensor]:
     """Boolean shares of the 64 bits of x, one word per element. Seven rounds, 96 bytes per element.
 
@@ -85,6 +87,7 @@ def to_bits(party: Party, x: torch.Tensor) -> Program[torch.Tensor]:
 
 
 @party_program
+@primitive
 def split_bits(party: Party, words: torch.Tensor, width: int = ring.BITS) -> Program[torch.Tensor]:
     """Additive shares (width, n) of the lowest `width` bits of n Boolean-shared words. One round."""
     flat = words.reshape(1, -1)

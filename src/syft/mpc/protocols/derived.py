@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from syft.mpc.correlations import OneHot
-from syft.mpc.party import Party, Program
+from syft.mpc.party import Party, Program, primitive
 from syft.mpc.programs import party_program
 from syft.mpc.protocols.beaver import and_bits
 from syft.mpc.protocols.compare import TREE, How, negative_bits
@@ -34,6 +34,7 @@ def maximum_and_place(
 
 
 @party_program
+@primitive
 def one_hot(party: Party, x: torch.Tensor, size: int) -> Program[torch.Tensor]:
     """Shape (size, *shape): row i is 1 where x mod `size` is i, for a power of two. One round, 8 bytes per element.
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 import torch
 
-from syft.mpc.party import Party, Program, together
+from syft.mpc.party import Party, Program, stack, together, zeros_like
 from syft.mpc.programs import party_program
 from syft.mpc.protocols.beaver import spdz_mul
 from syft.mpc.protocols.compare import TREE, How, negative_bits
@@ -53,10 +53,10 @@ def divide_shared(
     """
     if not 0 < bits < 62:
         raise ValueError(f"A quotient has 1 to 61 binary digits, got {bits}.")
-    both = torch.stack([x, y])
+    both = stack([x, y])
     positive, signs = yield from relu_with_bit(party, both, how)
     rest, divisor = positive.mul_(2).sub_(both)  # |x|, |y|
-    quotient = torch.zeros_like(x)
+    quotient = zeros_like(x)
     for digit in range(bits - 1, -1, -1):
         scaled = divisor << digit
         compared = yield from negative_bits(party, rest - scaled, how)

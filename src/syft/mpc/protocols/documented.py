@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from syft.mpc.correlations import Correlation, Tensors
+from syft.mpc.integrity.sealed import Sealed
 from syft.mpc.party import Party, Program, with_provider
 from syft.mpc.programs import party_program
 from syft.mpc.protocols import securenn
@@ -13,6 +14,8 @@ from syft.mpc.protocols import securenn
 @party_program
 def take(party: Party, kind: Correlation) -> Program[Tensors]:
     """Without rounds: this holder's part of a fresh correlation."""
+    if isinstance(kind, Sealed):
+        raise TypeError("Correlations with MACs are not handed out: whoever has all of one knows the key.")
     return party.take(kind)
     yield  # pragma: no cover  (makes this a party program)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from syft.mpc.party import Party, Program
+from syft.mpc.party import Party, Program, zeros_like
 from syft.mpc.programs import party_program
 
 
@@ -18,7 +18,7 @@ def add(party: Party, x: torch.Tensor, y: torch.Tensor) -> Program[torch.Tensor]
 @party_program
 def zeros(party: Party, x: torch.Tensor) -> Program[torch.Tensor]:
     """Zeros like a secret."""
-    return torch.zeros_like(x)
+    return zeros_like(x)
     yield  # pragma: no cover
 
 

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from syft.mpc import kernels, ring
-from syft.mpc.party import Party, Program, together
+from syft.mpc.party import Party, Program, cat, primitive, stack, together
 from syft.mpc.programs import party_program
 from syft.mpc.protocols.beaver import spdz_mul
 from syft.mpc.protocols.compare import TREE, Compared, How, negative_bits, zero_bits
@@ -33,7 +33,7 @@ LOWEST = -(1 << 62)
 
 def invert_bits(party: Party, words: torch.Tensor) -> torch.Tensor:
     """Boolean shares of the opposite bits."""
-    return ~words if party.first else words
+    return party.inverted(words)
 
 
 # -- bits as numbers -----------------------------------------------------------------------------------
@@ -60,7 +60,7 @@ def sign(party: Party, x: torch.Tensor, how: How = TREE) -> Program[torch.Tensor
     """Additive shares of -1, 0 or 1."""
     negative, zero = yield from together(is_negative(party, x, how), is_zero(party, x, how))
     share: torch.Tensor = negative.mul_(-2).sub_(zero)
-    return share.add_(1) if party.first else share
+    return party.plus(share, 1)
 
 
 # -- products with a comparison's bit --------------------------------------------------------------------
@@ -76,6 +76,7 @@ def select(
     return if_not + chosen.view(if_not.shape)
 
 
+@primitive
 def multiply_compared(
     party: Party, compared: Compared, invert: bool = False
 ) -> Program[tuple[torch.Tensor, torch.Tensor]]:
@@ -125,15 +126,15 @@ def clamp(
 ) -> Program[torch.Tensor]:
     """x cut to [low, high], both public: x + relu(low - x) - relu(x - high), side by side. NOTE [Range]"""
     if low is not None and high is not None and low > high:
-        return party.constant(torch.full_like(x, high))  # torch's rule
+        return party.constant(torch.full(x.shape, high, dtype=torch.int64))  # torch's rule
     sides = []
     if low is not None:
-        sides.append(low - x if party.first else -x)
+        sides.append(party.plus(-x, low))
     if high is not None:
-        sides.append(x - high if party.first else x.clone())
+        sides.append(party.plus(x, -high))
     if not sides:
         return x
-    parts = yield from relu(party, torch.stack(sides), how)
+    parts = yield from relu(party, stack(sides), how)
     share = x + parts[0] if low is not None else x.clone()
     return share.sub_(parts[-1]) if high is not None else share
 
@@ -176,9 +177,9 @@ def tournament(
             programs.append(multiply_bits(party, compared.bits, compared.count, [step]))
         (bit, product), *moved = yield from together(*programs)
         # the right one where left - right < 0: left - b (left - right)
-        values = torch.cat([left - product.view(left.shape), rest_values])
+        values = cat([left - product.view(left.shape), rest_values])
         if places is not None:
-            places = torch.cat([low + moved[0][1][0].view(low.shape), places[2 * pairs :]])
+            places = cat([low + moved[0][1][0].view(low.shape), places[2 * pairs :]])
         history.append(bit.view(left.shape))
     hot = (yield from _onehot(party, history, values)) if onehot else None
     return Extreme(
@@ -190,14 +191,14 @@ def tournament(
 
 def _onehot(party: Party, history: list[torch.Tensor], like: torch.Tensor) -> Program[torch.Tensor]:
     """From the winner down: the right child inherits its parent times the bit, the left one the remainder."""
-    hot = party.constant(torch.ones_like(like))
+    hot = party.constant(torch.ones(like.shape, dtype=torch.int64))
     for depth, bits in enumerate(reversed(history)):
         pairs = bits.shape[0]
         parents, kept = hot[:pairs], hot[pairs:]
         # The root is publicly 1, so its children need no product.
         right = bits if depth == 0 else (yield from spdz_mul(party, parents, bits))
-        children = torch.stack([parents - right, right], 1).view(2 * pairs, -1)
-        hot = torch.cat([children, kept])
+        children = stack([parents - right, right], 1).view(2 * pairs, -1)
+        hot = cat([children, kept])
     return hot
 
 

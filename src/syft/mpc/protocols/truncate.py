@@ -23,7 +23,7 @@ import torch
 from syft.mpc import ring
 from syft.mpc.correlations import Truncation
 from syft.mpc.kernels import floor_divide
-from syft.mpc.party import Party, Program
+from syft.mpc.party import Party, Program, primitive
 from syft.mpc.programs import party_program
 
 OFFSET = 1 << 62
@@ -32,6 +32,7 @@ LOW, HIGH = -OFFSET, OFFSET - 1
 
 
 @party_program
+@primitive
 def truncate(party: Party, x: torch.Tensor, divisor: int) -> Program[torch.Tensor]:
     """A share of x / divisor, rounded to one of the two integers next to it. One round."""
     if not 1 <= divisor < OFFSET:

@@ -16,6 +16,7 @@ from syft.core.ops import facts_of, written_argument
 from syft.core.shapes import contiguous_spec
 from syft.core.spec import TensorSpec
 from syft.exceptions import ChainError, UnsupportedOperationError
+from syft.mpc import authenticated
 from syft.mpc.reuse import note_view, remembered
 from syft.mpc.rules.registry import rule, rule_with_func
 from syft.mpc.sharing import AdditiveSharingTensor as AST
@@ -83,6 +84,8 @@ def at_every_holder(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         _note_writing(func, args, kwargs)
     for node in nodes[1:]:
         template.check_same_holders(node)
+    if authenticated.is_authenticated(template):
+        return authenticated.at_every_holder(func, args, kwargs, nodes, (AST, Addend))
     results = []
     for rank, holder_id in enumerate(template.child):
         first = rank == 0

@@ -6,8 +6,9 @@ from typing import Any
 
 import torch
 
+from syft.mpc.authenticated import is_authenticated
 from syft.mpc.kernels import Bilinear
-from syft.mpc.protocols.beaver import square
+from syft.mpc.protocols.beaver import spdz_mul, square
 from syft.mpc.reuse import multiply
 from syft.mpc.rules.registry import rule
 from syft.mpc.rules.shared_linear import add, as_public, at_every_holder
@@ -27,6 +28,8 @@ def product(op: Bilinear, x: Any, y: Any, func: Any, *params: Any) -> Any:
 
 def _multiply(x: AST, y: AST, op: Bilinear) -> Any:
     x.check_same_holders(y)
+    if is_authenticated(x):  # masked forms have no MACs
+        return x.run(spdz_mul, y, op)
     return multiply(x, y, op)
 
 

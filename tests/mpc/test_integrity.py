@@ -1,0 +1,392 @@
+"""Authenticated shares (`protocol="spdz2k"`): right without a cheater, and nothing but an error with one."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+import torch
+
+import syft as sy
+from mpc.cheating import EXAMPLES, TAMPERINGS, A, Cheating, add_small_order, enter, leave, left, ran
+from mpc.lower import deal, revealed, spread
+from syft.exceptions import ChainError, SyftError
+from syft.mpc.correlations import Mask
+from syft.mpc.drivers import Lockstep
+from syft.mpc.integrity import wide
+from syft.mpc.integrity.errors import IntegrityError, NoMacsError
+from syft.mpc.integrity.sealed import Key, Sealed
+from syft.mpc.programs import program_named
+from syft.mpc.protocols import documented, spdz2k
+
+HOLDERS = (2, 3)
+CASES = [(name, *case) for name, cases in EXAMPLES.items() for case in cases]
+
+
+# -- numbers of 110 bits -----------------------------------------------------------------------------------
+
+
+def test_limbs_are_integers_mod_two_to_the_110() -> None:
+    rng = random.Random(1)
+    for _ in range(200):
+        x, y, c = rng.randrange(1 << 110), rng.randrange(1 << 110), rng.randrange(-(1 << 63), 1 << 63)
+        a, b, public = wide.of_integer(x), wide.of_integer(y), wide.of_public(torch.tensor(c))
+        assert wide.as_integer(wide.normal(wide.add(a, b))) == (x + y) % (1 << 110)
+        assert wide.as_integer(wide.normal(wide.sub(a, b))) == (x - y) % (1 << 110)
+        assert wide.as_integer(wide.product(torch.mul, public, a)) == c * x % (1 << 110)
+        assert wide.as_integer(wide.unpacked(*wide.packed(a))) == x
+        assert wide.as_integer(wide.shifted_by_word(a)) == (x << 64) % (1 << 110)
+        assert int(wide.low_word(a)) % (1 << 64) == x % (1 << 64)
+
+
+def test_products_of_limbs_do_not_overflow_at_the_most_terms() -> None:
+    from syft.mpc.integrity.linear import MOST_TERMS, check_terms
+
+    row, column = torch.full((1, MOST_TERMS), -1), [torch.full((MOST_TERMS, 1), (1 << 22) - 1)] * 5
+    expected = MOST_TERMS * ((1 << 110) - 1) * -1 % (1 << 110)
+    found = wide.product(torch.mm, wide.of_public(row), column)
+    assert wide.as_integer([limb.view(()) for limb in found]) == expected
+    with pytest.raises(ValueError, match="adds up to"):
+        check_terms(torch.mm, (1, MOST_TERMS + 1), (MOST_TERMS + 1, 1))
+
+
+# -- without a cheater ---------------------------------------------------------------------------------------
+
+
+def test_every_covered_program_is_tried() -> None:
+    assert set(EXAMPLES) == spdz2k.COVERED
+
+
+@pytest.mark.parametrize("holders", HOLDERS)
+@pytest.mark.parametrize(("name", "secrets", "public"), CASES)
+def test_programs_give_what_they_give_without_macs(
+    name: str, secrets: Any, public: Any, holders: int
+) -> None:
+    driver, plain = Lockstep(holders), Lockstep(holders)
+    found = left(driver, ran(driver, name, secrets, public))
+    expected = revealed(plain.run(program_named(name), *(deal(s, holders) for s in secrets), *public))
+    pairs = list(zip(found, expected, strict=True)) if isinstance(found, tuple) else [(found, expected)]
+    for one, other in pairs:
+        assert one.shape == other.shape
+        # truncation's last unit is a coin
+        assert int((one - other).abs().max()) <= (name == "truncate.truncate")
+
+
+@pytest.mark.parametrize("holders", HOLDERS)
+def test_signs_and_truncation_are_right_over_the_whole_range(holders: int) -> None:
+    driver = Lockstep(holders)
+    x = spread(300)
+    assert torch.equal(left(driver, ran(driver, "select.is_negative", (x,), ())), (x < 0).long())
+    y = spread(300, 62)
+    for divisor in (3, 1000, 1 << 16, (1 << 61) + 1):
+        error = left(driver, ran(driver, "truncate.truncate", (y,), (divisor,))) - torch.div(
+            y, divisor, rounding_mode="floor"
+        )
+        assert set(error.tolist()) <= {0, 1}
+
+
+def test_empty_secrets() -> None:
+    driver = Lockstep(2)
+    for name in ("select.relu", "beaver.square", "select.is_zero"):
+        assert left(driver, ran(driver, name, (torch.empty(0, dtype=torch.int64),), ())).shape == (0,)
+
+
+# -- with one --------------------------------------------------------------------------------------------------
+
+
+def _rounds(name: str, secrets: Any, public: Any, holders: int) -> int:
+    """Rounds of a program and of all its results' leaving, without a cheater."""
+    driver = Cheating(holders)
+    result = ran(driver, name, secrets, public)
+    driver.rounds_seen = 0
+    del driver.sent[:]
+    driver = Cheating(holders)
+    given = [enter(driver, value) for value in secrets]
+    driver.rounds_seen = 0
+    left(driver, driver.run(spdz2k.apply, name, *given, *public))
+    assert result is not None
+    return driver.rounds_seen
+
+
+def _attack(trials: int, seed: int) -> int:
+    """Random tamperings: every program, round, kind of error and place. Returns how many were tried."""
+    rng = random.Random(seed)
+    rounds: dict[Any, int] = {}
+    cases = [case for case in CASES if case[0] != "divide.divide_shared"]
+    for trial in range(trials):
+        name, secrets, public = cases[trial % len(cases)]
+        holders = HOLDERS[(trial // len(cases)) % 2]
+        key = (name, public, holders)
+        if key not in rounds:
+            rounds[key] = _rounds(name, secrets, public, holders)
+        driver = Cheating(holders, rng.randrange(holders))
+        given = [enter(driver, value) for value in secrets]
+        tamper = TAMPERINGS[trial % len(TAMPERINGS)]
+        driver.arm(rng.randrange(rounds[key]), tamper, rng, alike=holders == 2 or rng.random() < 0.6)
+        what = f"trial {trial}: {name} {public}, {holders} holders, {tamper.__name__} in round {driver.at}"
+        with pytest.raises(IntegrityError, match="nothing says which"):
+            pytest.fail(
+                f"not caught: {what}: {left(driver, driver.run(spdz2k.apply, name, *given, *public))}"
+            )
+        assert driver.tampered, what
+        assert driver.ledger.noticed[0] != driver.cheater, what
+    return trials
+
+
+def test_tampering_is_caught() -> None:
+    assert _attack(60, seed=11) == 60
+
+
+@pytest.mark.slow
+def test_a_thousand_tamperings_are_caught() -> None:
+    assert _attack(1_000, seed=12) == 1_000
+
+
+@pytest.mark.parametrize("holders", HOLDERS)
+def test_errors_of_small_order_are_caught_every_time(holders: int) -> None:
+    """With MACs mod 2^64 each of these would pass with probability 1/2."""
+    for trial in range(40):
+        driver = Cheating(holders, trial % holders)
+        x, y = enter(driver, A), enter(driver, A)
+        driver.arm(0, add_small_order, random.Random(trial), alike=True)
+        product = driver.run(spdz2k.apply, "beaver.spdz_mul", x, y)
+        with pytest.raises(IntegrityError, match="do not add up"):
+            leave(driver, product)
+        assert driver.ledger.noticed[0] != driver.cheater
+
+
+def test_the_same_error_in_two_openings_of_bits_does_not_cancel() -> None:
+    driver = Lockstep(2)
+    x = enter(driver, A)
+    driver.run(spdz2k.apply, "select.is_negative", x)
+    for page in driver.ledger._pages[:1]:
+        bits = [entry for entry in page if hasattr(entry, "tags")]
+        for entry in bits[-2:]:
+            entry.tags[3].view(-1)[0] ^= 1
+    with pytest.raises(IntegrityError, match="do not add up"):
+        leave(driver, x)
+
+
+def test_a_changed_share_is_caught() -> None:
+    """What a holder keeps, not what it sends: every word of it that counts."""
+    for word, bit in ((0, 0), (0, 63), (1, 0), (2, 5), (3, 0)):
+        driver = Lockstep(2)
+        x = enter(driver, A)
+        x[1][word].view(-1)[2] ^= -(1 << 63) if bit == 63 else 1 << bit
+        with pytest.raises(IntegrityError):
+            leave(driver, x)
+
+
+def test_after_a_failed_check_nothing_is_computed_or_opened() -> None:
+    driver = Cheating(2, 1)
+    x, other = enter(driver, A), enter(driver, A)
+    driver.arm(0, add_small_order, random.Random(1), alike=True)
+    with pytest.raises(IntegrityError):
+        leave(driver, driver.run(spdz2k.apply, "beaver.square", x))
+    driver.at = None
+    for again in (
+        lambda: leave(driver, other),
+        lambda: driver.run(spdz2k.apply, "beaver.square", other),
+        lambda: driver.run(spdz2k.reveal, other),
+        lambda: enter(driver, A),
+    ):
+        with pytest.raises(IntegrityError, match="ended an earlier computation"):
+            again()
+
+
+def test_a_check_is_made_when_much_is_pending(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spdz2k, "_MOST_PENDING", 1000)
+    driver = Lockstep(2)
+    x = enter(driver, A)
+    for _ in range(4):
+        x = driver.run(spdz2k.apply, "select.relu", x)
+    assert all(len(page) <= 20 for page in driver.ledger._pages)
+    cheating = Cheating(2, 1)
+    x = enter(cheating, A)
+    cheating.arm(0, add_small_order, random.Random(1), alike=True)
+    x = cheating.run(spdz2k.apply, "select.relu", x)
+    with pytest.raises(IntegrityError):
+        cheating.run(spdz2k.apply, "select.relu", x)
+
+
+# -- what is opened ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["beaver.square", "truncate.truncate", "select.relu", "derived.one_hot"])
+def test_what_is_opened_is_uniform(name: str) -> None:
+    """All 110 bits of every number and all bits of every word, for a secret that is the same everywhere."""
+    public = {"truncate.truncate": (1000,), "derived.one_hot": (8,)}.get(name, ())
+    for secret in (0, 5):
+        driver = Lockstep(2)
+        ran(driver, name, (torch.full((1_280,), secret),), public)
+        for entry in driver.ledger._pages[0]:
+            words = entry.opened.reshape(2, -1) if hasattr(entry, "mac") else entry.opened.reshape(1, -1)
+            for plane, width in zip(words, (64, 46), strict=False):
+                bits = (plane.unsqueeze(0) >> torch.arange(width).unsqueeze(1)) & 1
+                count = bits.shape[1]
+                # six deviations of a fair coin, for each of some hundred bits
+                assert float((bits.double().mean(1) - 0.5).abs().max()) < 3 / count**0.5, name
+
+
+def test_shares_and_macs_are_uniform() -> None:
+    driver = Lockstep(3)
+    parts = enter(driver, torch.full((3_000,), 7))
+    for part in parts[1:]:
+        for plane, width in zip(part, (64, 46, 64, 46), strict=True):
+            bits = (plane.unsqueeze(0) >> torch.arange(width).unsqueeze(1)) & 1
+            assert float((bits.double().mean(1) - 0.5).abs().max()) < 3 / 3_000**0.5
+
+
+def test_dealt_on_a_network_is_dealt_in_one_process() -> None:
+    """`expand` from the seeds and the corrections gives what `Sealed.deal` cut."""
+    from syft.mpc.binding import purpose
+    from syft.mpc.correlations import Comparison
+    from syft.mpc.provider import Provider, expand
+    from syft.mpc.randomness import BoundStream, new_seed
+
+    seeds = [new_seed() for _ in range(3)]
+    kind = Sealed(Comparison(70, select=True))
+    whole = Provider(3, seeds).begin(5, b"p").make(kind)
+    sent = Provider(3, seeds).begin(5, b"p").corrections(kind)
+    for rank, seed in enumerate(seeds):
+        stream = BoundStream(seed).at(purpose(5, b"p", 0, kind))
+        part = expand(kind, stream, sent[rank], rank == 2)
+        assert all(torch.equal(a, b) for a, b in zip(part, whole.take(rank), strict=True))
+
+
+def test_keys_differ_and_stay() -> None:
+    from syft.mpc.randomness import BoundStream
+
+    streams = [BoundStream(bytes([n]) * 16) for n in range(4)]
+    keys = [Key.of(stream).alpha for stream in streams]
+    assert len(set(keys)) == 4
+    assert all(0 <= key < 1 << 46 for key in keys)
+    assert keys == [Key.of(stream).alpha for stream in streams]
+
+
+def test_correlations_with_macs_are_not_handed_out() -> None:
+    with pytest.raises(TypeError, match="knows the key"):
+        Lockstep(2).run(documented.take, Sealed(Mask((2,))))
+
+
+# -- for users -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def share(workers: Any) -> Any:
+    def call(tensor: Any, **options: Any) -> Any:
+        fixed = (
+            tensor.fix_precision(base=2, precision_fractional=16) if tensor.is_floating_point() else tensor
+        )
+        options = {"protocol": "spdz2k", **options}
+        return fixed.share(workers.alice, workers.bob, crypto_provider=workers.charlie, **options)
+
+    return call
+
+
+def test_tensors(share: Any) -> None:
+    x = torch.tensor([[1.5, -2.0, 0.25], [3.0, 0.5, -1.0]])
+    secret = share(x)
+    assert secret.shape == x.shape
+    for found, expected in (
+        (secret * secret + 1, x * x + 1),
+        (2 - secret[:, 1:], 2 - x[:, 1:]),
+        (secret @ secret.t(), x @ x.t()),
+        (secret @ torch.ones(3, 2).fix_precision(base=2, precision_fractional=16), x @ torch.ones(3, 2)),  # type: ignore[attr-defined]
+        (torch.cat([secret, secret.sum(0, keepdim=True)]), torch.cat([x, x.sum(0, keepdim=True)])),
+        (secret.relu(), x.relu()),
+        (torch.where(secret > 0, secret, -secret), x.abs()),
+        (secret.max(1).values, x.max(1).values),
+        (secret.exp(), x.exp()),
+        (1 / secret, 1 / x),
+        (secret.softmax(1), x.softmax(1)),
+        (secret[x > 0], x[x > 0]),
+        (secret.masked_fill(x < 0, 9.0), x.masked_fill(x < 0, 9.0)),
+    ):
+        value = found.get().float_precision()
+        assert value.shape == expected.shape
+        assert torch.allclose(value, expected, atol=2e-3, rtol=1e-3)
+    assert torch.equal(secret.argmax(1).get().float_precision(), x.argmax(1).float())
+    assert torch.allclose(secret.virtual_get().float_precision(), x)
+    assert torch.allclose(secret.refresh().get().float_precision(), x)
+
+
+def test_integers_and_opening_among_holders(share: Any, workers: Any) -> None:
+    secret = share(torch.tensor([25, -3]))
+    assert (secret * 3 - 1).get().tolist() == [74, -10]
+    secret = share(torch.tensor([25, -3]))
+    assert [p.get().tolist() for p in secret.reconstruct().child.child.values()] == [[25, -3]] * 2
+
+
+def test_training_equals_training_without_macs(share: Any, workers: Any) -> None:
+    losses = []
+    for protocol in (None, "spdz2k"):
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(2, 4), torch.nn.ReLU(), torch.nn.Linear(4, 1))
+        model.fix_precision(base=2, precision_fractional=16).share(  # type: ignore[operator]
+            workers.alice, workers.bob, crypto_provider=workers.charlie, protocol=protocol
+        )
+        x = share(torch.tensor([[0.0, 1.0], [1.0, 1.0]]), protocol=protocol)
+        y = share(torch.tensor([[1.0], [0.0]]), protocol=protocol)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        for _ in range(3):
+            optimizer.zero_grad()
+            loss = ((model(x) - y) ** 2).mean()
+            loss.backward()
+            optimizer.step()
+        losses.append(float(loss.get().float_precision()))
+    assert abs(losses[0] - losses[1]) < 2e-3
+
+
+def test_convolution(share: Any) -> None:
+    torch.manual_seed(1)
+    x, w, b = torch.randn(2, 2, 5, 5), torch.randn(3, 2, 3, 3), torch.randn(3)
+    found = torch.nn.functional.conv2d(share(x), share(w), share(b), stride=2, padding=1)
+    expected = torch.nn.functional.conv2d(x, w, b, stride=2, padding=1)
+    assert torch.allclose(found.get().float_precision(), expected, atol=2e-3)
+    pooled = torch.nn.functional.max_pool2d(share(x), 2)
+    assert torch.allclose(pooled.get().float_precision(), torch.nn.functional.max_pool2d(x, 2), atol=1e-3)
+
+
+def test_mixed_operands_are_refused_with_a_cure(share: Any) -> None:
+    with pytest.raises(ChainError, match="Share both with protocol='spdz2k', or both without"):
+        share(torch.tensor([1.0])) * share(torch.tensor([1.0]), protocol=None)
+    with pytest.raises(ChainError, match="Share both"):
+        share(torch.tensor([1.0]), protocol=None) + share(torch.tensor([1.0]))
+    with pytest.raises(ChainError, match="Share both"):
+        torch.cat([share(torch.tensor([1.0])), share(torch.tensor([1.0]), protocol=None)])
+
+
+def test_what_has_no_macs_is_refused(share: Any, workers: Any) -> None:
+    secret = share(torch.tensor([1.0, 2.0]))
+    with pytest.raises(NoMacsError, match="has no form with MACs"):
+        secret.child.child.run(program_named("securenn.relu"))
+    with pytest.raises(NoMacsError, match="share\\(\\) of a pointer"):
+        torch.tensor([1, 2]).send(workers.alice).share(  # type: ignore[attr-defined]
+            workers.alice, workers.bob, crypto_provider=workers.charlie, protocol="spdz2k"
+        )
+    with pytest.raises(NoMacsError, match="view"):
+        secret[0] = 5.0
+    view = secret[:1]
+    secret += 1
+    with pytest.raises(ChainError, match="Take the view again"):
+        view + 1
+    assert torch.allclose(secret.get().float_precision(), torch.tensor([2.0, 3.0]))
+    with pytest.raises(ChainError, match="without MACs"):
+        sy.AdditiveSharingTensor(crypto_provider=workers.charlie, protocol="spdz2k").on(
+            torch.tensor([1])
+        ).child.init_shares(  # type: ignore[attr-defined]
+            workers.alice, workers.bob
+        )
+
+
+def test_a_cheating_worker_is_caught_at_get(share: Any, workers: Any) -> None:
+    secret = share(torch.tensor([1.0, 2.0]))
+    product = secret * secret
+    pointer = product.child.child.pointers[1]
+    workers.bob._entries[pointer.id_at_location].value[0] += 1 << 16
+    with pytest.raises(IntegrityError):
+        product.get()
+    with pytest.raises(SyftError, match="new session"):
+        secret + 1
