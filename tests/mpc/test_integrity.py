@@ -349,6 +349,13 @@ def test_convolution(share: Any) -> None:
     assert torch.allclose(pooled.get().float_precision(), torch.nn.functional.max_pool2d(x, 2), atol=1e-3)
 
 
+def test_a_worker_shares_its_own(workers: Any) -> None:
+    there = torch.tensor([1.0, 2.0]).send(workers.alice).fix_precision()  # type: ignore[attr-defined]
+    options = {"crypto_provider": workers.charlie, "protocol": "spdz2k"}
+    secret = there.share(workers.alice, workers.bob, **options).get()
+    assert (secret * secret).get().float_precision().tolist() == [1.0, 4.0]
+
+
 def test_mixed_operands_are_refused_with_a_cure(share: Any) -> None:
     with pytest.raises(ChainError, match="Share both with protocol='spdz2k', or both without"):
         share(torch.tensor([1.0])) * share(torch.tensor([1.0]), protocol=None)
@@ -362,9 +369,14 @@ def test_what_has_no_macs_is_refused(share: Any, workers: Any) -> None:
     secret = share(torch.tensor([1.0, 2.0]))
     with pytest.raises(NoMacsError, match="has no form with MACs"):
         secret.child.child.run(program_named("securenn.relu"))
+    there = torch.tensor([1.0, 2.0]).send(workers.alice).fix_precision()  # type: ignore[attr-defined]
     with pytest.raises(NoMacsError, match="share\\(\\) of a pointer"):
-        torch.tensor([1, 2]).send(workers.alice).share(  # type: ignore[attr-defined]
-            workers.alice, workers.bob, crypto_provider=workers.charlie, protocol="spdz2k"
+        there.share(
+            workers.alice,
+            workers.bob,
+            crypto_provider=workers.charlie,
+            protocol="spdz2k",
+            requires_grad=True,
         )
     with pytest.raises(NoMacsError, match="view"):
         secret[0] = 5.0
