@@ -46,7 +46,8 @@
     └── PlanCommandUnknownError (ValueError)
 
 Each also derives from the builtin exception a torch user would catch. Rooms that raise errors nobody else does
-keep them: `SerdeError` (serde), `MixedPrecisionError`, `CorrelationReusedError`, `RoundMismatchError` (mpc), all of
+keep them: `SerdeError` (serde), `MixedPrecisionError`, `CorrelationReusedError`, `RoundMismatchError`,
+`MaskedFormOutdatedError`, `SecretOverflowError`, `SecretDomainError` (mpc), all of
 them SyftErrors. Imports nothing of ours.
 """
 

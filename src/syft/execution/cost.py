@@ -30,12 +30,25 @@ class OperationCost:
 
 
 @dataclass(frozen=True, slots=True)
+class ShareOperationCost:
+    """All calls of one operation of a plan on shares: see `ShareCost`."""
+
+    name: str
+    calls: int
+    rounds: int
+    online: int
+    offline: int
+
+
+@dataclass(frozen=True, slots=True)
 class ShareCost:
     """One call of a plan on shares.
 
-    rounds    how often the holders wait for each other
-    online    bytes that all of them send, together
-    offline   bytes that the provider sends beforehand
+    rounds      how often the holders wait for each other
+    online      bytes that all of them send, together
+    offline     bytes that the provider sends beforehand
+    operations  the same for each operation
+    again       the same for a second call with the same state, which is cheaper: docs/secrets.md
     """
 
     protocol: str
@@ -43,6 +56,14 @@ class ShareCost:
     rounds: int
     online: int
     offline: int
+    operations: tuple[ShareOperationCost, ...] = ()
+    again: ShareCost | None = None
+
+    def on(self, latency: float, bandwidth: float) -> float:
+        """Seconds that rounds and sending take on a network, computing left out: `latency` in seconds, one way,
+        `bandwidth` in bytes per second.
+        """
+        return self.rounds * latency + self.online / self.holders / bandwidth
 
     def __str__(self) -> str:
         return (

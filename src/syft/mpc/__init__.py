@@ -13,11 +13,24 @@ Modules, in the order they import each other:
     protocols       one file per family of programs
     network         the same programs among workers on a network
     encoding        reals as integers
+    metering, checking   what operations cost, and where they overflow: `sy.mpc.measure()`, `sy.mpc.checked()`
     shared_node, node_methods, precision, sharing   tensors in fixed precision and in shares
     rules           what operations mean on them; `rules.all_rules` stands on all of them
     ..._methods     what users call
 """
 
-from syft.mpc.rules import all_rules
+from syft.mpc.checking import SecretDomainError, SecretOverflowError, checked
+from syft.mpc.metering import LAN, WAN, Bill, Network, measure
+from syft.mpc.rules import all_rules  # imported for what it registers
 
-__all__ = ["all_rules"]  # imported for what it registers
+__all__ = [
+    "LAN",
+    "WAN",
+    "Bill",
+    "Network",
+    "SecretDomainError",
+    "SecretOverflowError",
+    "all_rules",
+    "checked",
+    "measure",
+]

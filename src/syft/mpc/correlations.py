@@ -191,7 +191,7 @@ class Truncation(Correlation):
 
 @dataclass(frozen=True)
 class OneHot(Correlation):
-    """r uniform, and (size, count): row j is 1 where r mod `size`, a power of two, is j."""
+    """r uniform, and (count, size): column j is 1 where r mod `size`, a power of two, is j."""
 
     count: int
     size: int
@@ -202,11 +202,11 @@ class OneHot(Correlation):
 
     @property
     def derived(self) -> tuple[Field, ...]:
-        return (Field((self.size, self.count)),)
+        return (Field((self.count, self.size)),)
 
     def derive(self, *base: torch.Tensor) -> Tensors:
-        rows = torch.zeros((self.size, self.count), dtype=torch.int64)
-        return (rows.scatter_(0, (base[0] & (self.size - 1)).unsqueeze(0), 1),)
+        rows = torch.zeros((self.count, self.size), dtype=torch.int64)
+        return (rows.scatter_(1, (base[0] & (self.size - 1)).unsqueeze(1), 1),)
 
 
 @dataclass(frozen=True)

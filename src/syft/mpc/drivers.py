@@ -24,6 +24,7 @@ from typing import Any, Protocol
 
 import torch
 
+from syft.mpc import metering
 from syft.mpc.correlations import Correlation, Place
 from syft.mpc.integrity.ledger import Ledger
 from syft.mpc.party import Expected, Party, Program, Round, RoundMismatchError, Tensors
@@ -130,8 +131,9 @@ class Lockstep:
     def _run(
         self, protocol: Callable[..., Program[Any]], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> tuple[Any, Dealing]:
-        start, offline = time.perf_counter(), self.provider.cost.seconds
+        start = time.perf_counter()
         dealing = self.provider.begin(program=self.program)
+        cost = Cost(bytes_sent=[0] * (self.holders + 1))
         parties = [
             Party(rank, self.holders, dealing.source(rank), page=page)
             for rank, page in enumerate(self.ledger.pages())
@@ -145,13 +147,23 @@ class Lockstep:
             )
             for party in parties
         ]
-        results = self._drive(programs)[: self.holders]
+        try:
+            results = self._drive(programs, cost)[: self.holders]
+        finally:
+            # The provider's work is done on demand inside the programs' time: it is reported apart.
+            cost.seconds = time.perf_counter() - start - dealing.cost.seconds
+            self._count(cost)
         self.ledger.commit([party.seal for party in parties if party.seal is not None])
-        # The provider's work is done on demand inside the programs' time: it is reported apart.
-        spent = time.perf_counter() - start - (self.provider.cost.seconds - offline)
-        with self._counting:
-            self.cost.seconds += spent
+        if metering.is_measuring():
+            metering.note(programs_name(protocol), spent_by(cost, dealing.cost))
         return _gathered(results), dealing
+
+    def _count(self, cost: Cost) -> None:
+        with self._counting:
+            self.cost.rounds += cost.rounds
+            self.cost.seconds += cost.seconds
+            for rank, count in enumerate(cost.bytes_sent):
+                self.cost.bytes_sent[rank] += count
 
     def _share_pairwise_streams(self, parties: Sequence[Party], dealing: Dealing) -> None:
         """Give every two parties a stream of this run that only they know (two copies of one seed)."""
@@ -161,7 +173,7 @@ class Lockstep:
             mine = pairwise_seed(seed, dealing.run, dealing.program)
             parties[i].private[j], parties[j].private[i] = Stream(mine), Stream(mine)
 
-    def _drive(self, programs: Sequence[Program[Any]]) -> list[Any]:
+    def _drive(self, programs: Sequence[Program[Any]], cost: Cost) -> list[Any]:
         results: list[Any] = [None] * len(programs)
         replies: dict[int, Any] = dict.fromkeys(range(len(programs)))
         while replies:
@@ -172,10 +184,10 @@ class Lockstep:
                 except StopIteration as done:
                     results[rank] = done.value
             # NB: every `finish` runs before any program goes on, for programs may write to what they sent.
-            replies = self._exchange(rounds) if rounds else {}
+            replies = self._exchange(rounds, cost) if rounds else {}
         return results
 
-    def _exchange(self, rounds: Mapping[int, Round]) -> dict[int, Any]:
+    def _exchange(self, rounds: Mapping[int, Round], cost: Cost) -> dict[int, Any]:
         sent = 0
         inbox: dict[int, dict[int, Tensors]] = {rank: {} for rank in rounds}
         for rank, one in rounds.items():
@@ -184,26 +196,45 @@ class Lockstep:
                     raise RoundMismatchError(f"Party {rank} sends to party {to}, whose program has ended.")
                 inbox[to][rank] = tensors
                 size = sum(t.nbytes for t in tensors)
-                with self._counting:
-                    self.cost.bytes_sent[rank] += size
+                cost.bytes_sent[rank] += size
                 sent += size
-        with self._counting:
-            self.cost.rounds += sent > 0
+        cost.rounds += sent > 0
         replies = {}
         for rank, one in rounds.items():
             check(rank, one.incoming, inbox[rank])
             replies[rank] = one.finish(inbox[rank])
             if self.seen is not None:
-                self._record(rank, one, inbox[rank], replies[rank])
+                self._record(self.cost.rounds + cost.rounds, rank, one, inbox[rank], replies[rank])
         return replies
 
-    def _record(self, rank: int, one: Round, received: Mapping[int, Tensors], reply: Any) -> None:
+    def _record(
+        self, number: int, rank: int, one: Round, received: Mapping[int, Tensors], reply: Any
+    ) -> None:
         if self.seen is None:
             return
         for sender, tensors in received.items():
-            self.seen[rank] += [Seen(self.cost.rounds, sender, t.clone()) for t in tensors]
+            self.seen[rank] += [Seen(number, sender, t.clone()) for t in tensors]
         if one.opened:
-            self.seen[rank] += [Seen(self.cost.rounds, "opened", t.clone()) for t in _tensors(reply)]
+            self.seen[rank] += [Seen(number, "opened", t.clone()) for t in _tensors(reply)]
+
+
+def programs_name(protocol: Any) -> str:
+    """How a bill calls a program that belongs to no operation."""
+    inner = getattr(protocol, "func", protocol)
+    return f"{getattr(inner, '__module__', '').rpartition('.')[2]}.{getattr(inner, '__name__', inner)}"
+
+
+def spent_by(online: Cost, offline: ProviderCost) -> metering.Spent:
+    """Costs as a bill has them."""
+    return metering.Spent(
+        online.rounds,
+        sum(online.bytes_sent),
+        max(online.bytes_sent, default=0),
+        online.seconds,
+        offline.bytes,
+        offline.seconds,
+        offline.correlations,
+    )
 
 
 def check(rank: int, expected: Mapping[int, tuple[Expected, ...]], received: Mapping[int, Tensors]) -> None:

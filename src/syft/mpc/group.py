@@ -15,8 +15,9 @@ import torch
 
 from syft.core.ids import ID_PROVIDER
 from syft.core.spec import spec_of
+from syft.mpc import metering
 from syft.mpc.correlations import Correlation
-from syft.mpc.drivers import Cost, Lockstep, Shares
+from syft.mpc.drivers import Cost, Lockstep, Shares, programs_name, spent_by
 from syft.mpc.network.driver import ISSUING, NetworkDriver
 from syft.mpc.party import Program
 from syft.mpc.protocols.beaver import MaskedOperand
@@ -68,12 +69,23 @@ class Group:
     def run(self, protocol: Callable[..., Program[Any]], *args: Any, **kwargs: Any) -> Any:
         """Run a party program; lists of pointers among the arguments are shares, the rest is public."""
         if isinstance(self.driver, NetworkDriver):
+            if metering.is_measuring():
+                return self._measured(self.driver, protocol, *args, **kwargs)
             return self.driver.run(protocol, *args, **kwargs)
         calls = self._calls((*args, *kwargs.values()))
         result = self.driver.run(
             protocol, *(self.read(a) for a in args), **{k: self.read(v) for k, v in kwargs.items()}
         )
         return self._stored(result, calls)
+
+    def _measured(self, driver: NetworkDriver, protocol: Any, *args: Any, **kwargs: Any) -> Any:
+        """The same among workers on a network, which are asked what it cost."""
+        with self.issuing():
+            before = driver.spent()
+            result = driver.run(protocol, *args, **kwargs)
+            after = driver.spent()
+        metering.note(programs_name(protocol), spent_by(*_difference(after, before)))
+        return result
 
     def issuing(self) -> Any:
         """Held while a program is prepared and asked for, where the order of programs matters."""
@@ -131,6 +143,21 @@ class Group:
                 "Call `.get()` to open the secret."
             )
         return Shares(p.location._entries[p.id_at_location].value for p in pointers)
+
+
+def _difference(
+    after: tuple[Cost, ProviderCost], before: tuple[Cost, ProviderCost]
+) -> tuple[Cost, ProviderCost]:
+    (online, offline), (online_before, offline_before) = after, before
+    sent = [a - b for a, b in zip(online.bytes_sent, online_before.bytes_sent, strict=True)]
+    seconds = online.seconds - online_before.seconds
+    made = ProviderCost(
+        offline.correlations - offline_before.correlations,
+        offline.bytes - offline_before.bytes,
+        offline.messages - offline_before.messages,
+        offline.seconds - offline_before.seconds,
+    )
+    return Cost(online.rounds - online_before.rounds, sent, seconds), made
 
 
 def _kept(call: Call, share: torch.Tensor) -> PointerTensor:

@@ -33,7 +33,7 @@ from syft.core.overload import overloaded, overloads_chain
 from syft.core.public_names import spoken_name
 from syft.core.spec import TensorSpec, make_spec
 from syft.exceptions import ChainError, MixedChainsError
-from syft.mpc import fixed_layers
+from syft.mpc import fixed_layers, watching
 from syft.mpc.encoding import ENCODE_LIMIT as ENCODE_LIMIT
 from syft.mpc.encoding import encode_integers as encode_integers
 from syft.mpc.encoding import encode_number as encode_number
@@ -139,6 +139,12 @@ class FixedPrecisionTensor(FixedMethods, AbstractTensor):
     @classmethod
     def interpret(cls, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The rule for the operation if it has one, else what `syft.mpc.rules.fixed_fallback` finds."""
+        if watching.is_on():
+            return watching.interpreted(cls, func, args, kwargs)
+        return cls._interpreted(func, args, kwargs)
+
+    @classmethod
+    def _interpreted(cls, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         for value in args:
             if type(value) is cls:
                 if value.is_fine:

@@ -47,6 +47,12 @@ class ProviderCost:
     messages: int = 0
     seconds: float = 0.0
 
+    def add(self, other: ProviderCost) -> None:
+        self.correlations += other.correlations
+        self.bytes += other.bytes
+        self.messages += other.messages
+        self.seconds += other.seconds
+
 
 def expand(kind: Correlation, stream: Stream, received: Tensors, corrected: bool) -> Tensors:
     """A holder's fields from its seed and from what `Provider.corrections` gave for it.
@@ -157,8 +163,8 @@ class Provider:
         if not queue:
             del self._ready[deal.kind]
 
-    def make(self, kind: Correlation, place: Place) -> Deal:
-        """One correlation, drawn at a place that is used once."""
+    def make(self, kind: Correlation, place: Place, also: ProviderCost | None = None) -> Deal:
+        """One correlation, drawn at a place that is used once. What it costs is noted in `also`, too."""
         with self._making:
             start = time.perf_counter()
             derived = kind.derived
@@ -166,10 +172,15 @@ class Provider:
             parts: list[list[torch.Tensor]] | list[Tensors] | None = kind.deal(self._streams, meant)
             if parts is None:
                 parts = self._deal(kind, meant)
-            self.cost.correlations += 1
-            self.cost.bytes += sum(one.nbytes * (self.holders if one.common else 1) for one in derived)
-            self.cost.messages += self.holders if any(one.common for one in derived) else bool(derived)
-            self.cost.seconds += time.perf_counter() - start
+            cost = ProviderCost(
+                1,
+                sum(one.nbytes * (self.holders if one.common else 1) for one in derived),
+                self.holders if any(one.common for one in derived) else bool(derived),
+                time.perf_counter() - start,
+            )
+            for noted in (self.cost, also):
+                if noted is not None:
+                    noted.add(cost)
             return Deal(kind, [tuple(part) for part in parts], place)
 
     def mask(self, name: Place, shape: Shape) -> torch.Tensor:
@@ -225,13 +236,14 @@ class Dealing:
     program: bytes = b""
 
     def __post_init__(self) -> None:
+        self.cost = ProviderCost()
         self._made = 0
         self._deals: list[Deal | None] = []
 
     def make(self, kind: Correlation) -> Deal:
         """The next correlation that is made for this run."""
         position, self._made = self._made, self._made + 1
-        return self.provider.make(kind, Place(self.run, self.program, position))
+        return self.provider.make(kind, Place(self.run, self.program, position), self.cost)
 
     def corrections(self, kind: Correlation) -> list[Tensors]:
         """Make the next correlation and give only what has to be sent, by holder."""

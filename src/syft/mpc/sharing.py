@@ -23,7 +23,7 @@ from syft.core.overload import overloaded, overloads_chain
 from syft.core.public_names import spoken_name
 from syft.exceptions import ChainError, ValueNotHereError
 from syft.messaging.message import ForceObjectDeleteMessage
-from syft.mpc import authenticated, fixed_layers, ring
+from syft.mpc import authenticated, fixed_layers, ring, watching
 from syft.mpc.node_methods import FIELD as FIELD
 from syft.mpc.node_methods import SharedMethods, checked_field
 from syft.mpc.protocols import beaver, derived, local, spdz2k, truncate
@@ -132,6 +132,12 @@ class AdditiveSharingTensor(SharedMethods, SharedNode):
                     f"{func} was called on an AdditiveSharingTensor that is not split yet. Call "
                     "x.child.init_shares(alice, bob) first, or write tensor.share(alice, bob)."
                 )
+        if watching.is_on():
+            return watching.interpreted(cls, func, args, kwargs)
+        return cls._interpreted(func, args, kwargs)
+
+    @classmethod
+    def _interpreted(cls, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         rule = cls.aten_rules.get(func)
         if rule is not None:
             return rule(cls, func, args, kwargs)

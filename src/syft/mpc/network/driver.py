@@ -103,10 +103,12 @@ class NetworkDriver:
     @property
     def cost(self) -> Cost:
         """Rounds, bytes and seconds of all programs so far, as the parties counted them."""
+        return _cost_of(self.ask_costs())
+
+    def spent(self) -> tuple[Cost, ProviderCost]:
+        """What was spent online and by the provider so far; waits until everything so far is done."""
         found = self.ask_costs()
-        return Cost(
-            max(one[0] for one in found), [one[1] for one in found], max(one[2] for one in found[:-1])
-        )
+        return _cost_of(found), ProviderCost(*found[-1][3:])
 
     def reset(self) -> None:
         self.ask_costs(reset=True)
@@ -256,6 +258,10 @@ class NetworkDriver:
             me.send_msg(ObjectMessage(part, new_id), holder)
             sent.append(new_pointer(holder, new_id, spec_when_sent(part)))
         return Shares(sent)
+
+
+def _cost_of(found: Sequence[Any]) -> Cost:
+    return Cost(max(one[0] for one in found), [one[1] for one in found], max(one[2] for one in found[:-1]))
 
 
 def _own_places(

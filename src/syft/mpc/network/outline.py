@@ -21,7 +21,7 @@ from syft.mpc.integrity.sealed import TAGS, Key
 from syft.mpc.network.programs import OUTLINES, program_named
 from syft.mpc.party import Party
 from syft.mpc.protocols.beaver import MaskedOperand, masked
-from syft.mpc.provider import Deal, Provider
+from syft.mpc.provider import Deal, Provider, ProviderCost
 
 
 @dataclass(frozen=True)
@@ -171,9 +171,9 @@ class _NotingProvider(Provider):
         super().__post_init__()
         self.kinds: list[Correlation] = []
 
-    def make(self, kind: Correlation, place: Place) -> Deal:
+    def make(self, kind: Correlation, place: Place, also: ProviderCost | None = None) -> Deal:
         self.kinds.append(kind)
-        return super().make(kind, place)
+        return super().make(kind, place, also)
 
 
 def _on_zeros(

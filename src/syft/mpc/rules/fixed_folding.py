@@ -24,7 +24,8 @@ from typing import Any
 import torch
 
 from syft.core.shapes import contiguous_spec
-from syft.mpc import reuse
+from syft.mpc import metering, reuse
+from syft.mpc.authenticated import is_authenticated
 from syft.mpc.kernels import Bilinear
 from syft.mpc.precision import FixedPrecisionTensor
 from syft.mpc.rules import fixed_kinds as kinds
@@ -114,7 +115,13 @@ def convolved(call: Convolution, make: Callable[[], FixedPrecisionTensor]) -> Fi
     """The result of a convolution, or what stands for it until it is needed. NOTE [Folding]"""
     stride, padding, dilation, transposed, _, groups = call.geometry[1:]
     secrets = _secrets(call.input, call.weight, call.bias)
-    if secrets is None or transposed or call.input.is_fine or call.weight.is_fine:
+    if (
+        secrets is None
+        or transposed
+        or call.input.is_fine
+        or call.weight.is_fine
+        or is_authenticated(secrets[0])
+    ):
         return make()
     record = reuse.remembered(call.weight.child)
     if torch.is_grad_enabled() or record.is_normalised is False or not record.is_lasting:
@@ -127,7 +134,8 @@ def convolved(call: Convolution, make: Callable[[], FixedPrecisionTensor]) -> Fi
 
         def compute() -> dict[Any, Any]:
             record.is_normalised = False
-            return make().child.child
+            with metering.operation("convolution", always=True):
+                return make().child.child
 
         shares = LazyShares(compute, contiguous_spec(shape, torch.int64))
         for secret in secrets:
