@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import linecache
 import sys
 import threading
@@ -14,6 +15,7 @@ import pytest
 import torch
 
 import syft.mpc
+import syft.workers.network
 from mpc.lower import deal, revealed, spread
 from mpc.network_parties import Parties, node_of
 from syft.exceptions import SyftError
@@ -25,17 +27,18 @@ from syft.mpc.protocols.truncate import truncate
 from syft.mpc.provider import LocalSource
 
 ROOT = str(Path(syft.mpc.__file__).parent)
+LINKS = str(Path(syft.workers.network.__file__).parent)
 
 
 class Interrupting:
-    """KeyboardInterrupt at the nth line of ours that is run, wherever that is.
+    """KeyboardInterrupt at the nth line of ours (in `rooms`) that is run, wherever that is.
 
     Lines that begin with `with` are left out: a tracer stops between the end of a block and the release of its lock,
     where CPython looks for no signal.
     """
 
-    def __init__(self, at: int | None = None) -> None:
-        self.at, self.lines = at, 0
+    def __init__(self, at: int | None = None, rooms: tuple[str, ...] = (ROOT,)) -> None:
+        self.at, self.lines, self.rooms = at, 0, rooms
 
     def __enter__(self) -> Interrupting:
         sys.settrace(self._trace)
@@ -45,7 +48,7 @@ class Interrupting:
         sys.settrace(None)
 
     def _trace(self, frame: Any, event: str, _arg: Any) -> Any:
-        if not frame.f_code.co_filename.startswith(ROOT):
+        if not frame.f_code.co_filename.startswith(self.rooms):
             return None
         line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
         if event == "line" and not line.lstrip().startswith("with "):
@@ -245,6 +248,26 @@ def test_a_client_that_is_interrupted_between_two_parties_goes_on(
             assert in_the_end(compute) == expected
         assert stop
     assert isinstance(node_of(x).group.driver, NetworkDriver)
+
+
+@pytest.mark.network
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # finalizers are interrupted, too
+@pytest.mark.parametrize("protocol", [None, "snn"])
+def test_a_client_that_is_interrupted_at_any_line_keeps_its_secrets(
+    parties: Parties, protocol: str | None
+) -> None:
+    """In the driver and in the links below it: the session goes on, its shares are there, and results are right."""
+    client = parties.client(patience=5.0)
+    x = client.share(torch.tensor([3, -4]), protocol=protocol)
+    compute, rooms = lambda: torch.relu(x * x - 10), (ROOT, LINKS)
+    for _ in range(2):
+        assert compute().get().tolist() == [0, 6]
+    with Interrupting(rooms=rooms) as counting:
+        compute().get()
+    for at in range(7, counting.lines * 9 // 10, counting.lines // 25):
+        with contextlib.suppress(KeyboardInterrupt, SyftError), Interrupting(at, rooms):
+            compute().get()
+        assert in_the_end(compute) == [0, 6]
 
 
 @pytest.mark.network

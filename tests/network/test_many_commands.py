@@ -21,8 +21,7 @@ def junk(client: Any, count: int) -> None:
     link = client._link
     start = link._outbox.numbered + 1
     link._connection.send(frames.encode(Head(Kind.COMMANDS, 0, start, 0, 0, count), [bytes(count)]))
-    link._outbox.numbered += count
-    link._outbox._packed += count
+    link._outbox._collected.first += count
 
 
 def test_a_frame_of_a_million_commands_is_refused_at_once_and_others_do_not_wait(

@@ -118,6 +118,13 @@ def serve(
             "calls. none: all in this one."
         ),
     ] = Isolation.process,
+    peer_patience: Annotated[
+        float,
+        typer.Option(
+            min=0.0,
+            help="Seconds for which a peer may be out of reach before computations on secrets with it fail.",
+        ),
+    ] = 1.0,
     threads: Annotated[int | None, typer.Option(help="Threads that torch may use.")] = None,
     heartbeat: Annotated[float, typer.Option(help="Seconds between signs of life.")] = 10.0,
     grace: Annotated[
@@ -148,6 +155,7 @@ def serve(
     from syft.policy.audit import AuditLog
     from syft.policy.owner_policy import OwnerPolicy
     from syft.serde.data_files import load_folder
+    from syft.workers.network.presence import EXPECTED_PEERS
     from syft.workers.network.server import ServerSettings
     from syft.workers.network.server_worker import NetworkServerWorker, stopped_by_signals
 
@@ -178,11 +186,15 @@ def serve(
     if budgets is not None:
         _keep_budgets(worker, budgets)
     broker = None if sealed is None else Broker(worker, sealed, threads)
+    # Whoever asks before the peers are connected waits a moment for them.
+    worker._attached[EXPECTED_PEERS] = {named.partition("=")[0] for named in peer or ()}
     with stopped_by_signals(worker):
         worker.start(block=False)
         try:
             for named in peer or ():
-                worker.add_worker(_connect_to_peer(hook, named, _peer_token(peer_token_file), peer_ca))
+                worker.add_worker(
+                    _connect_to_peer(hook, named, _peer_token(peer_token_file), peer_ca, peer_patience)
+                )
             if broker is not None:
                 broker.wait_until_ready()
             with served_metrics(worker, metrics_port) as metrics_address:
@@ -229,7 +241,9 @@ def _peer_token(file: Path | None) -> str | None:
         raise ValueError(f"--peer-token-file {file} cannot be read: {error}.") from error
 
 
-def _connect_to_peer(hook: Any, named: str, token: str | None, ca: Path | None) -> Any:
+def _connect_to_peer(
+    hook: Any, named: str, token: str | None, ca: Path | None, peer_patience: float = 1.0
+) -> Any:
     from syft.exceptions import WorkerUnreachableError
     from syft.workers.network.client_worker import NetworkClientWorker
 
@@ -240,7 +254,13 @@ def _connect_to_peer(hook: Any, named: str, token: str | None, ca: Path | None) 
     while True:
         try:
             return NetworkClientWorker(
-                hook, address, peer_id, token=token, ca=None if ca is None else str(ca), auto_add=False
+                hook,
+                address,
+                peer_id,
+                token=token,
+                ca=None if ca is None else str(ca),
+                auto_add=False,
+                peer_patience=peer_patience,
             )
         except WorkerUnreachableError:  # two that are each other's peers cannot both be the second to start
             if time.monotonic() > until:

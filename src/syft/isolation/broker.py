@@ -30,7 +30,7 @@ from syft.exceptions import (
     WorkerNotFoundException,
 )
 from syft.isolation import records
-from syft.isolation.brokered import FROM_PEERS
+from syft.isolation.brokered import FROM_PEERS, read_secret
 from syft.isolation.channel import ChannelClosed
 from syft.isolation.executors import Executor, Executors
 from syft.isolation.sealed import (
@@ -53,7 +53,7 @@ from syft.serde.errors import UnserializableError
 from syft.workers import handlers
 from syft.workers.entry import Entry
 from syft.workers.guards import Guard
-from syft.workers.network import worker_lock
+from syft.workers.network import presence, worker_lock
 
 logger = logging.getLogger("syft.worker")
 
@@ -73,6 +73,7 @@ _ACTIONS = frozenset(
         "join",
         "release",
         "learn a shape",
+        "let others use",
         "train with",
     }
     | {"train on", "evaluate on"}
@@ -125,6 +126,7 @@ class Broker:
             records.Search: self._search,
             records.ListIds: self._list_ids,
             records.FindPeer: self._find_peer,
+            records.PeerCondition: self._peer_condition,
             records.AskPeer: self._ask_peer,
             records.TellPeer: self._tell_peer,
             records.RouteToGroup: self._route,
@@ -328,6 +330,8 @@ class Broker:
             entry.is_owners or (entry.holder != user and _is_several(entry.allowed, user)),
             names,
             tags,
+            sorted(_only(entry.computers, user) or ()),
+            None if not is_permitted or entry.secret is None else _written(entry.secret),
         )
         executor.given.add(entry.id)
         if not is_permitted:
@@ -414,6 +418,8 @@ class Broker:
                 self.worker.policy.on_arrival(allowed, session.user),
                 is_private=True,
                 failure=said.failure and said.failure[:_LONGEST_FAILURE],
+                computers=frozenset(said.computers),
+                secret=None if said.secret is None else read_secret(said.secret, self.worker),
             )
             self.worker.store_entry(entry)
             executor.given.add(question.id)
@@ -438,6 +444,7 @@ class Broker:
     # -- peers -------------------------------------------------------------------------------------
 
     def _peer(self, name: Any) -> Any:
+        presence.await_introduction(self.worker, name)
         found = self.worker._known_workers.get(name)
         if found is None or found is self.worker or getattr(found, "is_in_process", True):
             raise WorkerNotFoundException(
@@ -449,6 +456,11 @@ class Broker:
     def _find_peer(self, _session: IsolatedSession, question: records.FindPeer, *_: Any) -> _Answered:
         self._peer(question.worker)
         return _answer(None)
+
+    def _peer_condition(
+        self, _session: IsolatedSession, question: records.PeerCondition, *_: Any
+    ) -> _Answered:
+        return _answer(tuple(self._peer(question.worker)._link.presence.condition()))
 
     def _to_peer(self, session: IsolatedSession, payload: bytearray) -> Any:
         message = serde.deserialize(payload, self.worker, limits=session.limits)
@@ -466,15 +478,19 @@ class Broker:
     ) -> _Answered:
         peer = self._peer(question.worker)
         message = self._to_peer(session, payload)
-        answer = peer._recv_msg(message)
-        if type(message) is ObjectMessage:
-            peer.sync()
-        return _answer(answer)
+        if type(message) not in FROM_PEERS:
+            answer = peer._recv_msg(message)
+            if type(message) is ObjectMessage:
+                peer.sync()
+            return _answer(answer)
+        with presence.among_parties():
+            return _answer(peer._recv_msg(message))
 
     def _tell_peer(
         self, session: IsolatedSession, question: records.TellPeer, payload: bytearray, _: Any
     ) -> _Answered:
-        self._peer(question.worker)._link.post(self._to_peer(session, payload), at_once=True)
+        with presence.among_parties():
+            self._peer(question.worker)._link.post(self._to_peer(session, payload), at_once=True)
         return _answer(None)
 
     # -- groups of secret sharing ------------------------------------------------------------------
@@ -557,7 +573,11 @@ class Broker:
 
 
 def _answer(value: Any) -> _Answered:
-    return records.Answer(), [b"".join(serde.serialize_frames(value, None, None))], []
+    return records.Answer(), [_written(value)], []
+
+
+def _written(value: Any) -> bytes:
+    return b"".join(serde.serialize_frames(value, None, None))
 
 
 def _only(users: frozenset[str] | None, user: str) -> frozenset[str] | None:

@@ -12,15 +12,17 @@ from syft import serde
 from syft.dp.events import written
 from syft.dp.provenance import Provenance
 from syft.dp.release import Desk
-from syft.exceptions import WorkerNotFoundException
+from syft.exceptions import ProtocolError, WorkerNotFoundException
 from syft.isolation import records
 from syft.isolation.broker_lane import ask, ask_value
 from syft.messaging.message import ListObjectsMessage, SearchMessage
 from syft.mpc.network import messages
 from syft.mpc.network.handlers import join
 from syft.mpc.network.membership import Membership, tickets_of
+from syft.mpc.offers import SecretRecord
 from syft.workers import handlers
 from syft.workers.abstract import AbstractWorker
+from syft.workers.network.presence import Condition
 
 # -- budgets -------------------------------------------------------------------------------------------------
 
@@ -67,11 +69,22 @@ def open_desk(worker: Any) -> None:
 # -- other workers -------------------------------------------------------------------------------------------
 
 
+class PeerPresence:
+    """In the place of `presence.Presence`: the broker knows whether the other worker is there."""
+
+    def __init__(self, peer: Peer) -> None:
+        self._peer = peer
+
+    def condition(self) -> Condition:
+        is_missing, session, patience = ask_value(records.PeerCondition(self._peer.id))
+        return Condition(is_missing, session, patience)
+
+
 class PeerLink:
     """In the place of a link: it posts by way of the broker."""
 
     def __init__(self, peer: Peer) -> None:
-        self._peer = peer
+        self._peer, self.presence = peer, PeerPresence(peer)
 
     def post(self, message: Any, at_once: bool = False) -> None:
         worker = self._peer.owner
@@ -161,6 +174,15 @@ FROM_PEERS = (
     messages.AreYouThere,
 )
 
+
+def read_secret(written: bytes, worker: Any) -> SecretRecord:
+    """Of which secret something is a share, as another process says. !! ProtocolError"""
+    found = serde.deserialize(written, worker)
+    if type(found) is not SecretRecord:
+        raise ProtocolError(f"A share was said to be of a {type(found).__name__}.")
+    return found
+
+
 # -- searches ------------------------------------------------------------------------------------------------
 
 
@@ -189,4 +211,4 @@ def install() -> None:
         table[kind] = _routed(table[kind])
 
 
-__all__ = ["FROM_PEERS", "Peers", "install", "open_desk"]
+__all__ = ["FROM_PEERS", "Peers", "install", "open_desk", "read_secret"]

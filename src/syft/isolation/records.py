@@ -129,6 +129,7 @@ class Value(Record, frozen=True):
     kind    "tensor": raw elements; "object": a frame of serde; "withheld": its metadata alone; "none": there is no such
     holder  "": the owner of the worker
     names   budgets that it is a data set of; tags   names by which it becomes one
+    computers   users whom its holder lets compute with it; secret   of which secret it is a share, a frame of serde
     """
 
     kind: str
@@ -144,6 +145,8 @@ class Value(Record, frozen=True):
     is_shared: bool = False
     datasets: list[str] = []
     dataset_tags: list[str] = []
+    computers: list[_Name] = []
+    secret: Annotated[bytes, msgspec.Meta(max_length=65_536)] | None = None
 
 
 # -- executor -> broker --------------------------------------------------------------------------------------
@@ -216,6 +219,12 @@ class FindPeer(Record, frozen=True):
     worker: Id
 
 
+class PeerCondition(Record, frozen=True):
+    """How is another worker? The payload of the answer: whether it is missing, the session with it, patience."""
+
+    worker: Id
+
+
 class RouteToGroup(Record, frozen=True):
     """A message of a peer for a group that is not here; payload. By its ticket, or by the group's id."""
 
@@ -272,6 +281,7 @@ FromLane = (
     | AskPeer
     | TellPeer
     | FindPeer
+    | PeerCondition
     | RouteToGroup
     | OpenGroup
     | BookRecords

@@ -25,6 +25,7 @@ from syft import serde
 from syft.exceptions import ObjectNotFoundError, RemoteError, SendNotPermittedError, UnsupportedOperationError
 from syft.isolation import records
 from syft.isolation.broker_lane import ask
+from syft.isolation.brokered import read_secret
 from syft.isolation.channel import close_all
 from syft.isolation.sealed import (
     DTYPES,
@@ -180,6 +181,8 @@ class ExecutorWorker(VirtualWorker):
             is_private=value.is_private,
             is_owners=value.is_owners,
             failure=value.failure,
+            computers=frozenset(value.computers),
+            secret=None if value.secret is None else read_secret(value.secret, self),
         )
         if self._holdings is not None:  # NB: it always is, where the policy is guarded
             self._holdings.charge(entry)
@@ -254,6 +257,10 @@ class ExecutorWorker(VirtualWorker):
             self.user,
             is_private=entry.is_private,
             failure=entry.failure,
+            computers=sorted(entry.computers or ()),
+            secret=None
+            if entry.secret is None
+            else b"".join(serde.serialize_frames(entry.secret, None, None)),
         )
         return value, sealed_tensor(obj) if is_tensor else sealed_object(obj, self)
 

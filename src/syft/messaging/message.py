@@ -138,13 +138,15 @@ class PlanCallMessage(MessageRecord, frozen=True):
 class ObjectMessage(MessageRecord, frozen=True):
     """Here is an object: keep it, under its own id if no other is given.
 
-    `allowed` names the users who may fetch it (None: everybody).
+    `allowed` names the users who may fetch it (None: everybody). `is_public`: it is a constant of a program, and
+    restricts no result.
     """
 
     object: Any
     id: Id = None
     allowed: frozenset[str] | None = None
     user: str | None = None
+    is_public: bool = False
 
     def __post_init__(self) -> None:
         if self.id is None:

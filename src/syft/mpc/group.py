@@ -8,7 +8,7 @@ it is `NetworkDriver`, and shares are never read here.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -58,6 +58,15 @@ class Group:
     def offline(self) -> ProviderCost:
         """What the provider has made, sent and spent so far."""
         return self.driver.provider.cost
+
+    def waiting(self) -> AbstractContextManager[None]:
+        """Inside, whoever waits for one member is told when another one is gone."""
+        return self.driver.waiting() if isinstance(self.driver, NetworkDriver) else nullcontext()
+
+    def prepare(self) -> None:
+        """Before new values are shared."""
+        if isinstance(self.driver, NetworkDriver):
+            self.driver.prepare()
 
     def provide(self, *kinds: Correlation, count: int = 1) -> None:
         """Let the provider make correlations of these kinds ahead of time; they are used first in, first out."""

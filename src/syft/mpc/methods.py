@@ -19,6 +19,7 @@ from syft.mpc.integrity.errors import NoMacsError
 from syft.mpc.made_there import is_open_there, made_there
 from syft.mpc.network import handlers as _network_handlers  # noqa: F401  (adds the handlers)
 from syft.mpc.node_methods import FIELD, check_values, field_of
+from syft.mpc.offers import let_users, offer, user_names, withdraw
 from syft.mpc.precision import FixedPrecisionTensor, node_above
 from syft.mpc.protocols.registry import comparison
 from syft.mpc.randomness import Stream, new_seed
@@ -74,6 +75,8 @@ def share(
     protocol: str | None = None,
     user: str | None = None,
     dtype: Any = None,
+    may_get: Any = None,
+    may_compute: Any = None,
 ) -> Any:
     """Split the tensor into one random share per worker; nobody but all of them together can read it.
 
@@ -82,7 +85,12 @@ def share(
     where it is: the values do not come here. `dtype` ("long", "int", "custom") and `field` are a check that the integers
     fit a ring of that size, and what `x.field` tells; the shares are int64 in every case, so nothing wraps earlier.
     `requires_grad` puts an AutogradTensor on top, which collects a gradient (integers have none).
+
+    On workers that know their users, a secret is its owner's alone. `may_compute` names users who may compute with it
+    and may not fetch it; `may_get` those who may fetch it, and what is computed from it as far as the owners of the rest
+    named them, too. Then these and nobody else, the owner included only if named. See `offer`.
     """
+    chosen, computing = user_names(may_get, "may_get"), user_names(may_compute, "may_compute")
     me = session.require_local_worker()
     holders = [me.get_worker(w, fail_hard=True) for w in _flat(owners)]
     provider = me if crypto_provider is None else me.get_worker(crypto_provider, fail_hard=True)
@@ -105,6 +113,8 @@ def share(
                 "requires_grad, dtype and field out."
             )
         node = head.shared_by(lambda values: _shared_integers(values, holders, provider, protocol, user))
+        if chosen is not None or computing is not None:
+            let_users(node, chosen, computing, user)
         return node if no_wrap else new_wrapper(node)
     if limit < FIELD:
         _check_fits(self, limit)
@@ -115,8 +125,17 @@ def share(
         if (self.requires_grad or requires_grad) and shared.is_floating_point():
             shared.requires_grad_()
             if self.is_leaf and self.grad is not None:
-                shared.grad = share(self.grad, *holders, crypto_provider=provider, protocol=protocol)
+                shared.grad = share(
+                    self.grad,
+                    *holders,
+                    crypto_provider=provider,
+                    protocol=protocol,
+                    may_get=may_get,
+                    may_compute=may_compute,
+                )
     secret_of(shared.child).field = limit
+    if chosen is not None or computing is not None:
+        let_users(shared.child, chosen, computing, user)
     if requires_grad:
         shared = with_autograd_node(shared)
     if not me.is_client_worker:
@@ -330,6 +349,8 @@ class _Locations:
 
 TENSOR_METHODS: dict[str, Any] = {
     "share": share,
+    "offer": offer,
+    "withdraw": withdraw,
     "share_": share_,
     "virtual_get": virtual_get,
     "reconstruct": reconstruct,

@@ -69,13 +69,20 @@ class SharedNode(AbstractTensor):
         return next(iter(self.child.values())).spec
 
 
-def split_among(values: torch.Tensor, holders: list[Any], provider: Any) -> dict[Any, PointerTensor]:
-    """Split int64 values here and send every holder its share; returns pointers to them by the holders' ids."""
-    Group.of(holders, provider)  # refuses impossible groups before anything is sent
+def split_among(
+    values: torch.Tensor, holders: list[Any], provider: Any, is_public: bool = False
+) -> dict[Any, PointerTensor]:
+    """Split int64 values here and send every holder its share; returns pointers to them by the holders' ids.
+
+    `is_public`: everybody knows the values (zeros, say), so they restrict no result.
+    """
+    group = Group.of(holders, provider)  # refuses impossible groups before anything is sent
+    group.prepare()
     me = session.require_local_worker()
     pointers = {}
-    for holder, share in zip(holders, ring.share(values, len(holders), Stream(new_seed())), strict=True):
-        new_id = ID_PROVIDER.pop()
-        me.send_msg(ObjectMessage(share, new_id), holder)
-        pointers[holder.id] = new_pointer(holder, new_id, spec_when_sent(share))
+    with group.waiting():
+        for holder, share in zip(holders, ring.share(values, len(holders), Stream(new_seed())), strict=True):
+            new_id = ID_PROVIDER.pop()
+            me.send_msg(ObjectMessage(share, new_id, is_public=is_public), holder)
+            pointers[holder.id] = new_pointer(holder, new_id, spec_when_sent(share))
     return pointers

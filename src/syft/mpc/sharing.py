@@ -6,6 +6,7 @@ everything else is a party program (`syft.mpc.protocols`) that the group's drive
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any, ClassVar, NoReturn
 
 import torch
@@ -92,6 +93,8 @@ class AdditiveSharingTensor(SharedMethods, SharedNode):
     """
 
     was_shared_there = False
+    #: It was found at its holders, or is offered there to others: it stays when it is fetched. See `offers`.
+    is_found = False
     #: See `syft.mpc.reuse`: what is remembered of the values, and how this view of them was made.
     _remembered: Remembered | None = None
     _path: tuple[Any, ...] = ()
@@ -138,10 +141,12 @@ class AdditiveSharingTensor(SharedMethods, SharedNode):
 
     @classmethod
     def _interpreted(cls, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        rule = cls.aten_rules.get(func)
-        if rule is not None:
+        rule = cls.aten_rules.get(func, cls.interpret_unknown)
+        first = next((value for value in args if isinstance(value, AdditiveSharingTensor)), None)
+        if first is None or first.locations[0].is_in_process:
             return rule(cls, func, args, kwargs)
-        return cls.interpret_unknown(cls, func, args, kwargs)
+        with first.group.waiting():
+            return rule(cls, func, args, kwargs)
 
     def get_class_attributes(self) -> dict[str, Any]:
         return {"crypto_provider": self.crypto_provider, "protocol": self.protocol}
@@ -267,8 +272,16 @@ class AdditiveSharingTensor(SharedMethods, SharedNode):
 
     # -- opening -----------------------------------------------------------------------------------
 
-    def get(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        """The secret as signed integers; the shares are removed at the holders. See NOTE [The first get]."""
+    def waiting(self) -> Any:
+        """Inside, whoever waits for one holder is told when another one, or the provider, is gone."""
+        return nullcontext() if self.crypto_provider is None else self.group.waiting()
+
+    def get(self, *args: Any, user: str | None = None, reason: str = "", **kwargs: Any) -> torch.Tensor:
+        """The secret as signed integers; the shares are removed at the holders, unless others find them there.
+
+        Each holder gives its share to those whom the owners of all that went into the secret have named. See NOTE [The
+        first get].
+        """
         if not self.is_split:
             raise ChainError(
                 "get() was called on an AdditiveSharingTensor that is not split yet. Call "
@@ -277,10 +290,13 @@ class AdditiveSharingTensor(SharedMethods, SharedNode):
         if self.was_shared_there:
             self.was_shared_there = False
             return new_wrapper(self)
-        if authenticated.is_authenticated(self):
-            value = authenticated.leave(self)
-        else:
-            value = ring.reconstruct([pointer.get_share() for pointer in self.pointers])
+        with self.waiting():
+            if authenticated.is_authenticated(self):
+                value = authenticated.leave(self)
+            else:
+                value = ring.reconstruct([p.get_share(user, reason, self.is_found) for p in self.pointers])
+        if self.is_found:
+            return value
         for pointer in self.pointers:
             if not pointer.garbage_collect_data:
                 pointer.ask(ForceObjectDeleteMessage((pointer.id_at_location,)))
@@ -315,9 +331,8 @@ class AdditiveSharingTensor(SharedMethods, SharedNode):
     def zero(self, shape: Any = None) -> AdditiveSharingTensor:
         """A secret of zeros, with the same holders."""
         size = tuple(self.shape if shape is None else shape)
-        return share_integers(
-            torch.zeros(size, dtype=torch.int64), self.locations, self.crypto_provider, self.protocol
-        )
+        zeros = torch.zeros(size, dtype=torch.int64)
+        return share_integers(zeros, self.locations, self.crypto_provider, self.protocol, is_public=True)
 
     def refuse_reading(self, request: str) -> NoReturn:
         where = "split among " + ", ".join(map(str, self.child))
@@ -351,13 +366,17 @@ def are_there(operands: Any) -> bool:
 
 
 def share_integers(
-    values: torch.Tensor, holders: list[Any], provider: Any, protocol: str | None = None
+    values: torch.Tensor,
+    holders: list[Any],
+    provider: Any,
+    protocol: str | None = None,
+    is_public: bool = False,
 ) -> AdditiveSharingTensor:
     """Split int64 values here and send every holder its share."""
     if protocol == authenticated.PROTOCOL:
         pointers = authenticated.enter(values, holders, provider)
     else:
-        pointers = split_among(values, holders, provider)
+        pointers = split_among(values, holders, provider, is_public)
     made = AdditiveSharingTensor(pointers, crypto_provider=provider, protocol=protocol)
     made._remembered = Remembered(is_lasting=True)
     return made

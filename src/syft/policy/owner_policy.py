@@ -232,8 +232,8 @@ class OwnerPolicy(Policy):
     """What the owner of a worker allows. `VirtualWorker(hook, id, policy=OwnerPolicy.load(path))`
 
     A result may be fetched by those who may fetch all that it was computed from, and one that was computed from
-    nothing of anybody's, by its maker. What one user brought or computed is of no use to others, but for
-    those who may fetch it, and those whom a [[data]] entry with its tags names.
+    nothing of anybody's, by its maker. What one user brought or computed is of no use to others, but for those who may
+    fetch it, those whom its owner lets compute with it, and those whom a [[data]] entry with its tags names.
     """
 
     def __init__(self, rules: Rules | None = None, audit_length: int = 10_000) -> None:
@@ -343,7 +343,11 @@ class OwnerPolicy(Policy):
         lists = [users for users in named if users is not None]
         if lists:
             return all(user in users for users in lists)
-        return about.is_owners or (about.allowed is not None and user in about.allowed)
+        return (
+            about.is_owners
+            or user in about.computers
+            or (about.allowed is not None and user in about.allowed)
+        )
 
     def may_find(self, user: str | None, about: About) -> bool:
         if not user:
@@ -353,7 +357,11 @@ class OwnerPolicy(Policy):
         lists = [rule.may_find for rule in self._rules_for(about.tags) if rule.may_find is not None]
         if lists:
             return all(user in users for users in lists)
-        return about.is_owners or (about.allowed is not None and user in about.allowed)
+        return (
+            about.is_owners
+            or user in about.computers
+            or (about.allowed is not None and user in about.allowed)
+        )
 
     def _rules_for(self, tags: Collection[str]) -> list[DataRule]:
         return [rule for rule in self.rules.data if rule.applies_to(tags)] if tags else []

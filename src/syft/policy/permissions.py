@@ -47,6 +47,7 @@ class About(NamedTuple):
     tags: Collection[str] = ()
     holder: str | None = None  # the user who brought or computed it
     is_owners: bool = False  # the owner of the worker put it there
+    computers: Collection[str] = ()  # those whom the one who brought it lets compute with it
 
 
 @lru_cache(maxsize=1024)
@@ -117,6 +118,7 @@ class Policy:
             self.allows_by_default
             or about.is_owners
             or user == about.holder
+            or user in about.computers
             or self.may_get(user, about.allowed)
         )
 

@@ -144,9 +144,9 @@ class PointerTensor(BarePointer, ObjectPointer, AbstractTensor):
         """Fetch the value and leave it there."""
         return self._fetch(user, reason, keep=True)
 
-    def get_share(self) -> Any:
-        """Fetch the share of a secret: as `get`, but nobody tries to compress what is random."""
-        return self._fetch(None, "", self.garbage_collect_data, is_random=True)
+    def get_share(self, user: str | None = None, reason: str = "", keep: bool = False) -> Any:
+        """Fetch the share of a secret: as `get`, but nobody tries to compress what is random. `keep`: it stays there."""
+        return self._fetch(user, reason, keep or self.garbage_collect_data, is_random=True)
 
     def _fetch(self, user: str | None, reason: str, keep: bool, is_random: bool = False) -> Any:
         if self.point_to_attr:
@@ -398,7 +398,7 @@ class _Call:
             self._refuse_local_targets(args, kwargs)
         for holder in self.lifted:
             value, holder.child = holder.child, None
-            speaker.send_msg(ObjectMessage(value, holder._id_at_location), location)
+            speaker.send_msg(ObjectMessage(value, holder._id_at_location, is_public=True), location)
             holder._location = location
         spec = answer.spec
         if spec is not None:

@@ -24,6 +24,9 @@ class Entry(msgspec.Struct, eq=False):
     is_trusted   the owner of the worker put it here and answers for what it does when it is called
     is_owners    it is data of the owner of a guarded worker; `chosen` is the restriction they chose for it
     references   pointers that will ask for its deletion, beyond the first
+    is_public    it is a constant of a program, as a number in a command is: results are not restricted for its sake
+    computers    the users who may compute with it beside its holder and those who may fetch it
+    secret       of which secret it is a share, in words of `syft.mpc.offers`, if others may know
     failure      why it could not be computed; then the value is zeros, see NOTE [Nothing shows] in admitted
     own_bytes    what its holder is charged for beside the shared memory `blocks`, which are storages by address
     """
@@ -40,6 +43,9 @@ class Entry(msgspec.Struct, eq=False):
     own_bytes: int = 0
     blocks: Any = ()
     failure: str | None = None
+    is_public: bool = False
+    computers: Any = None
+    secret: Any = None
 
 
 class Objects(MutableMapping[Any, Any]):

@@ -61,7 +61,8 @@ class Permission(Guard):
             if entry is not None and (entry.allowed is not None or worker._holdings is not None):
                 worker.policy.check_send(call.user, obj_id, worker.changeable_by(obj_id))
         for entry in call.entries:
-            call.allowed = intersect(call.allowed, entry.allowed)
+            if not entry.is_public:
+                call.allowed = intersect(call.allowed, entry.allowed)
 
 
 class Ownership(Guard):

@@ -89,7 +89,9 @@ def keep_object(worker: Any, message: ObjectMessage) -> None:
     if type(obj_id) not in (int, str):
         raise TypeError(f"The id of an object is a number or a text; got a {type(obj_id).__name__}.")
     is_private = allowed is not None or worker._holdings is not None
-    worker.set_obj(obj_id, obj, worker.policy.on_arrival(allowed, user_of(message)), is_private)
+    arrived = worker.policy.on_arrival(allowed, user_of(message))
+    is_public = message.is_public and allowed is None
+    worker.store_entry(Entry(obj_id, obj, arrived, is_private=is_private, is_public=is_public))
     if is_here:
         worker.add_reference(obj_id)
 
@@ -341,12 +343,13 @@ def find(worker: Any, terms: tuple[Any, ...]) -> list[Found]:
 
 def found_of(worker: Any, obj_id: Any) -> Found:
     """What may be told about an object."""
-    obj = worker._entries[obj_id].value
+    entry = worker._entries[obj_id]
+    obj = entry.value
     is_tensor = isinstance(obj, torch.Tensor)
     spec = spec_of(obj) if is_tensor else None
     return Found(
         obj_id,
-        "tensor" if is_tensor else _kind(obj),
+        "secret" if entry.secret is not None else "tensor" if is_tensor else _kind(obj),
         spec,
         tuple(getattr(obj, "tags", None) or ()),
         getattr(obj, "description", None),

@@ -251,7 +251,9 @@ class ObjectStorage:
         entry = self._entries.get(obj_id)
         if entry is None:
             return About()
-        return About(entry.allowed, tags_of(entry.value), entry.holder, entry.is_owners)
+        return About(
+            entry.allowed, tags_of(entry.value), entry.holder, entry.is_owners, entry.computers or ()
+        )
 
     def sharing(self, tensors: Iterable[Any], spared: Collection[Entry] = ()) -> list[Entry]:
         """The entries that share memory with any of `tensors`, and with none of the entries `spared`."""
@@ -283,8 +285,10 @@ class ObjectStorage:
         for entry in self.sharing(tensors, spared):
             for guard in self.guards:
                 guard.may_be_written(entry)
+            entry.is_public = False
             if entry.allowed is not allowed:
                 entry.allowed = intersect(entry.allowed, allowed)
+                entry.computers = None  # whoever brought what is written into it let nobody compute with that
 
 
 def _is_private(entry: Entry) -> bool:

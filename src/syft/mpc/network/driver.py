@@ -6,6 +6,7 @@ mask, opening or seed comes here. Imported by `group`; may import `outline`, `me
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
@@ -17,7 +18,7 @@ from syft.core.ids import ID_PROVIDER
 from syft.core.session import session
 from syft.core.shapes import contiguous_spec
 from syft.exceptions import SyftError
-from syft.messaging.message import ObjectMessage, Ref
+from syft.messaging.message import ForceObjectDeleteMessage, ObjectMessage, Ref
 from syft.mpc.binding import Share, program_digest
 from syft.mpc.correlations import Correlation, Mask, Place
 from syft.mpc.drivers import Cost, Shares
@@ -31,6 +32,7 @@ from syft.mpc.provider import ProviderCost
 from syft.mpc.reuse import GivenMasked, Masked
 from syft.tensors.pointer import new_pointer
 from syft.tensors.transfer import spec_when_sent
+from syft.workers.network import presence
 
 #: Every holder gets the commands of this process in one order, whichever threads and groups they come from: two runs
 #: that met in another order at another holder would wait for each other.
@@ -66,15 +68,24 @@ class NetworkDriver:
         self.provider = RemoteProvider(self)
         self._group: Any = None
         self._sessions: tuple[Any, ...] = ()
+        self._told: tuple[int, ...] = ()
         self._run = 0
         self._ahead: dict[Correlation, deque[tuple[int, int]]] = defaultdict(deque)
 
     # -- the group -------------------------------------------------------------------------------------
 
     def joined(self) -> Any:
-        """The id of the group; the members are brought together first if they are not."""
+        """The id of the group; the members are brought together first if they are not.
+
+        They are brought together anew when one of them has another session, or told of a party that is gone.
+        """
         sessions = tuple((member._link.connect().session, member.times_cleared) for member in self.members)
-        if self._group is None or sessions != self._sessions:
+        if self._group is not None and self._told_by_members() != self._told:
+            self._settle()
+        elif sessions != self._sessions:
+            self._leave()
+        told = self._told_by_members()
+        if self._group is None:
             names = tuple(member.id for member in self.members)
             patience = min(max(member._link.patience for member in self.members), 600.0)
             group = ID_PROVIDER.pop()
@@ -83,12 +94,65 @@ class NetworkDriver:
             self._ask_all(lambda _rank: messages.MeetPeers(group))
             self._ask_all(lambda _rank: messages.ExchangeSeeds(group))
             self._group, self._sessions, self._run = group, sessions, 0
+            self._told = told
             self._ahead.clear()
         return self._group
 
+    def _leave(self) -> None:
+        """Let the members free what they have of a group that is not used any more, as far as they are there."""
+        group, self._group = self._group, None
+        if group is None:
+            return
+        me = session.require_local_worker()
+        for member, (before, _) in zip(self.members, self._sessions, strict=True):
+            if member._link.welcome is not None and member._link.welcome.session == before:
+                with contextlib.suppress(OSError, SyftError):
+                    me.send_msg(ForceObjectDeleteMessage((group,)), member)
+
+    def _told_by_members(self) -> tuple[int, ...]:
+        """How often we were told, over each link, that something is wrong with a party."""
+        return tuple(member._link.presence.told for member in self.members)
+
+    def prepare(self) -> None:
+        """Before new values are shared: if the user has heard that a party was gone, they need not hear it again."""
+        with ISSUING:
+            if self._group is not None and self._told_by_members() != self._told:
+                self._settle()
+
+    def _settle(self) -> None:
+        """Be done with a group of which a party is gone: what else failed with it need not be told. !! NetworkError"""
+        with presence.among_parties():
+            for member in self.members:
+                member._link.forgive_loss()
+                with contextlib.suppress(messages.PeerFailedError):
+                    member.sync()
+        self._leave()
+
+    def waiting(self) -> contextlib.AbstractContextManager[None]:
+        """Inside, whoever waits for one member is told when another one is gone. NOTE [Parties] in `presence`"""
+        return presence.among_parties(self._look_around)
+
+    def _look_around(self) -> None:
+        """!! PeerGoneError if a member is gone"""
+        sessions = self._sessions or ((None, 0),) * len(self.members)
+        for member, (before, _) in zip(self.members, sessions, strict=True):
+            link = member._link
+            found, why = link.presence.condition(), None
+            if found.is_missing:
+                why = f"it cannot be reached for more than {found.peer_patience:g} s"
+            elif before is not None and found.session not in (None, before):
+                why = "it was restarted, or has ended its session"
+            if why is not None:
+                link.presence.told += 1
+                raise messages.PeerGoneError(
+                    f"Worker {member.id!r} is gone: {why}. What it held is lost, and everything that was asked of this "
+                    "group and not finished has failed. Share the values again when it is back."
+                )
+
     def _ask_all(self, message: Callable[[int], Any]) -> list[Any]:
         me = session.require_local_worker()
-        return [me.send_msg(message(rank), member) for rank, member in enumerate(self.members)]
+        with self.waiting():
+            return [me.send_msg(message(rank), member) for rank, member in enumerate(self.members)]
 
     # -- costs -----------------------------------------------------------------------------------------
 
@@ -133,7 +197,7 @@ class NetworkDriver:
         """The result of a program, the group, the number of the run and what it is bound to."""
         name, fixed = name_of(protocol)
         kwargs = {**fixed, **kwargs}
-        with ISSUING:
+        with ISSUING, self.waiting():
             group = self.joined()
             given = [self._sent(value) for value in args]
             named = {key: self._sent(value) for key, value in kwargs.items()}
@@ -180,15 +244,16 @@ class NetworkDriver:
                         group, self._run, name, parts, named_parts, returned, ahead, masked
                     )
                     commands.append((command, member))
+            # NB: first, so that what some make is deleted if the others cannot be asked.
+            pointers: list[Any] = [
+                Shares(
+                    new_pointer(holder, ids[rank][position], contiguous_spec(one.shape, one.dtype))
+                    for rank, holder in enumerate(self.holders)
+                )
+                for position, one in enumerate(made)
+            ]
             self._send(commands)
             run = self._run
-        pointers: list[Any] = [
-            Shares(
-                new_pointer(holder, ids[rank][position], contiguous_spec(one.shape, one.dtype))
-                for rank, holder in enumerate(self.holders)
-            )
-            for position, one in enumerate(made)
-        ]
         for position, one in enumerate(made):
             if isinstance(one, MadeMasked):
                 pointers[position] = Masked(group, pointers[position], places[one.place])
@@ -198,7 +263,7 @@ class NetworkDriver:
         """Deal these now, for programs to come."""
         if not kinds:
             return
-        with ISSUING:
+        with ISSUING, self.waiting():
             group = self.joined()
             self._run += 1
             dealt, taken = (

@@ -13,7 +13,6 @@ from syft.exceptions import (
     RemoteError,
     SyftError,
     WorkerNotFoundException,
-    WorkerRestartedError,
 )
 from syft.messaging.message import Ref
 from syft.mpc.binding import Share, program_digest
@@ -29,6 +28,7 @@ from syft.policy.permissions import AuditRecord
 from syft.workers import handlers, pipeline
 from syft.workers.admitted import tell_failures
 from syft.workers.network import worker_lock
+from syft.workers.network.presence import await_introduction
 
 _LONGEST_PATIENCE = 600.0
 _MOST_MEMBERS = 256
@@ -65,7 +65,8 @@ def join(worker: Any, message: messages.JoinGroup) -> None:
 
 
 def _peer(worker: Any, name: Any) -> Any:
-    """Our own link to another member."""
+    """Our own link to another member. One that its owner is about to introduce is waited for."""
+    await_introduction(worker, name)
     found = worker._known_workers.get(name)
     if found is None or getattr(found, "is_in_process", True):
         raise WorkerNotFoundException(
@@ -84,11 +85,7 @@ def _peer(worker: Any, name: Any) -> Any:
 def meet(worker: Any, message: messages.MeetPeers) -> None:
     membership = _ours(worker, message.group, message)
     for channel in membership.channels.values():
-        ticket = messages.Ticket(message.group, membership.rank, channel.expected)
-        try:
-            channel.peer._recv_msg(ticket)
-        except WorkerRestartedError:  # nothing of ours was there; a new session has begun
-            channel.peer._recv_msg(ticket)
+        channel.meet(messages.Ticket(message.group, membership.rank, channel.expected))
 
 
 def take_ticket(worker: Any, message: messages.Ticket) -> None:
@@ -106,7 +103,7 @@ def send_seeds(worker: Any, message: messages.ExchangeSeeds) -> None:
         raise ProtocolError("The seeds of this group were sent before.")
     for rank in range(membership.rank):
         channel = membership.channels[rank]
-        channel.peer._recv_msg(messages.Seeds(channel.ticket, *membership.new_seeds(rank)))
+        channel.ask(messages.Seeds(channel.ticket, *membership.new_seeds(rank)))
 
 
 def take_seeds(worker: Any, message: messages.Seeds) -> None:
@@ -260,6 +257,7 @@ def deal(worker: Any, message: messages.DealCorrelations) -> None:
     membership = _ours(worker, message.group, message)
     if not membership.is_provider or message.run <= membership.last_dealt:
         raise ProtocolError("Correlations for a run are dealt once, by the provider.")
+    membership.check_complete()
     membership.last_dealt = message.run
     pipeline.permit(worker, message)
 
@@ -331,7 +329,7 @@ def take_frame(worker: Any, message: messages.Frame | messages.Dealt) -> None:
 
 def take_failure(worker: Any, message: messages.RunFailed) -> None:
     channel = channel_of(worker, message.ticket)
-    channel.membership.note_failure(channel, message.run, message.reason)
+    channel.membership.note_failure(channel, message.run, message.reason, message.gone)
 
 
 def are_you_there(worker: Any, message: messages.AreYouThere) -> int:

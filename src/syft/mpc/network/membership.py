@@ -12,20 +12,31 @@ import weakref
 from collections import deque
 from typing import Any
 
-from syft.exceptions import ProtocolError, SyftError
+from syft.exceptions import ProtocolError, SyftError, WorkerRestartedError, WorkerUnreachableError
 from syft.mpc.correlations import Correlation, Tensors
 from syft.mpc.integrity.ledger import Ledger
-from syft.mpc.network.messages import Agreement, AreYouThere, Dealt, Frame, PeerFailedError, RunFailed
+from syft.mpc.network.messages import (
+    Agreement,
+    AreYouThere,
+    Dealt,
+    Frame,
+    PeerFailedError,
+    PeerGoneError,
+    RunFailed,
+)
 from syft.mpc.provider import ProviderCost
 from syft.mpc.randomness import SEED_BYTES, new_seed
-from syft.workers.network import worker_lock
+from syft.workers.network import presence, worker_lock
 
 TICKET_BYTES = 16
+_RESTARTED = "it was restarted, or has ended its session"
 #: What may lie here for runs that have not begun: see `Membership.deliver`.
 _AHEAD_BYTES = 256 << 20
 _AHEAD_FRAMES = 4_096
 #: A peer that lives and was not asked to run gets so many times the patience.
 _LENIENCE = 10
+#: How often a peer that sends nothing is asked whether it still knows the group.
+_DOUBT_SECONDS = 1.0
 #: Those over which this process, as a client, has programs run. If a worker of this process used one of them, its frames
 #: would wait behind the very command that waits for them.
 LINKS_OF_CLIENTS: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -36,13 +47,15 @@ _ATTACHED = "tickets of secret sharing"
 class Channel:
     """The way to one peer and back: our link to it, the ticket it gave us, the ticket we gave it."""
 
-    __slots__ = ("__weakref__", "_membership", "expected", "peer", "rank", "shown")
+    __slots__ = ("__weakref__", "_membership", "_session", "expected", "peer", "rank", "shown")
 
     def __init__(self, membership: Membership, rank: int, peer: Any) -> None:
         self._membership = weakref.ref(membership)
         self.rank, self.peer = rank, peer
         self.expected = secrets.token_bytes(TICKET_BYTES)
         self.shown: bytes | None = None
+        #: Of our link, in which the peer was given its ticket; None: it was not yet.
+        self._session: str | None = None
 
     @property
     def membership(self) -> Membership:
@@ -60,8 +73,36 @@ class Channel:
         return self.shown
 
     def send(self, message: Any) -> None:
-        """Over our own link, at once. !! NetworkError"""
-        self.peer._link.post(message, at_once=True)
+        """Over our own link, at once. !! PeerGoneError"""
+        try:
+            with presence.among_parties():
+                self.peer._link.post(message, at_once=True)
+        except (WorkerUnreachableError, WorkerRestartedError) as error:
+            restarted = isinstance(error, WorkerRestartedError)
+            self.membership.lose(self.rank, _RESTARTED if restarted else "it cannot be reached")
+            self.membership.check_complete()
+
+    def ask(self, message: Any) -> Any:
+        """Over our own link. !! NetworkError, what it raised there"""
+        with presence.among_parties():
+            return self.peer._recv_msg(message)
+
+    def meet(self, message: Any) -> None:
+        """Give the peer its ticket."""
+        try:
+            self.ask(message)
+        except WorkerRestartedError:  # nothing of ours was there; a new session has begun
+            self.ask(message)
+        self._session = self.peer._link.presence.condition().session
+
+    def loss(self) -> str | None:
+        """Why the peer is lost to the group; None: it is there, or not missing for long. Does not wait."""
+        found = self.peer._link.presence.condition()
+        if found.is_missing:
+            return f"it cannot be reached for more than {found.peer_patience:g} s"
+        if self._session is not None and found.session != self._session:
+            return _RESTARTED
+        return None
 
 
 def tickets_of(worker: Any) -> weakref.WeakValueDictionary[bytes, Channel]:
@@ -89,6 +130,7 @@ class Membership:
         "__weakref__",
         "_changed",
         "_failures",
+        "_gone",
         "_newest",
         "_waiting",
         "_waiting_bytes",
@@ -124,6 +166,8 @@ class Membership:
         self._waiting: dict[tuple[int, int, type], deque[Any]] = {}
         self._waiting_bytes = 0
         self._failures: dict[int, str] = {}
+        #: Which member is gone, and why, in a sentence; None: all are there, as far as we know.
+        self._gone: tuple[int, str] | None = None
         #: The last run that each peer sent something for, in dealing and otherwise; both go up.
         self._newest: dict[tuple[int, bool], int] = {}
         self.deals = ProviderCost()
@@ -167,7 +211,8 @@ class Membership:
     # -- runs ------------------------------------------------------------------------------------------
 
     def begin(self, run: int) -> None:
-        """Take the next number. !! ProtocolError for one that was taken, or while another runs"""
+        """Take the next number. !! ProtocolError for one that was taken, or while another runs; PeerGoneError"""
+        self.check_complete()
         with self._changed:
             if run <= self.last_run or self.finished != self.last_run:
                 raise ProtocolError(
@@ -186,12 +231,44 @@ class Membership:
             self._changed.notify_all()
 
     def tell_failure(self, run: int, reason: str) -> None:
-        """Tell the peers not to wait for us."""
-        for channel in self.channels.values():
-            try:
-                channel.send(RunFailed(channel.ticket, run, reason[:1000]))
-            except (OSError, SyftError):
-                pass  # it finds out by itself
+        """Tell the peers not to wait for us; if a member is gone, that nobody need wait for anything any more."""
+        gone = None if self._gone is None else self._gone[0]
+        for rank, channel in self.channels.items():
+            if rank != gone:
+                try:
+                    channel.send(RunFailed(channel.ticket, run, reason[:1000], gone))
+                except (OSError, SyftError):
+                    pass  # it finds out by itself
+
+    # -- members that are gone -------------------------------------------------------------------------
+
+    def check_complete(self) -> None:
+        """!! PeerGoneError if a member is known to be gone"""
+        if self._gone is not None:
+            raise PeerGoneError(self._gone[1])
+
+    def look_around(self) -> None:
+        """See whether all members are there. !! PeerGoneError"""
+        for rank, channel in self.channels.items():
+            loss = channel.loss()
+            if loss is not None:
+                self.lose(rank, loss)
+        self.check_complete()
+
+    def lose(self, rank: int, why: str) -> None:
+        """A member is gone: what lies here for the group is of no use any more, and whoever waits is woken."""
+        with self._changed:
+            if self._gone is None:
+                text = (
+                    f"Worker {self.members[rank]!r} is gone: {why.rstrip('.')}. What it held is lost, and everything "
+                    "that was asked of this group and not finished has failed. Share the values again when it is back."
+                )
+                self._gone = rank, text
+            self._waiting.clear()
+            self._waiting_bytes = 0
+            self._failures.clear()
+            self.ahead.clear()
+            self._changed.notify_all()
 
     # -- what peers send -------------------------------------------------------------------------------
 
@@ -208,6 +285,8 @@ class Membership:
                 patience = _LENIENCE * self.patience
                 is_kept = self._changed.wait_for(lambda: self._has_room(message.run), patience)
         with self._changed:
+            if self._gone is not None:
+                return
             stage = channel.rank, type(message) is Dealt
             self._newest[stage] = max(message.run, self._newest.get(stage, 0))
             if message.run <= self.finished:
@@ -224,8 +303,11 @@ class Membership:
     def _has_room(self, run: int) -> bool:
         return run <= self.last_run or self._waiting_bytes < _AHEAD_BYTES
 
-    def note_failure(self, channel: Channel, run: int, reason: str) -> None:
-        """A peer cannot finish a run."""
+    def note_failure(self, channel: Channel, run: int, reason: str, gone: int | None = None) -> None:
+        """A peer cannot finish a run, or says that a member is gone."""
+        if gone is not None and gone in self.channels:
+            self.lose(gone, f"worker {channel.peer.id!r} says so")
+            return
         with self._changed:
             if run > self.finished and len(self._failures) < _AHEAD_FRAMES:
                 self._failures[run] = f"worker {channel.peer.id!r} failed: {reason}"
@@ -234,6 +316,7 @@ class Membership:
     def receive(self, rank: int, kind: type) -> Any:
         """The next frame, or correction, from a peer for the run at hand. !! PeerFailedError"""
         run, began = self.last_run, time.monotonic()
+        doubted = began
         key, stage = (rank, run, kind), (rank, kind is Dealt)
 
         def has_gone_on() -> bool:
@@ -242,8 +325,15 @@ class Membership:
         while True:
             with self._changed:
                 self._changed.wait_for(
-                    lambda: self._waiting.get(key) or run in self._failures or has_gone_on(), self.patience
+                    lambda: (
+                        self._waiting.get(key)
+                        or run in self._failures
+                        or self._gone is not None
+                        or has_gone_on()
+                    ),
+                    min(self.patience, presence.LOOK_SECONDS),
                 )
+                self.check_complete()
                 queue = self._waiting.get(key)
                 if queue:
                     message = queue.popleft()
@@ -260,18 +350,21 @@ class Membership:
                         f"Worker {self.members[self.rank]!r} could not finish run {run} of a program on shares: worker "
                         f"{self.members[rank]!r} was not asked to take part in it, or gave it up, and runs later ones."
                     )
-            self._doubt(self.channels[rank], run, time.monotonic() - began)
+            self.look_around()
+            now = time.monotonic()
+            if now - doubted >= min(self.patience, _DOUBT_SECONDS):
+                doubted = now
+                self._doubt(rank, run, now - began)
 
-    def _doubt(self, channel: Channel, run: int, waited: float) -> None:
+    def _doubt(self, rank: int, run: int, waited: float) -> None:
         """Nothing came in time: is the peer there, and was it asked?"""
+        channel = self.channels[rank]
         name = channel.peer.id
         try:
-            last = channel.peer._recv_msg(AreYouThere(channel.ticket))
+            last = channel.ask(AreYouThere(channel.ticket))
         except (OSError, SyftError) as error:
-            raise PeerFailedError(
-                f"Worker {self.members[self.rank]!r} waited {waited:.1f} s for worker {name!r} in run {run} of a "
-                f"program on shares, and cannot reach it: {error} Start it, and share the values again."
-            ) from error
+            self.lose(rank, f"it could not be asked how it is ({error})")
+            self.check_complete()
         if not (type(last) is int and last >= run) and waited > _LENIENCE * self.patience:
             raise PeerFailedError(
                 f"Worker {self.members[self.rank]!r} waited {waited:.1f} s for worker {name!r}, which is there and was "

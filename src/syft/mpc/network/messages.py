@@ -34,6 +34,10 @@ class PeerFailedError(NetworkError):
     """Another party of a program failed, or cannot be reached: the program cannot be finished."""
 
 
+class PeerGoneError(PeerFailedError):
+    """A party of the group died, was restarted or is out of reach: nothing of this group can be finished any more."""
+
+
 class Command(MessageRecord, frozen=True):
     """Base of what is sent and not waited for."""
 
@@ -179,11 +183,12 @@ class Dealt(Command, frozen=True):
 
 
 class RunFailed(Command, frozen=True):
-    """I cannot finish a run: do not wait for me."""
+    """I cannot finish a run: do not wait for me. `gone`: because this member is gone, and with it the whole group."""
 
     ticket: bytes
     run: int
     reason: str
+    gone: int | None = None
 
 
 class AreYouThere(MessageRecord, frozen=True):
@@ -237,6 +242,7 @@ serde.register(
 )
 
 for _error in (
-    *(IntegrityError, PeerFailedError, RoundMismatchError, CorrelationReusedError, MaskedFormOutdatedError),
+    *(IntegrityError, PeerFailedError, PeerGoneError, RoundMismatchError),
+    *(CorrelationReusedError, MaskedFormOutdatedError),
 ):
     serde.register_exception(_error)

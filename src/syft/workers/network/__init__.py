@@ -10,6 +10,7 @@ Modules, in the order they import each other:
     greeting   the client's first frames, and trying again
     replies    what a client raises for a reply that is a failure
     keeper     the thread behind a link
+    presence   whether the worker behind a link is there, for those who compute with it and with others
     link       the client's end of a session
     memory     giving it back to the system
     sessions   the server's end of a session

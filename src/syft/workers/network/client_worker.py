@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import getpass
+import math
 import socket
 import ssl
 from collections.abc import Iterable
@@ -23,6 +24,7 @@ from syft.transport import session_frames as frames
 from syft.transport import session_records as handshake
 from syft.transport.session_records import ANONYMOUS
 from syft.workers.base import BaseWorker, _shown
+from syft.workers.network import presence
 from syft.workers.network.link import Link
 
 
@@ -35,6 +37,7 @@ class NetworkClientWorker(BaseWorker):
     ca           the certificate authority to trust (a file); None: those that this system trusts
     certificate, key   files that prove who you are, for a worker that wants a certificate
     patience     seconds to go on trying when the worker cannot be reached, before a call fails
+    peer_patience   the same for computations on secrets, in which others wait for this worker, too
     debug        wait after every command, so that an error is raised by the very call that caused it
     log_msgs, verbose   keep what is sent there in `msg_history`, print it; from the beginning
     compression  "zstd" or "lz4": compress what is sent both ways, except shares, if the worker has that scheme, too
@@ -61,6 +64,7 @@ class NetworkClientWorker(BaseWorker):
         verbose: bool = False,
         auto_add: bool = True,
         patience: float = 30.0,
+        peer_patience: float = presence.PEER_PATIENCE,
         heartbeat: float = 10.0,
         timeout: float = 10.0,
         debug: bool = False,
@@ -69,6 +73,9 @@ class NetworkClientWorker(BaseWorker):
     ) -> None:
         if token is not None:
             _refuse_to_show_token(address)
+        for name, seconds in (("patience", patience), ("peer_patience", peer_patience)):
+            if not isinstance(seconds, (int, float)) or not 0 <= seconds < math.inf:
+                raise ValueError(f"{name}={seconds!r}: write a number of seconds, 0 or more.")
         self.address = address
         # A context is compared by identity: nobody can tell what is in it.
         self._speaks_as = (address, token, *(p and str(p) for p in (ca, certificate, key)), tls)
@@ -82,6 +89,7 @@ class NetworkClientWorker(BaseWorker):
             f"the worker at {address}" if id is None else f"worker {id!r}",
             lambda: session.require_local_worker(),
             patience=patience,
+            peer_patience=peer_patience,
             heartbeat=heartbeat,
             compression=compression,
             limits=limits,

@@ -9,6 +9,7 @@ import os
 import threading
 import time
 import weakref
+from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -18,6 +19,11 @@ if TYPE_CHECKING:
 LOOKS_PER_HEARTBEAT = 4
 #: Commands that are collected wait this long for more.
 _MOMENT = 0.003
+
+
+def is_keeper() -> bool:
+    """Whether the thread at hand is that of a keeper: it holds the lock of a link, and must not hold it for long."""
+    return _is_keeper.get()
 
 
 class Keeper:
@@ -40,7 +46,11 @@ class Keeper:
         self._wake.set()
 
 
+_is_keeper: ContextVar[bool] = ContextVar("syft_keeper", default=False)
+
+
 def _keep(reference: weakref.ref[Link], wake: threading.Event) -> None:
+    _is_keeper.set(True)
     pause, next_look = 0.0, 0.0
     while True:
         if wake.wait(pause):

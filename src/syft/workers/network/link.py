@@ -32,7 +32,7 @@ from syft.transport import session_frames as frames
 from syft.transport import session_greeting as greeting
 from syft.transport import session_records as handshake
 from syft.transport.session_frames import Head, Kind
-from syft.workers.network import keeper, replies, worker_lock
+from syft.workers.network import keeper, presence, replies, worker_lock
 from syft.workers.network.handed_over import HandedOver
 from syft.workers.network.outbox import Outbox, Sent
 from syft.workers.network.sites import site_of_caller
@@ -61,6 +61,7 @@ class Link:
     hello       (session to continue, last reply that arrived) -> what to say first
     reader      the worker that owns what arrives
     patience    seconds to try to reach the worker again before a call fails
+    peer_patience   the same for those who compute with this worker and with others: NOTE [Parties] in `presence`
     heartbeat   seconds of silence after which to doubt that the other side is alive; three of them end a connection
     debug       wait after every command
     compression what to compress with, in sessions with a worker that can read it
@@ -74,6 +75,7 @@ class Link:
         reader: Callable[[], Any],
         *,
         patience: float = 30.0,
+        peer_patience: float = presence.PEER_PATIENCE,
         heartbeat: float = 10.0,
         compression: str | None = None,
         limits: serde.Limits | None = None,
@@ -81,6 +83,7 @@ class Link:
     ) -> None:
         self._opener, self._hello, self.name, self._reader = opener, hello, name, reader
         self.patience, self.heartbeat, self.debug = patience, heartbeat, debug
+        self.peer_patience, self.presence = peer_patience, presence.Presence(self)
         self.compression = WantedCompression(compression)
         self.handed_over = HandedOver()
         self._limits = limits or serde.Limits()
@@ -169,6 +172,7 @@ class Link:
         if not head.flags & replies.A_FAILURE:
             return value
         try:
+            self.presence.told += isinstance(value, NetworkError)
             raise replies.failure(head, value, self.name, self._outbox.site_of_failed(head.failed))
         finally:
             del value  # or it would hold itself, by this frame, and what the caller dropped with it
@@ -235,7 +239,8 @@ class Link:
 
     @property
     def is_connected(self) -> bool:
-        return self._connection is not None and not self._closed
+        connection = self._connection
+        return connection is not None and not connection.closed and not self._closed
 
     # -- sending -----------------------------------------------------------------------------------
 
@@ -246,7 +251,14 @@ class Link:
             self._reconnect(None)
         if self._untold is not None:
             error, self._untold = self._untold, None
+            self.presence.told += 1
             raise error
+
+    def forgive_loss(self) -> None:
+        """Do not tell the user any more that the last session ended: they know why. !! NetworkError"""
+        self.connect()
+        if self._untold is self._loss:
+            self._untold = None
 
     def _was_closed(self) -> NetworkError:
         return NetworkError(
@@ -263,16 +275,22 @@ class Link:
             self._read_until(lambda: outbox.has_room() or self._epoch != epoch)
         if self._epoch != epoch or not len(outbox):
             return epoch, 0  # the session ended meanwhile, and what it should have done with it
-        sent = outbox.pack(flags, self._most_bytes())
-        key = epoch, sent.last
+        key = epoch, outbox.numbered
         if flags & frames.WAITS:
             self._awaited.add(key)
         try:
+            sent = outbox.pack(flags, self._most_bytes())
             self._transmit(sent)
             if sent.is_borrowed and not flags & frames.WAITS:
                 self._read_until(lambda: outbox.confirmed >= sent.last or self._epoch != epoch)
-        except BaseException:
+        except Exception:
             self._awaited.discard(key)
+            raise
+        except BaseException:
+            # Interrupted: the frame may have gone out in part. All that is not confirmed goes over the next connection.
+            self._awaited.discard(key)
+            if self._connection is not None:
+                self._connection.close()
             raise
         return key
 
@@ -305,11 +323,14 @@ class Link:
         if reply is None:
             if self._untold is self._loss:
                 self._untold = None
+            self.presence.told += 1
             raise replies.again(self._loss, self.name)
         return reply
 
     def _read_until(self, is_done: Callable[[], bool]) -> None:
         """Read the connection, or let somebody else read it, until something has arrived."""
+        look, silent_since = presence.current_look(), time.monotonic()
+        slice_seconds = self.heartbeat if look is None else min(self.heartbeat, presence.LOOK_SECONDS)
         while not is_done():
             connection = self._connection
             if connection is None:
@@ -318,6 +339,8 @@ class Link:
                 self._reconnect(None)
                 continue
             if not self._reading.acquire(blocking=False):
+                if look is not None:
+                    look()
                 with self._arrived:
                     # NB: who reads gives `_reading` back before he tells us, so either of the two is seen.
                     if not is_done() and self._reading.locked():
@@ -326,9 +349,12 @@ class Link:
             is_broken = False
             try:
                 if not is_done() and self._connection is connection:
-                    self._take(connection.receive(timeout=self.heartbeat))
+                    self._take(connection.receive(timeout=slice_seconds))
+                    silent_since = time.monotonic()
             except TimeoutError:
-                is_broken = self._is_silent(connection)
+                if time.monotonic() - silent_since >= self.heartbeat:
+                    silent_since = time.monotonic()
+                    is_broken = self._is_silent(connection)
             except OSError:
                 is_broken = True
             except BaseException:
@@ -339,6 +365,8 @@ class Link:
                 self._tell_readers()
             if is_broken:
                 self._reconnect(connection)
+            elif look is not None and not is_done():
+                look()
 
     def _tell_readers(self) -> None:
         with self._arrived:
@@ -383,6 +411,8 @@ class Link:
     def _reconnect(self, broken: Connection | None, patience: float | None = None) -> None:
         """Replace a connection that is broken. Whoever comes first does it; the others find it done."""
         began = time.monotonic()
+        if patience is None and keeper.is_keeper():
+            patience = 0.0  # whoever calls next waits as long as they like to, and not for this thread
         if broken is not None:
             broken.close()  # wakes whoever reads it
         with self._sending:
@@ -391,6 +421,7 @@ class Link:
             if self._closed:
                 raise self._was_closed()
             if self._gave_up_at > began:
+                self.presence.told += patience is None
                 raise WorkerUnreachableError(f"{self.name} cannot be reached: it was tried a moment ago.")
             with self._reading:
                 self._connection = None
@@ -400,11 +431,14 @@ class Link:
                     self._lose_session(error)
                     return
                 try:
-                    self._connection = self._reach(self.patience if patience is None else patience)
+                    self._connection = self._reach(
+                        presence.patience_with(self) if patience is None else patience
+                    )
                     self._is_refused = False
                 except OSError as error:
                     if patience is None:
                         self._gave_up_at = time.monotonic()
+                        self.presence.told += 1
                     self._is_refused = greeting.is_final(error)
                     raise
             self._tell_readers()
@@ -497,13 +531,8 @@ class Link:
         """Tell the worker that we live, see what it said, and replace a connection that ended."""
         connection = self._connection
         if connection is None or connection.closed:
-            if not self._is_refused and self._sending.acquire(blocking=False):
-                try:
-                    self._reconnect(connection, patience=0.0)
-                except (OSError, SyftError):
-                    pass  # the next look, or whoever calls next, tries again
-                finally:
-                    self._sending.release()
+            with contextlib.suppress(OSError, SyftError):  # the next look, or whoever calls next, tries again
+                self.try_to_reconnect()
             return
         try:
             if time.monotonic() - self._last_spoken > self.heartbeat / 2:
@@ -512,6 +541,31 @@ class Link:
             self._take_what_is_here(connection)
         except OSError:
             connection.close()  # the next look, or whoever calls next, replaces it
+
+    def try_to_reconnect(self) -> None:
+        """Replace a connection that ended, if nobody else does and it works at once. !! OSError, SyftError"""
+        if not self._is_refused and self._sending.acquire(blocking=False):
+            try:
+                if self._connection is None or self._connection.closed:
+                    self._reconnect(self._connection, patience=0.0)
+            finally:
+                self._sending.release()
+
+    def look_for_end(self) -> None:
+        """See whether the connection has ended, without waiting for anything; a silence means nothing here."""
+        connection = self._connection
+        if connection is None or not self._reading.acquire(blocking=False):
+            return
+        try:
+            while self._connection is connection:
+                self._take(connection.receive(timeout=0.0))
+        except TimeoutError:
+            pass
+        except OSError:
+            connection.close()
+        finally:
+            self._reading.release()
+            self._tell_readers()
 
     def _take_what_is_here(self, connection: Connection) -> None:
         if not self._reading.acquire(blocking=False):

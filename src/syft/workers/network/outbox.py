@@ -40,37 +40,56 @@ class Sent:
     is_borrowed: bool
 
 
+class _Collected:
+    """Commands that wait to be packed, the first of which has the number `first`."""
+
+    __slots__ = ("batch", "began", "first", "sites")
+
+    def __init__(self, first: int) -> None:
+        self.first, self.began = first, 0.0
+        self.batch = serde.BatchWriter()
+        #: By place in the batch.
+        self.sites: dict[int, Site] = {}
+
+
 class Outbox:
-    """See the top of this file. A session that ends takes its outbox with it."""
+    """See the top of this file. A session that ends takes its outbox with it.
+
+    NOTE [Interrupted between two lines]
+    KeyboardInterrupt may come at any line. A command is taken by one call (`batch.add`), its number is its place, and
+    what was packed is first kept to be sent and then taken out of what is collected. So a command is there or not, under
+    one number; at worst it travels in two frames, and the worker runs each number once.
+    """
 
     def __init__(self) -> None:
         #: How commands are packed: as the worker said, when it welcomed us, that it can read them.
         self.compression: str | None = None
-        #: The last command that was given a number; that was packed; that the worker has executed.
-        self.numbered = self._packed = self.confirmed = 0
+        #: The last command that the worker has executed.
+        self.confirmed = 0
         self._sent_bytes = self._confirmed_bytes = 0
         self.unconfirmed: deque[Sent] = deque()
         self._failed_sites: dict[int, Site] = {}
-        self._renew()
+        self._collected = _Collected(1)
 
-    def _renew(self) -> None:
-        self._batch = serde.BatchWriter()
-        self._sites: list[Site] = []
-        self._began = 0.0
+    @property
+    def numbered(self) -> int:
+        """The last command that was given a number."""
+        return self._collected.first + len(self._collected.batch) - 1
 
     # -- collecting --------------------------------------------------------------------------------
 
     def __len__(self) -> int:
         """Commands that wait to be packed."""
-        return len(self._sites)
+        return len(self._collected.batch)
 
     def add(self, message: Any, site: Site = ()) -> None:
         """Take a command. !! SerdeError if it cannot travel; then it has no number"""
-        self._batch.add(message)
-        if not self._sites:
-            self._began = time.monotonic()
-        self._sites.append(site)
-        self.numbered += 1
+        collected = self._collected
+        place = len(collected.batch)
+        if not place:
+            collected.began = time.monotonic()
+        collected.sites[place] = site
+        collected.batch.add(message)
 
     def add_deletes(self, deletes: deque[Any]) -> None:
         """Take ids of objects whose pointers have gone, not more than fit well into a frame."""
@@ -81,19 +100,21 @@ class Outbox:
 
     def is_due(self) -> bool:
         """Whether what was collected should go now."""
+        collected = self._collected
         return (
-            self._batch.has_buffers
-            or len(self._sites) >= _BATCH_COMMANDS
-            or time.monotonic() - self._began > _BATCH_SECONDS
+            collected.batch.has_buffers
+            or len(collected.batch) >= _BATCH_COMMANDS
+            or time.monotonic() - collected.began > _BATCH_SECONDS
         )
 
     # -- packing -----------------------------------------------------------------------------------
 
     def pack(self, flags: int, most_bytes: int) -> Sent:
         """What was collected, as one frame. !! SerdeError if it is too much: then it is dropped."""
-        count = len(self._sites)
+        collected = self._collected
+        first, count = collected.first, len(collected.batch)
         try:
-            payload = self._batch.frames(self.compression)
+            payload = collected.batch.frames(self.compression)
             nbytes = sum(map(len, payload))
             if nbytes > most_bytes:
                 raise SerdeError(
@@ -101,24 +122,21 @@ class Outbox:
                     "parts, or ask the owner of the worker to allow more (max_frame in the policy, max_message)."
                 )
         except SerdeError as error:
-            self.numbered = self._packed
-            self._renew()
+            self._collected = _Collected(first)
             if count > 1:
                 error.add_note(f"{count - 1} commands that were to travel with it were not sent either.")
             raise
-        sites = self._sites
-        self._renew()
         is_borrowed = nbytes > _UNCOPIED_BYTES and (nbytes > _WINDOW_BYTES // 2 or not self.unconfirmed)
         if not is_borrowed:
             payload = [joined(payload, nbytes)]
         if is_borrowed or self._is_beyond(_WINDOW_COMMANDS // 2, _WINDOW_BYTES // 2):
             flags |= frames.CONFIRM
-        first, last = self._packed + 1, self.numbered
-        self._packed = last
-        sent = Sent(
-            last, Head(Kind.COMMANDS, flags, number=first, count=count), payload, sites, nbytes, is_borrowed
-        )
-        self.unconfirmed.append(sent)
+        last = first + count - 1
+        head = Head(Kind.COMMANDS, flags, number=first, count=count)
+        sites = [collected.sites[place] for place in range(count)]
+        sent = Sent(last, head, payload, sites, nbytes, is_borrowed)
+        self.unconfirmed.append(sent)  # NOTE [Interrupted between two lines]
+        self._collected = _Collected(last + 1)
         self._sent_bytes += nbytes
         return sent
 

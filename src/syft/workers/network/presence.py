@@ -1,0 +1,115 @@
+"""Whether the worker behind a link is there, for those who compute with it and with others.
+
+NOTE [Parties]
+Whoever waits for one party of a computation has to hear when another one dies. Inside `among_parties(look)` a link that
+lost its connection tries for its `peer_patience` only, and whoever waits for a reply calls `look()` every now and then,
+which raises if another party is gone. A process that was killed is noticed by its connection, which the
+system ends; a machine that went silent by its heartbeats. Knows links by name only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from syft.exceptions import SyftError
+from syft.workers.network import worker_lock
+
+if TYPE_CHECKING:
+    from syft.workers.network.link import Link
+
+#: How often those who wait look whether the others are there.
+LOOK_SECONDS = 0.25
+#: How long one who asks waits for peers that a worker was started with and is not connected to yet.
+_INTRODUCTION_SECONDS = 5.0
+#: Where a worker keeps the names of peers that it is about to be introduced to, among what is attached to it.
+EXPECTED_PEERS = "peers that are expected"
+#: How long a party may be out of reach if nobody says otherwise.
+PEER_PATIENCE = 1.0
+
+
+class _Parties(NamedTuple):
+    look: Callable[[], None]
+
+
+_parties: ContextVar[_Parties | None] = ContextVar("syft_parties", default=None)
+
+
+def _nobody() -> None:
+    """There is nobody else to look for."""
+
+
+@contextlib.contextmanager
+def among_parties(look: Callable[[], None] = _nobody) -> Iterator[None]:
+    """See NOTE [Parties]."""
+    token = _parties.set(_Parties(look))
+    try:
+        yield
+    finally:
+        _parties.reset(token)
+
+
+def current_look() -> Callable[[], None] | None:
+    """What to call while waiting for a reply; None: nobody asked for that."""
+    found = _parties.get()
+    return None if found is None or found.look is _nobody else found.look
+
+
+def patience_with(link: Link) -> float:
+    """Seconds to try to reach a worker again, for whoever calls now."""
+    return link.patience if _parties.get() is None else min(link.patience, link.peer_patience)
+
+
+class Condition(NamedTuple):
+    """How a worker is: whether it has been out of reach for as long as parties wait, and of which session we know."""
+
+    is_missing: bool
+    session: str | None
+    peer_patience: float
+
+
+def await_introduction(worker: Any, name: Any) -> None:
+    """Wait a moment for a peer that the owner of a worker is about to introduce it to."""
+    until = time.monotonic() + _INTRODUCTION_SECONDS
+    while name not in worker._known_workers and name in worker._attached.get(EXPECTED_PEERS, ()):
+        if time.monotonic() > until:
+            return
+        with worker_lock.released():
+            time.sleep(0.02)
+
+
+class Presence:
+    """What is known about whether a worker is there. One per link."""
+
+    __slots__ = ("_link", "_missing_since", "told")
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._missing_since: float | None = None
+        #: How often a caller was told that something is wrong with this worker, or with one that it computes with.
+        self.told = 0
+
+    def absence(self) -> float:
+        """Seconds for which there has been no connection; 0: there is one. Tries once to make one, and does not wait."""
+        link = self._link
+        link.look_for_end()
+        if link.is_connected:
+            self._missing_since = None
+            return 0.0
+        if self._missing_since is None:
+            self._missing_since = time.monotonic()
+        with contextlib.suppress(OSError, SyftError):
+            link.try_to_reconnect()
+        if link.is_connected:
+            self._missing_since = None
+            return 0.0
+        return time.monotonic() - self._missing_since
+
+    def condition(self) -> Condition:
+        """How the worker is. Does not wait."""
+        is_missing = self.absence() > self._link.peer_patience
+        welcome = self._link.welcome
+        return Condition(is_missing, None if welcome is None else welcome.session, self._link.peer_patience)
