@@ -251,7 +251,9 @@ def test_a_client_that_is_interrupted_between_two_parties_goes_on(
 
 
 @pytest.mark.network
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # finalizers are interrupted, too
+@pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnraisableExceptionWarning"
+)  # finalizers are interrupted, too
 @pytest.mark.parametrize("protocol", [None, "snn"])
 def test_a_client_that_is_interrupted_at_any_line_keeps_its_secrets(
     parties: Parties, protocol: str | None

@@ -31,7 +31,7 @@ from syft.core.session import session
 from syft.core.shapes import contiguous_spec
 from syft.exceptions import ChainError, ObjectNotFoundError, WorkerNotFoundException
 from syft.identity.names import is_user_name
-from syft.messaging.message import ForceObjectDeleteMessage, Id, MessageRecord
+from syft.messaging.message import ForceObjectDeleteMessage, Id, MessageRecord, SearchMessage
 from syft.mpc import authenticated
 from syft.mpc.precision import FixedPrecisionTensor
 from syft.mpc.sharing import AdditiveSharingTensor, secret_of
@@ -128,8 +128,8 @@ def let_users(
 def _check_has_no_macs(secret: AdditiveSharingTensor) -> None:
     if authenticated.is_authenticated(secret):
         raise ChainError(
-            "A secret under protocol='spdz2k' cannot be used by others: its MACs are of one group, and a group serves one "
-            "user. Share it with another protocol."
+            "A secret under protocol='spdz2k' cannot be used by others: its MACs are of one group, and a group serves "
+            "one user. Share it with another protocol."
         )
 
 
@@ -260,7 +260,7 @@ def find_secrets(query: Any, *holders: Any, crypto_provider: Any = None) -> list
     if crypto_provider is not None:
         workers[crypto_provider.id] = crypto_provider
     terms = tuple(query) if isinstance(query, (list, tuple, set)) else (query,)
-    found = me.send_msg(handlers.SearchMessage(terms), holders[0])
+    found = me.send_msg(SearchMessage(terms), holders[0])
     return [
         secret_at(me.send_msg(DescribeSecret(one.id), holders[0]), workers)
         for one in found
