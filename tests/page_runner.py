@@ -15,9 +15,10 @@ from pathlib import Path
 def main() -> None:
     # Before it forks, so that it is done once.
     import syft  # noqa: F401
-    from syft.core import shapes
+    from syft.core import first_use, rooms
 
-    shapes.prepare()
+    rooms.load_rest()
+    first_use.prepare()
     for line in sys.stdin:
         code, output = json.loads(line)
         if (child := os.fork()) == 0:

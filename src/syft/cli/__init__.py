@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from importlib import metadata
 from typing import Annotated
 
 import typer
@@ -14,6 +15,7 @@ from syft.cli import ask, budget, cert, token, worker
 from syft.cli.cures import in_options
 from syft.core.plain_text import printable
 from syft.exceptions import SyftError
+from syft.version import __version__
 
 app = typer.Typer(
     name="syft",
@@ -46,14 +48,10 @@ def version(
     short: Annotated[bool, typer.Option("--short", help="Only the version of resyft.")] = False,
 ) -> None:
     """Print the versions of resyft, torch and Python."""
-    import torch
-
-    import syft
-
+    # NB: torch is not imported for its version: that takes a second.
+    of_torch = "" if short else metadata.version("torch")
     print(
-        syft.__version__
-        if short
-        else f"resyft {syft.__version__}, torch {torch.__version__}, Python {sys.version.split()[0]}"
+        __version__ if short else f"resyft {__version__}, torch {of_torch}, Python {sys.version.split()[0]}"
     )
 
 

@@ -87,12 +87,6 @@ def infer(key: list[Any], func: Any, args: Any, kwargs: dict[str, Any]) -> Answe
     return answer
 
 
-def prepare() -> None:
-    """Let torch import what it needs to work out shapes. It takes a second, the first time that anybody asks."""
-    one = torch.empty(1, device="meta")
-    torch.ops.aten.add.Tensor(one, one)
-
-
 def depends_on_data(func: Any, args: Any = ()) -> bool:
     """Whether the shape of the result depends on values. An index of integers does not, one of bits does."""
     if func is torch.ops.aten.index.Tensor and args:

@@ -35,3 +35,7 @@ Modules, in the order they import each other:
 
 Nothing is imported here: `pate` needs neither torch.func nor `dp-accounting`.
 """
+
+from syft.core.lazy import submodules_on_demand as _on_demand
+
+__getattr__ = _on_demand("syft.dp")

@@ -28,7 +28,10 @@ Modules, in the order they import each other:
 
 from typing import Any as _Any
 
+from syft.core.lazy import submodules_on_demand as _on_demand
 from syft.execution import codec, func2plan, plan, protobuf, remote
+
+__getattr__ = _on_demand("syft.execution")
 
 __all__ = ["codec", "remote"]  # imported for what they register
 

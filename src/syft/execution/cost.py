@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from syft.core.ids import ID_PROVIDER
+from syft.core.rooms import FilledLater
 from syft.core.spec import TensorSpec
 from syft.execution.errors import PlanArgumentsError, PlanError
 from syft.execution.held import HeldPlan
@@ -123,7 +124,7 @@ def _bytes(count: int) -> str:
 
 #: (plan, shapes, protocol, holders) -> cost; see NOTE [Who counts shares]
 ShareMeter = Callable[[Any, tuple[tuple[int, ...], ...], str, int], ShareCost]
-SHARE_METERS: dict[str, ShareMeter] = {}
+SHARE_METERS: FilledLater[str, ShareMeter] = FilledLater()
 
 
 def cost_of(plan: Any, shapes: Sequence[Sequence[int]], protocol: Any, holders: int) -> PlanCost:
@@ -203,7 +204,7 @@ def _names(protocol: Any) -> tuple[str, ...]:
 
 
 def _share_cost(plan: Any, shapes: tuple[tuple[int, ...], ...], protocol: str, holders: int) -> ShareCost:
-    meter = SHARE_METERS.get("additive")
+    meter = SHARE_METERS.find("additive")
     if meter is None:
         raise PlanError("The cost on shares was asked, and nobody here can share. Import syft as a whole.")
     return meter(plan, shapes, protocol, holders)

@@ -19,6 +19,7 @@ Modules, in the order they import each other:
     trainer            Trainer: training in rounds
 """
 
+from syft.core.lazy import submodules_on_demand as _on_demand
 from syft.federated import round_handlers as _round_handlers  # noqa: F401  (adds what workers do in rounds)
 from syft.federated.callbacks import Callback, EarlyStopping, ProgressBar, TensorBoard
 from syft.federated.dataloader import FederatedDataLoader
@@ -58,6 +59,8 @@ from syft.federated.utils import (
     federated_avg,
     scale_model,
 )
+
+__getattr__ = _on_demand("syft.federated")
 
 __all__ = [
     "BaseDataset",

@@ -11,18 +11,14 @@ import torch
 from torch.jit import _builtins
 
 from syft.core.abstract import AbstractTensor
-from syft.core.chain import Wrapper
 from syft.core.identity import identity_of, known_identity
 from syft.core.public_names import IN_PLACE_OPERATORS, OPERATORS, REFLECTED_OPERATORS, function_named
 from syft.core.session import session
-from syft.federated.dataset import federate
 from syft.hooking import modules
 from syft.hooking.attributes import TorchAttributes
 from syft.hooking.framework_hook import FrameworkHook
 from syft.hooking.optimizers import follow_parameters
-from syft.mpc import chain_methods, fixed_methods, methods, module_methods
-from syft.mpc.paillier import methods as encryption
-from syft.mpc.sharing import AdditiveSharingTensor
+from syft.hooking.secrets import SECRETS, AddedLater, add_federate, add_secrets
 from syft.tensors.native import TorchTensor
 from syft.tensors.private import PrivateTensor
 from syft.workers import registering
@@ -75,7 +71,6 @@ class TorchHook(FrameworkHook):
         self._hook_native_tensor(torch.Tensor, TorchTensor)
         self._hook_syft_tensor_methods(AbstractTensor)
         self._hook_private_tensor_methods(PrivateTensor)
-        self._hook_additive_shared_tensor_methods()
         self._hook_parameters()
         self._hook_torch_module()
         self._hook_tensor()
@@ -191,8 +186,10 @@ class TorchHook(FrameworkHook):
     def _hook_additive_shared_tensor_methods(self) -> None:
         """Give secrets the methods of torch tensors that they do not have from `AbstractTensor` or by themselves.
 
-        Which of them the holders of shares can compute, the rules of secrets say.
+        Which of them the holders of shares can compute, the rules of secrets say. Called with the first secret.
         """
+        from syft.mpc.sharing import AdditiveSharingTensor
+
         for name in self.to_auto_overload[torch.Tensor]:
             if not hasattr(AdditiveSharingTensor, name) and function_named(name) is not None:
                 _add(AdditiveSharingTensor, name, self.get_hooked_additive_shared_method(name))
@@ -270,22 +267,13 @@ class TorchHook(FrameworkHook):
 
     def _hook_secrets(self) -> None:
         """`fix_precision`, `float_precision`, `share` and their relatives, `encrypt` and `decrypt`."""
-        for added in (fixed_methods.TENSOR_METHODS, methods.TENSOR_METHODS, encryption.TENSOR_METHODS):
-            for name, member in added.items():
-                _add(torch.Tensor, name, member)
-        added_to_modules = fixed_methods.MODULE_METHODS | module_methods.MODULE_METHODS
-        for name, member in {**added_to_modules, "share": methods.share_module}.items():
-            _add(torch.nn.Module, name, member)
-        for name, member in module_methods.WORKER_ATTRIBUTES.items():
-            _add(BaseWorker, name, member)
-        for name, member in fixed_methods.OPTIMIZER_METHODS.items():
-            _add(torch.optim.Optimizer, name, member)
-        for name, member in chain_methods.CHAIN_METHODS.items():
-            _add(Wrapper, name, member)
+        for holder, names in SECRETS.items():
+            for name in names:
+                _add(holder, name, AddedLater(name, add_secrets))
 
     def _hook_datasets(self) -> None:
         """`dataset.federate(workers)` for every torch Dataset."""
-        _add(torch.utils.data.Dataset, "federate", federate)
+        _add(torch.utils.data.Dataset, "federate", AddedLater("federate", add_federate))
 
 
 def _members(cls: type) -> dict[str, Any]:

@@ -1,1 +1,5 @@
 """What workers say to each other. Imports only `core` and below."""
+
+from syft.core.lazy import submodules_on_demand as _on_demand
+
+__getattr__ = _on_demand("syft.messaging")

@@ -19,9 +19,13 @@ Modules, in the order they import each other:
     ..._methods     what users call
 """
 
+from syft.core.lazy import submodules_on_demand as _on_demand
+from syft.mpc import chain_methods  # imported for what it adds
 from syft.mpc.checking import SecretDomainError, SecretOverflowError, checked
 from syft.mpc.metering import LAN, WAN, Bill, Network, measure
 from syft.mpc.rules import all_rules  # imported for what it registers
+
+__getattr__ = _on_demand("syft.mpc")
 
 __all__ = [
     "LAN",
@@ -31,6 +35,7 @@ __all__ = [
     "SecretDomainError",
     "SecretOverflowError",
     "all_rules",
+    "chain_methods",
     "checked",
     "measure",
 ]

@@ -185,6 +185,8 @@ def _on_nodes(method: Any) -> Any:
     return call
 
 
+for _name, _method in CHAIN_METHODS.items():
+    setattr(Wrapper, _name, _method)
 for _type in (FixedPrecisionTensor, AdditiveSharingTensor):
     _type.public_overloads |= {
         "__bool__": Overload(truth, CHAINS, "__bool__"),

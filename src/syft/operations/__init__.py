@@ -7,6 +7,7 @@
 Imports `core`.
 """
 
+from syft.core.lazy import submodules_on_demand as _on_demand
 from syft.operations.admission import Admission as Admission
 from syft.operations.admission import Result as Result
 from syft.operations.admission import admit as admit
@@ -15,3 +16,5 @@ from syft.operations.running import run as run
 from syft.operations.running import run_backward as run_backward
 from syft.operations.table import all_rows as all_rows
 from syft.operations.table import is_admitted as is_admitted
+
+__getattr__ = _on_demand("syft.operations")

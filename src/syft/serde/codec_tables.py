@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from syft.core.rooms import FilledLater, load_rest
+
 if TYPE_CHECKING:
     from syft.serde.reader import Reader
     from syft.serde.writer import Writer
@@ -29,7 +31,7 @@ BY_TYPE: dict[type, Codec] = {}
 #: codec of this type and of all below it
 BY_FAMILY: dict[type, Codec] = {}
 #: codec by the code in the header
-BY_CODE: dict[str, Codec] = {}
+BY_CODE: FilledLater[str, Codec] = FilledLater()
 
 
 def codec_of(cls: type) -> Codec | None:
@@ -37,4 +39,4 @@ def codec_of(cls: type) -> Codec | None:
     found = BY_TYPE.get(cls)
     if found is None and BY_FAMILY:
         found = next((BY_FAMILY[base] for base in cls.__mro__ if base in BY_FAMILY), None)
-    return found
+    return codec_of(cls) if found is None and load_rest() else found

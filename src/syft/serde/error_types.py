@@ -12,6 +12,7 @@ import traceback
 from typing import Any
 
 from syft import exceptions
+from syft.core.rooms import FilledLater
 from syft.serde.class_methods import add_class_methods
 from syft.serde.codec_tables import Codec, Simple
 from syft.serde.errors import SerdeError, UnknownWorkerError, UnserializableError
@@ -53,7 +54,7 @@ _MAX_TEXT = 65536
 _CODE = "error"
 
 #: name in frames -> class
-EXCEPTIONS: dict[str, type[Exception]] = {}
+EXCEPTIONS: FilledLater[str, type[Exception]] = FilledLater()
 #: name -> the attributes that travel, beside the arguments
 _ATTRIBUTES: dict[str, tuple[str, ...]] = {}
 _NAMES: dict[type, str] = {}
@@ -97,7 +98,7 @@ _Fields = tuple[str, list[bool | int | float | str | None], list[Any], str]
 
 def _read_exception(reader: Reader, simple: Any) -> Exception:
     name, args, attributes, text = checked(simple[1:], _Fields, _CODE)
-    cls = EXCEPTIONS.get(name)
+    cls = EXCEPTIONS.find(name)
     if cls is None or len(attributes) != len(_ATTRIBUTES[name]):
         raise SerdeError(
             f"An error of the name {name[:60]!r} was found, which is not in the list of those that travel."

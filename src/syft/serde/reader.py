@@ -53,7 +53,7 @@ class Reader:
                 f"A {cls.__name__} was found where an object was expected; no frame of ours has one."
             )
         code = simple[0]
-        codec = BY_CODE.get(code) if type(code) is str else None
+        codec = (BY_CODE.get(code) or BY_CODE.find(code)) if type(code) is str else None
         if codec is None:
             raise SerdeError(
                 f"Something of the type {str(code)[:60]!r} was found, which is not registered here. The sender may "

@@ -15,6 +15,7 @@ from typing import Any
 from syft.core.nested import found_in
 from syft.core.objects import AbstractObject
 from syft.core.plain_text import printable
+from syft.core.rooms import FilledLater
 from syft.core.session import session
 from syft.messaging.message import (
     AttributeMessage,
@@ -200,4 +201,4 @@ def describe_pointer(pointer: Any) -> str:
 
 
 #: The pointer class of each kind of object. Others add theirs.
-POINTERS: dict[str, type[ObjectPointer]] = {"object": ObjectPointer}
+POINTERS: FilledLater[str, type[ObjectPointer]] = FilledLater({"object": ObjectPointer})

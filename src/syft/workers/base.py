@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from syft.core import first_use
 from syft.core.chain import Wrapper
 from syft.core.session import session
 from syft.exceptions import WorkerNotFoundException
@@ -70,6 +71,8 @@ class BaseWorker(ObjectStorage, DocumentedWorker, ReleasingWorker, TrainsHere, A
                 f"{type(self).__name__}(hook, id={hook!r})."
             )
         super().__init__()
+        if not is_client_worker:
+            first_use.prepare()
         self.hook = hook
         self.id = id
         self._is_client_worker = is_client_worker
@@ -229,6 +232,8 @@ class BaseWorker(ObjectStorage, DocumentedWorker, ReleasingWorker, TrainsHere, A
         if handler is None:
             if isinstance(message, (bytes, bytearray)):
                 return self._recv_bytes(bytes(message))
+            handler = handlers.HANDLERS.find(type(message))
+        if handler is None:
             raise TypeError(
                 f"Worker {self.id!r} got a {type(message).__name__}, for which it has no handler. The "
                 "messages it understands are in syft.messaging.message."
@@ -356,7 +361,7 @@ class BaseWorker(ObjectStorage, DocumentedWorker, ReleasingWorker, TrainsHere, A
 
     def pointer_from(self, found: Any, location: Any, owner: Any = None) -> Any:
         """A pointer to what a worker described; of the kind that fits the object."""
-        kind = handlers.POINTER_KINDS.get(found.kind)
+        kind = handlers.POINTER_KINDS.find(found.kind)
         if kind is None:
             return pointer_from_found(found, location, owner)
         return kind(

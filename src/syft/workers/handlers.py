@@ -11,6 +11,7 @@ import torch
 from syft.core.abstract import AbstractTensor
 from syft.core.chain import Wrapper, map_tensors, new_wrapper
 from syft.core.identity import identity_of
+from syft.core.rooms import FilledLater
 from syft.core.spec import spec_of
 from syft.exceptions import (
     CannotRequestObjectAttribute,
@@ -44,7 +45,7 @@ from syft.workers.entry import Entry
 from syft.workers.results import refuse_other_layouts
 
 #: kind of a found object -> class of pointers to it; tensors are the default.
-POINTER_KINDS: dict[str, Callable[..., Any]] = {}
+POINTER_KINDS: FilledLater[str, Callable[..., Any]] = FilledLater()
 
 
 def without_privacy(obj: Any) -> tuple[Any, Allowed]:
@@ -206,7 +207,7 @@ def read_or_write_attribute(worker: Any, message: AttributeMessage) -> Any:
         return None
     call = pipeline.permit(worker, message, (message.id,), (message.return_id,))
     if is_tensor:
-        read = TENSOR_ATTRIBUTES.get(message.name)
+        read = TENSOR_ATTRIBUTES.find(message.name)
         if read is None:
             raise CannotRequestObjectAttribute(_no_attribute(message.name, "read"))
         value: Any = read(obj)
@@ -262,14 +263,17 @@ def _no_attribute(name: str, access: str) -> str:
     )
 
 
-TENSOR_ATTRIBUTES: dict[str, Callable[[torch.Tensor], Any]] = {
-    "data": lambda t: t.detach(),
-    "T": lambda t: t.T,
-    "mT": lambda t: t.mT,
-    "H": lambda t: t.H,
-    "real": lambda t: t.real,
-    "imag": lambda t: t.imag,
-}
+#: name -> what reads it of a tensor
+TENSOR_ATTRIBUTES: FilledLater[str, Callable[[torch.Tensor], Any]] = FilledLater(
+    {
+        "data": lambda t: t.detach(),
+        "T": lambda t: t.T,
+        "mT": lambda t: t.mT,
+        "H": lambda t: t.H,
+        "real": lambda t: t.real,
+        "imag": lambda t: t.imag,
+    }
+)
 
 
 def _no_tensors(entries: list[Entry]) -> list[Entry]:
@@ -360,16 +364,19 @@ def _kind(obj: Any) -> str:
     return getattr(obj, "pointer_kind", "object")
 
 
-HANDLERS: dict[type, Callable[[Any, Any], Any]] = {
-    Operation: pipeline.execute,
-    ObjectMessage: keep_object,
-    ObjectRequestMessage: give_object,
-    ForwardMessage: forward_object,
-    RemoteGetMessage: fetch_target,
-    ForceObjectDeleteMessage: delete_objects,
-    IsNoneMessage: is_none,
-    GetShapeMessage: shape_of,
-    AttributeMessage: read_or_write_attribute,
-    CallObjectMessage: call_object,
-    SearchMessage: search,
-}
+#: type of a message -> what answers it
+HANDLERS: FilledLater[type, Callable[[Any, Any], Any]] = FilledLater(
+    {
+        Operation: pipeline.execute,
+        ObjectMessage: keep_object,
+        ObjectRequestMessage: give_object,
+        ForwardMessage: forward_object,
+        RemoteGetMessage: fetch_target,
+        ForceObjectDeleteMessage: delete_objects,
+        IsNoneMessage: is_none,
+        GetShapeMessage: shape_of,
+        AttributeMessage: read_or_write_attribute,
+        CallObjectMessage: call_object,
+        SearchMessage: search,
+    }
+)

@@ -10,12 +10,13 @@ from collections.abc import Callable
 from typing import Any, overload
 
 from syft.core.chain import Wrapper
+from syft.core.rooms import FilledLater
 from syft.core.session import session
 from syft.exceptions import ReleaseNotPermittedError
 from syft.messaging.message import BudgetMessage, ReleaseMessage
 
 #: name -> what the owner of a worker calls on it, in the process of the worker
-OWNER_CALLS: dict[str, Callable[..., Any]] = {}
+OWNER_CALLS: FilledLater[str, Callable[..., Any]] = FilledLater()
 _NOT_GIVEN: Any = object()
 
 

@@ -10,12 +10,13 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from syft.core.rooms import FilledLater
 from syft.core.session import session
 from syft.exceptions import PermissionDeniedError
 from syft.messaging.message import EvaluateMessage, FitMessage, OffersMessage
 
 #: What upper rooms keep for a worker: name -> function that makes it, called once per worker.
-EXTENSIONS: dict[str, Callable[[], Any]] = {}
+EXTENSIONS: FilledLater[str, Callable[[], Any]] = FilledLater()
 
 
 class TrainsHere:

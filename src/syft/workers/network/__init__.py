@@ -23,3 +23,7 @@ remembers the number it executed last, and the replies that the client has not c
 says which session it continues, the server says how far it came, and the client sends the rest again. A server
 that was restarted does not know the session: then the client tells its user, because what it held is gone.
 """
+
+from syft.core.lazy import submodules_on_demand as _on_demand
+
+__getattr__ = _on_demand("syft.workers.network")

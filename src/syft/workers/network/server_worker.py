@@ -16,7 +16,6 @@ from typing import Any
 import torch
 
 from syft import transport
-from syft.core import shapes
 from syft.exceptions import AuthenticationError, ConnectNotPermittedError
 from syft.identity.certificates import server_context
 from syft.identity.tokens import TokenVerifier
@@ -33,10 +32,6 @@ from syft.workers.network.server import Server, ServerSettings
 from syft.workers.virtual import VirtualWorker
 
 logger = logging.getLogger("syft.worker")
-
-
-#: A worker that serves for so long is here to stay, and prepares for what takes long the first time.
-_SETTLED_SECONDS = 1.0
 
 
 class NetworkServerWorker(VirtualWorker):
@@ -134,9 +129,7 @@ class NetworkServerWorker(VirtualWorker):
 
     def wait(self) -> None:
         """Until somebody asks it to stop, with a signal or `ask_to_stop()`."""
-        if not self._server.wait(_SETTLED_SECONDS):
-            shapes.prepare()
-            self._server.wait()
+        self._server.wait()
 
     def ask_to_stop(self) -> None:
         """End what waits in `wait()` or `start()`; may be called by a signal handler."""

@@ -1,0 +1,44 @@
+"""Rooms that are imported when they are needed: the tables they fill, and the moment they are asked for.
+
+`import syft` imports nothing but a table of names. A table of a lower room that upper rooms fill (how types travel,
+what handles a message) is a `FilledLater`: a key that it lacks loads the rest of the library, once, and is looked up
+again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+#: What loads everything else; `syft/__init__.py` adds it, and the first use takes it out.
+REST: list[Callable[[], None]] = []
+
+
+def load_rest() -> bool:
+    """Import the rooms that have not been imported. True: something was, so look again."""
+    if not REST:
+        return False
+    load = REST.pop()
+    try:
+        load()
+    except BaseException:
+        REST.append(load)
+        raise
+    return True
+
+
+class FilledLater(dict[K, V]):
+    """A table that rooms above fill. Found entries cost what they cost in any dict."""
+
+    def __missing__(self, key: K) -> V:
+        if load_rest() and key in self:
+            return self[key]
+        raise KeyError(key)
+
+    def find(self, key: K) -> V | None:
+        """The entry, or None if no room has one."""
+        found = self.get(key)
+        return self.get(key) if found is None and load_rest() else found

@@ -1,0 +1,154 @@
+"""What is imported when: `import syft`, the hook, the first worker, the first operations. Counted, not timed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import syft as sy
+from syft.core import first_use, rooms
+from syft.hooking.secrets import SECRETS, AddedLater
+
+
+def counted(program: str) -> list[int]:
+    """Run a program in a process of its own; `count()` in it notes how many modules were imported since the last one."""
+    head = "import json, sys\nnoted = []\nseen = 0\n"
+    head += "def count():\n    global seen\n    noted.append(len(sys.modules) - seen)\n    seen = len(sys.modules)\n"
+    code = f"{head}{program}\nprint(json.dumps(noted))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_import_hook_worker_and_first_operations_import_what_they_need_and_no_more():
+    program = """
+import torch
+count()
+import syft as sy
+count()
+hook = sy.TorchHook(torch)
+count()
+bob = sy.VirtualWorker(hook, id="bob")
+count()
+x = torch.ones(3, 3).send(bob)
+assert torch.equal(((x + x) * 2 @ x).relu().sum().get(), torch.tensor(108.0))
+model = torch.nn.Linear(3, 2).send(bob)
+torch.nn.functional.cross_entropy(model(x), torch.zeros(3, dtype=torch.long).send(bob)).backward()
+count()
+assert not [name for name in sys.modules if name.startswith(("syft.mpc", "syft.federated", "syft.dp", "torch._dynamo"))]
+x.fix_precision
+count()
+"""
+    _, by_syft, by_hook, by_worker, by_operations, by_secrets = counted(program)
+    assert by_syft <= 10  # a table of names
+    assert by_hook <= 160  # pointers and workers
+    assert by_worker <= 600  # torch's own, for any tensor subclass: see syft.core.first_use
+    assert by_operations <= 3
+    assert by_secrets > 50
+
+
+def test_torch_is_not_imported_by_import_syft_nor_by_help_and_version():
+    counted("""
+import syft
+syft.__version__, syft.exceptions.SyftError, dir(syft)
+assert "torch" not in sys.modules, "by syft itself"
+from syft.cli import main
+for line in ("--help", "worker --help", "budget --help", "version", "version --short"):
+    main(line.split())
+    assert "torch" not in sys.modules, line
+count()
+""")
+
+
+def test_a_table_that_lacks_an_entry_loads_the_rooms_that_fill_it():
+    """What travels in another room's way is read, and budgets are set, where only workers were imported."""
+    secret = sy.serde.serialize(torch.tensor([1.5]).fix_precision())
+    counted(f"""
+import torch
+from syft.hooking.torch_hook import TorchHook
+from syft.workers.virtual import VirtualWorker
+from syft.serde import deserialize
+bob = VirtualWorker(TorchHook(torch), id="bob")
+x = torch.ones(4, 1).private_tensor(allowed_users=["ann"]).tag("#x").send(bob, user="ann")
+assert "syft.dp.release" not in sys.modules and "syft.mpc" not in sys.modules
+assert bob.set_budget(dataset="#x", epsilon=1.0) == "#x"
+assert deserialize({secret!r}).float_precision().item() == 1.5
+count()
+""")
+
+
+def test_methods_of_secrets_are_listed_where_they_are_defined():
+    """`SECRETS` names what the room of secrets adds, and no more: nothing stands for it once it was asked for."""
+    torch.Tensor.share
+    for holder, names in SECRETS.items():
+        assert len(set(names)) == len(names)
+        for name in names:
+            assert not isinstance(vars(holder)[name], AddedLater), (
+                f"{holder.__name__}.{name} is defined nowhere"
+            )
+    from syft.mpc import fixed_methods, methods, module_methods
+    from syft.mpc.paillier import methods as encryption
+
+    of_tensors = fixed_methods.TENSOR_METHODS | methods.TENSOR_METHODS | encryption.TENSOR_METHODS
+    of_modules = (
+        fixed_methods.MODULE_METHODS | module_methods.MODULE_METHODS | {"share": methods.share_module}
+    )
+    assert set(SECRETS[torch.Tensor]) == set(of_tensors)
+    assert set(SECRETS[torch.nn.Module]) == set(of_modules)
+    assert set(SECRETS[torch.optim.Optimizer]) == set(fixed_methods.OPTIMIZER_METHODS)
+
+
+def test_every_public_name_is_found_and_is_the_one_of_its_module():
+    for name in sy.__all__:
+        assert getattr(sy, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'NoSuchName'"):
+        sy.NoSuchName
+    assert set(sy.__all__) <= set(dir(sy))
+
+
+def test_a_table_that_nobody_fills_says_so():
+    table = rooms.FilledLater({1: "one"})
+    assert table[1] == "one" and table.find(1) == "one"
+    assert table.find(2) is None
+    with pytest.raises(KeyError):
+        table[2]
+
+
+def test_a_failed_import_of_the_rest_is_tried_again(monkeypatch):
+    attempts = []
+
+    def load():
+        attempts.append(1)
+        if len(attempts) == 1:
+            raise ImportError("not now")
+
+    monkeypatch.setattr(rooms, "REST", [load])
+    with pytest.raises(ImportError):
+        rooms.load_rest()
+    assert rooms.load_rest() and not rooms.load_rest() and len(attempts) == 2
+
+
+def test_a_marked_kernel_is_marked_again_once_a_compiler_is_loaded(monkeypatch):
+    calls = []
+
+    def plain(x):
+        calls.append("plain")
+        return x
+
+    def marked(x):
+        calls.append("marked")
+        return x
+
+    call = first_use.call_without_compiler(plain, marked)
+    setattr(plain, "__dynamo_disable", call)
+    monkeypatch.delitem(sys.modules, "torch._dynamo", raising=False)
+    assert call(1) == 1 and calls == ["plain"]
+    monkeypatch.setitem(sys.modules, "torch._dynamo", sys)
+    assert call(1) == 1 and calls == ["plain", "marked"]
+    assert not hasattr(plain, "__dynamo_disable")
