@@ -49,6 +49,12 @@ class AbstractTensor(AbstractObject):
     passes_unknown_ops: ClassVar[bool] = True
     _chain: Any = None
     #: (func, args, kwargs), the wrappers still on -> the response, or MISSED to go the usual way down.
+    #: Differentiates a wrapper of this type; whether it did. If not, or without one, torch's own graph is used.
+    backward_there: ClassVar[Callable[[Any], bool] | None] = None
+
+    #: Told of wrappers of this type whose node in torch's graph somebody asks for.
+    graph_was_asked_for: ClassVar[Callable[[Any], None] | None] = None
+
     shortcut: ClassVar[Callable[..., Any] | None] = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

@@ -37,6 +37,7 @@ _plain_data: Any = torch.Tensor.data
 
 #: `tensor.grad`, `tensor.shape` and the like arrive as the descriptor's bound `__get__` and `__set__`.
 _PropertyAccess = type(vars(torch._C.TensorBase)["grad"].__get__)
+_GRAD_FN = vars(torch._C.TensorBase)["grad_fn"]
 
 #: Functions that run the operations of a graph: an error in one of those is not about their own arguments.
 _WALKS_A_GRAPH = frozenset({torch.autograd.grad, torch.autograd.backward})
@@ -61,6 +62,10 @@ class Wrapper(torch.Tensor):
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         if func.__class__ is _PropertyAccess:
+            if func.__self__ is _GRAD_FN:
+                told = getattr(args[0].child, "graph_was_asked_for", None)
+                if told is not None:
+                    told(args[0])
             with _disable_torch_function():
                 return func(*args)
         kwargs = kwargs or {}
@@ -129,6 +134,10 @@ class Wrapper(torch.Tensor):
         if gradient is None:
             if self.child is not None and math.prod(self.child.shape) != 1:
                 gradient = torch.ones_like(self.detach())
+            elif not args and not kwargs and self.child is not None:
+                differentiate = self.child.backward_there
+                if differentiate is not None and differentiate(self):
+                    return
         elif type(gradient) is Wrapper and type(gradient.child) is not type(self.child):
             takes_in = getattr(type(self.child), "takes_in", None)
             if takes_in is not None and type(self.child).is_transparent():

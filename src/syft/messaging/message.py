@@ -21,6 +21,18 @@ class Ref(Struct, frozen=True, gc=False):
     id: Id
 
 
+class TrackedRef(Ref, frozen=True, gc=False):
+    """A `Ref` to a result whose graph the receiver keeps; `tape` is the sender's record of it. Does not travel."""
+
+    tape: Any
+
+
+class LeafRef(Ref, frozen=True, gc=False):
+    """A `Ref` to a leaf of a graph that the receiver keeps. Does not travel."""
+
+    tape: Any
+
+
 class MessageRecord(Struct, frozen=True):
     """Base of all records that are sent."""
 
@@ -88,6 +100,19 @@ class Operation(MessageRecord, frozen=True):
     @property
     def contents(self) -> Any:
         return (self.cmd_name, self.cmd_owner, self.cmd_args, self.cmd_kwargs), self.return_ids
+
+
+class BackwardMessage(MessageRecord, frozen=True):
+    """Differentiate a result whose graph the receiver keeps (see syft.tensors.kept_graphs), within one process.
+
+    gradients  per leaf the id of the gradient that it has, which is added to, or None
+
+    The reply has a pointer per leaf to its new gradient, or None; it is None if the receiver does not have the graph.
+    """
+
+    id: Id
+    leaves: tuple[Id, ...]
+    gradients: tuple[Id | None, ...]
 
 
 class CallMessage(MessageRecord, frozen=True):

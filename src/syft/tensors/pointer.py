@@ -45,12 +45,14 @@ from syft.messaging.message import (
     Ref,
 )
 from syft.operations.table import is_admitted
+from syft.tensors import kept_graphs
 from syft.tensors.bare_pointers import BarePointer
 from syft.tensors.decomposed import run_decomposed
 from syft.tensors.local_arguments import refuse_local_tensors
 from syft.tensors.object_pointer import ObjectPointer
 
 _pop_id = ID_PROVIDER.pop
+_tracks = torch.is_grad_enabled
 
 
 class PointerTensor(BarePointer, ObjectPointer, AbstractTensor):
@@ -68,6 +70,8 @@ class PointerTensor(BarePointer, ObjectPointer, AbstractTensor):
     _tags: set[str] | None = None
     #: The users that a PrivateTensor named when it was sent. What is fetched is private to them again.
     private_to: tuple[Any, ...] | None = None
+    #: The graph that the worker keeps of how it was computed; see NOTE [Two graphs, one of them used].
+    _tape: Any = None
 
     def __init__(
         self,
@@ -112,6 +116,8 @@ class PointerTensor(BarePointer, ObjectPointer, AbstractTensor):
     @classmethod
     def on_public_call(cls, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Nothing is sent silently: a local tensor in a call on pointers is refused by name."""
+        if func in kept_graphs.LISTENS:
+            kept_graphs.somebody_listens(args[0].child)
         for value in (*args, *kwargs.values()) if kwargs else args:
             kind = type(value)
             if kind is not Wrapper and kind not in base_types:
@@ -270,18 +276,46 @@ def _repeat(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         return MISSED
     if first._location.admits_only_table and not is_admitted(facts.name):
         return MISSED
+    location = first._location
     speaker = first._owner or session.local_worker
     if answer.spec is not None:
+        tape = kept_graphs.follow(args, refs, location) if location.keeps_graphs and _tracks() else None
         new_id = _pop_id()
-        speaker.send_msg(Operation(facts.name, None, refs, kwargs, (new_id,)), first._location)
-        return new_pointer(first._location, new_id, answer.spec)
+        message = Operation(facts.name, None, refs, kwargs, (new_id,))
+        made = new_pointer(location, new_id, answer.spec)
+        if tape is None:
+            speaker.send_msg(message, location)
+            return made
+        made._tape = tape
+        with kept_graphs.autograd_there():
+            speaker.send_msg(message, location)
+        return made
     if answer.parts == _WRITTEN and answer.kind is None and (args[0] is first or args[0].child is first):
-        speaker.send_msg(Operation(facts.name, None, refs, kwargs, ()), first._location)
+        if first._tape is not None:
+            kept_graphs.spoil((first,))
+        speaker.send_msg(Operation(facts.name, None, refs, kwargs, ()), location)
         return first
+    if answer.kind is tuple and not facts.mutates and all(type(part) is TensorSpec for part in answer.parts):
+        tape = kept_graphs.follow(args, refs, location) if location.keeps_graphs and _tracks() else None
+        several = [new_pointer(location, _pop_id(), spec) for spec in answer.parts]
+        ids = tuple([pointer._id_at_location for pointer in reversed(several)])
+        message = Operation(facts.name, None, refs, kwargs, ids)
+        if tape is None:
+            speaker.send_msg(message, location)
+            return tuple(several)
+        for made in several:
+            made._tape = tape
+        with kept_graphs.autograd_there():
+            speaker.send_msg(message, location)
+        return tuple(several)
     return MISSED
 
 
 PointerTensor.shortcut = staticmethod(_repeat)
+PointerTensor.backward_there = staticmethod(kept_graphs.backward_there)
+PointerTensor.graph_was_asked_for = staticmethod(
+    lambda wrapper: kept_graphs.somebody_listens(wrapper.child, to_nodes=not wrapper.is_leaf)
+)
 
 
 def _run_decomposed(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -394,8 +428,10 @@ class _Call:
                     facts.name, PointerTensor, "Chains hold dense tensors: fetch the value first."
                 )
             answer = shapes.infer(self.key, func, _specs(args), _specs(kwargs))
-        if self.lifted and facts.mutates:
-            self._refuse_local_targets(args, kwargs)
+        if facts.mutates:
+            kept_graphs.spoil(found_in((args, kwargs), PointerTensor))
+            if self.lifted:
+                self._refuse_local_targets(args, kwargs)
         for holder in self.lifted:
             value, holder.child = holder.child, None
             speaker.send_msg(ObjectMessage(value, holder._id_at_location, is_public=True), location)

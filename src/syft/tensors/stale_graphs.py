@@ -90,13 +90,19 @@ def _is_stale(node: Any) -> bool:
     return False
 
 
-def _release(node: Any) -> None:
+def free_graph(node: Any) -> None:
+    """Free what a graph has saved that was differentiated elsewhere; torch refuses to differentiate it again."""
+    _release(node, _refuse_twice)
+
+
+def _release(node: Any, refuse: Any = None) -> None:
+    refuse = refuse or _refuse
     for one in _nodes_below(node):
         for _value, place in _saved(one):
             try:
                 places = getattr(one, place)
                 for saved in places if isinstance(places, (tuple, list)) else (places,):
-                    saved.register_hooks(_forget, _refuse)
+                    saved.register_hooks(_forget, refuse)
             except RuntimeError:
                 continue  # freed already, or nothing was saved
 
@@ -131,6 +137,13 @@ def _references_of_a_lone_leaf() -> tuple[int, int]:
 
 def _forget(_tensor: Any) -> None:
     return None
+
+
+def _refuse_twice(_packed: None) -> NoReturn:
+    raise RuntimeError(
+        "Trying to backward through the graph a second time: what it saved was freed when it was differentiated. Call "
+        "backward(retain_graph=True) the first time."
+    )
 
 
 def _refuse(_packed: None) -> NoReturn:

@@ -27,6 +27,7 @@ class Entry(msgspec.Struct, eq=False):
     is_public    it is a constant of a program, as a number in a command is: results are not restricted for its sake
     computers    the users who may compute with it beside its holder and those who may fetch it
     secret       of which secret it is a share, in words of `syft.mpc.offers`, if others may know
+    tracked      the value with its graph, or as a leaf of graphs, where the worker keeps them
     failure      why it could not be computed; then the value is zeros, see NOTE [Nothing shows] in admitted
     own_bytes    what its holder is charged for beside the shared memory `blocks`, which are storages by address
     """
@@ -46,6 +47,7 @@ class Entry(msgspec.Struct, eq=False):
     is_public: bool = False
     computers: Any = None
     secret: Any = None
+    tracked: Any = None
 
 
 class Objects(MutableMapping[Any, Any]):

@@ -20,6 +20,7 @@ from syft.exceptions import (
 )
 from syft.messaging.message import (
     AttributeMessage,
+    BackwardMessage,
     CallObjectMessage,
     ForceObjectDeleteMessage,
     ForwardMessage,
@@ -39,7 +40,7 @@ from syft.serde import mark_incompressible
 from syft.tensors.pointer import PointerTensor
 from syft.tensors.private import PrivateTensor, users_allowed
 from syft.tensors.transfer import private_copy
-from syft.workers import pipeline
+from syft.workers import graph_handlers, pipeline
 from syft.workers.admitted import call_unseen, own_randomness, tell_failures
 from syft.workers.entry import Entry
 from syft.workers.results import refuse_other_layouts
@@ -377,6 +378,7 @@ HANDLERS: FilledLater[type, Callable[[Any, Any], Any]] = FilledLater(
         GetShapeMessage: shape_of,
         AttributeMessage: read_or_write_attribute,
         CallObjectMessage: call_object,
+        BackwardMessage: graph_handlers.run_backward,
         SearchMessage: search,
     }
 )

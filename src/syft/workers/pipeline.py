@@ -46,7 +46,7 @@ from syft.core import shapes
 from syft.core.commands import KnownCommand, command_named
 from syft.core.hook_args import base_types
 from syft.exceptions import GetNotPermittedError, RemoteError
-from syft.messaging.message import Operation, Ref
+from syft.messaging.message import LeafRef, Operation, Ref, TrackedRef
 from syft.operations import is_admitted
 from syft.operations.fresh_memory import function_of
 from syft.operations.writes import written_by
@@ -55,6 +55,7 @@ from syft.policy.permissions import Allowed
 from syft.tensors.transfer import private_copy
 from syft.workers.admitted import execute_admitted, failure_among, prepare_writing, tell_failures
 from syft.workers.entry import Entry
+from syft.workers.graph_handlers import tracked_value, untracked
 from syft.workers.guards import PERMISSION, Guard
 from syft.workers.owner_log import tell_owner
 from syft.workers.results import facts_of_command, fresh_results, keep_results, refuse_other_layouts
@@ -83,6 +84,8 @@ def resolve(worker: Any, values: Any, found: list[Entry] | None = None) -> list[
             resolved.append(entry.value)
             if found is not None:
                 found.append(entry)
+        elif cls is TrackedRef or cls is LeafRef:
+            resolved.append(tracked_value(worker, value, found))
         elif cls is list:
             resolved.append(resolve(worker, value, found))
         elif cls is tuple:
@@ -199,12 +202,16 @@ def execute(worker: Any, message: Operation) -> Any:
         refuse_numbers_for_kinds(command, args, kwargs)
     return_ids = message.return_ids
     if worker.guards or _needs_guards(worker, entries, return_ids):
+        args = [untracked(value) for value in args]
         call = Call(worker, user_of(message), command.name, entries, return_ids).permit()
         return _execute_guarded(call, message, command, args, kwargs)
     result = function_of(command)(*args, **kwargs)
     is_one = type(result) is torch.Tensor and len(return_ids) == 1 and not message.wants_specs
     if is_one and result.layout is torch.strided:
-        worker._entries[return_ids[0]] = Entry(return_ids[0], result)
+        if result.requires_grad:
+            worker._entries[return_ids[0]] = Entry(return_ids[0], result.detach(), tracked=result)
+        else:
+            worker._entries[return_ids[0]] = Entry(return_ids[0], result)
         return None
     if args and result is args[0] and not return_ids and not message.wants_specs:
         return None

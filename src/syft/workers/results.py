@@ -16,6 +16,7 @@ from syft.core.spec import TensorSpec
 from syft.exceptions import ResponseSignatureError, UnsupportedOperationError
 from syft.messaging.message import Operation
 from syft.policy.permissions import Allowed
+from syft.workers.entry import Entry
 
 
 @cache
@@ -66,7 +67,9 @@ def keep_results(
     used = [given.pop() if given else ID_PROVIDER.pop() for _ in fresh]
     for obj_id, value in zip(used, fresh, strict=True):
         refuse_other_layouts(value)
-        if allowed is None:
+        if allowed is None and value.requires_grad:
+            worker.store_entry(Entry(obj_id, value.detach(), tracked=value))
+        elif allowed is None:
             worker.set_obj(obj_id, value)
         else:
             worker.set_obj(obj_id, value, allowed)

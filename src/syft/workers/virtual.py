@@ -16,6 +16,14 @@ from syft.workers.object_handlers import call_method as _call_method  # noqa: F4
 class VirtualWorker(BaseWorker):
     """Runs the store, guard and permissions of a network worker; shares no memory with the sender."""
 
+    #: False turns off that `loss.backward()` is one message; see syft.tensors.kept_graphs.
+    keeps_graphs = True
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        # One that changes what happens to messages is told every operation, unless it says otherwise.
+        cls.keeps_graphs = bool(vars(cls).get("keeps_graphs", False))
+
     def _send_msg(self, message: Any, location: Any) -> Any:
         if type(message) is ObjectMessage and location.is_in_process:
             message = ObjectMessage(private_copy(message.object), message.id, message.allowed, message.user)

@@ -1,0 +1,168 @@
+"""Graphs that a worker keeps itself, so that `loss.backward()` is one message.
+
+NOTE [Two graphs, one of them used]
+torch keeps a graph of every loss here, over pointers. Differentiating that one sends an operation per node. An open
+worker of this process is told, operation by operation, which arguments torch tracks (`TrackedRef`), and so its own torch
+keeps a graph of the same operations on the values. `loss.backward()` then asks the worker to differentiate that
+(`BackwardMessage`), sets `.grad` of the leaves here, and frees what the graph here has saved, as torch does.
+
+Both graphs are of the same operations, or the one here is used. A `Tape` stands for a graph that both keep. A result
+has none, and then nothing computed from it has, if its operation has arguments that the worker was not told of: an input
+with a history but no tape (from functions that are one node here), tensors in lists, hooks on saved tensors. A tape is
+spoiled when an operation writes into one of its tensors, or when somebody may listen to its nodes: `register_hook`,
+`retain_grad`, `grad_fn`. Hooks of leaves, `retain_graph`, `create_graph`, `inputs`, an own gradient, anomaly detection
+and dispatch modes use the graph here, too.
+
+`worker.keeps_graphs = False` turns it off.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from syft.core.chain import Wrapper, new_wrapper
+from syft.core.session import session
+from syft.messaging.message import BackwardMessage, LeafRef, TrackedRef
+from syft.tensors.stale_graphs import free_graph
+
+_saved_hooks = torch._C._autograd._top_saved_tensors_default_hooks  # type: ignore[attr-defined]
+_disable_torch_function = torch._C.DisableTorchFunctionSubclass
+_grad_fn: Any = vars(torch._C.TensorBase)["grad_fn"]
+
+#: Inside the dispatcher torch has turned autograd off; the worker's part of an operation is outside of it.
+autograd_there = torch._C._RestorePythonTLSSnapshot  # type: ignore[attr-defined]
+
+#: Functions after which somebody may listen to the graph of their tensor.
+LISTENS = frozenset({torch.Tensor.register_hook, torch.Tensor.retain_grad})
+
+
+class Tape:
+    """A graph that is kept here and at a worker: whether it may be used there, and its leaves by their id there."""
+
+    __slots__ = ("joined", "leaves", "spoiled")
+
+    def __init__(self) -> None:
+        self.leaves: dict[Any, Any] = {}
+        self.spoiled = False
+        self.joined: Tape | None = None
+
+    def root(self) -> Tape:
+        """The tape that this one was joined to, or itself."""
+        tape = self
+        while tape.joined is not None:
+            tape = tape.joined
+        return tape
+
+    def join(self, other: Tape) -> Tape:
+        """One tape for two graphs that meet in an operation."""
+        if other is not self:
+            other.joined = self
+            self.spoiled = self.spoiled or other.spoiled
+            for obj_id, leaf in other.leaves.items():
+                self.add_leaf(obj_id, leaf)
+            other.leaves = {}
+        return self
+
+    def add_leaf(self, obj_id: Any, leaf: Any) -> None:
+        if self.leaves.setdefault(obj_id, leaf) is not leaf:  # two leaves of one value have a gradient each
+            self.spoiled = True
+
+
+def follow(args: Any, refs: list[Any], location: Any) -> Tape | None:
+    """The tape of an operation, whose references to tracked arguments are marked; None if it has none."""
+    tape: Tape | None = None
+    leaves: list[tuple[int, Any]] = []
+    results: list[int] = []
+    for place, value in enumerate(args):
+        if type(value) is not Wrapper or not value.requires_grad:
+            continue
+        own = value.child._tape
+        if value.is_leaf:
+            if own is not None:  # `detach().requires_grad_()`: the worker knows it as a result
+                return None
+            leaves.append((place, value))
+            continue
+        if own is None:
+            return None
+        own = own.root()
+        tape = own if tape is None else tape.join(own)
+        results.append(place)
+    if (tape is None and not leaves) or location.log_msgs or _saved_hooks(False) is not None:
+        return None
+    if tape is None:
+        tape = Tape()
+    for place, leaf in leaves:
+        tape.add_leaf(refs[place].id, leaf)
+    if tape.spoiled:
+        return None
+    for place, _leaf in leaves:
+        refs[place] = LeafRef(refs[place].id, tape)
+    for place in results:
+        refs[place] = TrackedRef(refs[place].id, tape)
+    return tape
+
+
+def backward_there(loss: Any) -> bool:
+    """Let the worker differentiate the graph of `loss`; whether it did. If not, nothing has changed."""
+    pointer = loss.child
+    tape = None if pointer._tape is None else pointer._tape.root()
+    location = pointer._location
+    if tape is None or tape.spoiled or not location.keeps_graphs or location.log_msgs:
+        return False
+    if torch.is_anomaly_enabled() or torch._C._len_torch_dispatch_stack():
+        return False
+    with _disable_torch_function():
+        before = _gradients_before(tape, location)
+        if before is None:
+            return False
+        speaker = pointer._owner or session.local_worker
+        message = BackwardMessage(pointer._id_at_location, tuple(tape.leaves), before)
+        made = speaker.send_msg(message, location)
+        if made is None:
+            tape.spoiled = True
+            return False
+        for leaf, gradient in zip(tape.leaves.values(), made, strict=True):
+            if gradient is not None:
+                leaf.grad = new_wrapper(gradient)
+        free_graph(_grad_fn.__get__(loss))
+        tape.leaves, tape.spoiled = {}, True
+    return True
+
+
+def _gradients_before(tape: Tape, location: Any) -> tuple[Any, ...] | None:
+    """The ids of the leaves' gradients, None for a leaf without; None for all if hooks or other workers have a part."""
+    found = []
+    for obj_id, leaf in tape.leaves.items():
+        node = leaf.child
+        if node is None or node._id_at_location != obj_id or node._location is not location:
+            return None
+        if leaf._backward_hooks or leaf._post_accumulate_grad_hooks or not leaf.requires_grad:
+            return None
+        gradient = leaf.grad
+        if gradient is None:
+            found.append(None)
+            continue
+        head = gradient.child if type(gradient) is Wrapper else None
+        if head is None or type(head) is not type(node) or head._location is not location:
+            return None
+        if gradient.requires_grad:
+            return None
+        found.append(head._id_at_location)
+    return tuple(found)
+
+
+def spoil(pointers: Any) -> None:
+    """An operation writes into some of these: what was kept of their graphs is not what happened."""
+    for pointer in pointers:
+        tape = pointer._tape
+        if tape is not None:
+            tape.root().spoiled = True
+
+
+def somebody_listens(pointer: Any, to_nodes: bool = False) -> None:
+    """Spoil the graph of a result; who has its nodes may listen to the leaves' nodes for ever."""
+    spoil((pointer,))
+    if to_nodes and pointer._location is not None:
+        pointer._location.keeps_graphs = False
