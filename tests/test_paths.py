@@ -59,7 +59,7 @@ def test_a_cache_rebound_at_a_historical_path_is_rebound_at_home() -> None:
 
 def test_the_public_names_are_exactly_those_listed() -> None:
     public = {
-        name for name, value in vars(syft).items() if not name.startswith("_") and not inspect.ismodule(value)
+        name for name in dir(syft) if not name.startswith("_") and not inspect.ismodule(getattr(syft, name))
     }
     assert public == set(syft.__all__) - {"exceptions", "hook_args", "serde"}
     assert all(hasattr(syft, name) for name in syft.__all__)

@@ -137,7 +137,7 @@ _FILLING = ("syft.mpc.plan_cost", "syft.dp.release", "syft.dp.release_training")
 #: Modules by their own names: `sy.serde`, `sy.workers.virtual`.
 _MODULES = frozenset(
     "codes core dependency_check dp exceptions execution federated frameworks generic grid hooking identity messaging "
-    "mpc operations sandbox serde tensors transport version workers".split()
+    "mpc operations policy sandbox serde tensors transport version workers".split()
 )
 
 _FROM_SESSION = {

@@ -33,6 +33,7 @@ from syft.exceptions import (
 _make_wrapper = torch.Tensor._make_wrapper_subclass
 _disable_torch_function = torch._C.DisableTorchFunctionSubclass
 _plain_data: Any = torch.Tensor.data
+_plain_grad: Any = torch.Tensor.grad
 
 
 #: `tensor.grad`, `tensor.shape` and the like arrive as the descriptor's bound `__get__` and `__set__`.
@@ -144,6 +145,27 @@ class Wrapper(torch.Tensor):
                 gradient = new_wrapper(self.child.like(gradient.child))
         # Not through __torch_function__: hooks and custom backward functions keep their public level.
         torch.autograd.backward(self, gradient, *args, **kwargs)
+
+    # -- what is asked so often that the way through `__torch_function__` would show ------------------
+
+    #: Chains hold dense tensors.
+    is_sparse = False
+
+    @property
+    def grad(self) -> Any:
+        """As torch's own."""
+        with _disable_torch_function():
+            return _plain_grad.__get__(self)
+
+    @grad.setter
+    def grad(self, value: Any) -> None:
+        with _disable_torch_function():
+            _plain_grad.__set__(self, value)
+
+    @grad.deleter
+    def grad(self) -> None:
+        with _disable_torch_function():
+            _plain_grad.__delete__(self)
 
     # -- what torch answers from memory that a wrapper does not have ----------------------------------
 

@@ -13,39 +13,54 @@ spoiled when an operation writes into one of its tensors, or when somebody may l
 `retain_grad`, `grad_fn`. Hooks of leaves, `retain_graph`, `create_graph`, `inputs`, an own gradient, anomaly detection
 and dispatch modes use the graph here, too.
 
-`worker.keeps_graphs = False` turns it off.
+NOTE [Freed later]
+torch frees what a graph has saved as it differentiates it. To free the graph here in the same way takes as long as a few
+operations, and mostly it is about to go with its loss. So it waits until somebody uses it again (torch refuses then, as
+always), until the next backward pass, or until somebody looks at what the worker holds. If its loss is gone by then and
+other results of it are not, nothing leads to its nodes: the worker keeps no graphs from then on, so only this one waits.
+
+`worker.keeps_graphs = False` turns all of this off.
 """
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import torch
 
 from syft.core.chain import Wrapper, new_wrapper
+from syft.core.nested import found_in
 from syft.core.session import session
 from syft.messaging.message import BackwardMessage, LeafRef, TrackedRef
 from syft.tensors.stale_graphs import free_graph
 
-_saved_hooks = torch._C._autograd._top_saved_tensors_default_hooks  # type: ignore[attr-defined]
+_saved_hooks = torch._C._autograd._top_saved_tensors_default_hooks
 _disable_torch_function = torch._C.DisableTorchFunctionSubclass
 _grad_fn: Any = vars(torch._C.TensorBase)["grad_fn"]
 
 #: Inside the dispatcher torch has turned autograd off; the worker's part of an operation is outside of it.
 autograd_there = torch._C._RestorePythonTLSSnapshot  # type: ignore[attr-defined]
 
+#: Functions that go through graphs.
+DIFFERENTIATES = frozenset({torch.autograd.grad, torch.autograd.backward})
+
 #: Functions after which somebody may listen to the graph of their tensor.
 LISTENS = frozenset({torch.Tensor.register_hook, torch.Tensor.retain_grad})
 
 
 class Tape:
-    """A graph that is kept here and at a worker: whether it may be used there, and its leaves by their id there."""
+    """A graph that is kept here and at a worker.
 
-    __slots__ = ("joined", "leaves", "spoiled")
+    spoiled  it may not be used there; used: it was differentiated there, and is not freed here
+    leaves   by their id there; joined: the tape that stands for both after two graphs met
+    """
+
+    __slots__ = ("__weakref__", "joined", "leaves", "spoiled", "used")
 
     def __init__(self) -> None:
         self.leaves: dict[Any, Any] = {}
-        self.spoiled = False
+        self.spoiled = self.used = False
         self.joined: Tape | None = None
 
     def root(self) -> Tape:
@@ -87,6 +102,9 @@ def follow(args: Any, refs: list[Any], location: Any) -> Tape | None:
         if own is None:
             return None
         own = own.root()
+        if own.used:
+            _free(value)
+            return None
         tape = own if tape is None else tape.join(own)
         results.append(place)
     if (tape is None and not leaves) or location.log_msgs or _saved_hooks(False) is not None:
@@ -109,6 +127,8 @@ def backward_there(loss: Any) -> bool:
     pointer = loss.child
     tape = None if pointer._tape is None else pointer._tape.root()
     location = pointer._location
+    if tape is not None and tape.used:
+        _free(loss)
     if tape is None or tape.spoiled or not location.keeps_graphs or location.log_msgs:
         return False
     if torch.is_anomaly_enabled() or torch._C._len_torch_dispatch_stack():
@@ -126,14 +146,46 @@ def backward_there(loss: Any) -> bool:
         for leaf, gradient in zip(tape.leaves.values(), made, strict=True):
             if gradient is not None:
                 leaf.grad = new_wrapper(gradient)
-        free_graph(_grad_fn.__get__(loss))
-        tape.leaves, tape.spoiled = {}, True
+        tape.leaves, tape.spoiled, tape.used = {}, True, True
+        if not free_last(location):
+            location.keeps_graphs = False
+        location._last_graph = weakref.ref(loss), weakref.ref(tape)
     return True
+
+
+def free_last(location: Any) -> bool:
+    """Free the graph that a worker differentiated last, where its loss is still there; whether no part of it is left."""
+    last, location._last_graph = location._last_graph, None
+    if last is None:
+        return True
+    loss, tape = last[0](), last[1]()
+    if tape is None or not tape.used:
+        return True
+    own = getattr(getattr(loss, "child", None), "_tape", None)
+    if own is None or own.root() is not tape:
+        return False
+    _free(loss)
+    return True
+
+
+def _free(result: Any) -> None:
+    """Free the graph of a result that was differentiated at the worker."""
+    with _disable_torch_function():
+        free_graph(_grad_fn.__get__(result))
+    result.child._tape.root().used = False
+
+
+def free_used(values: Any) -> None:
+    """Free the graphs among these tensors that were differentiated at workers, before torch looks at them."""
+    for value in found_in(values, Wrapper):
+        tape = getattr(value.child, "_tape", None)
+        if tape is not None and tape.root().used and value.requires_grad and not value.is_leaf:
+            _free(value)
 
 
 def _gradients_before(tape: Tape, location: Any) -> tuple[Any, ...] | None:
     """The ids of the leaves' gradients, None for a leaf without; None for all if hooks or other workers have a part."""
-    found = []
+    found: list[Any] = []
     for obj_id, leaf in tape.leaves.items():
         node = leaf.child
         if node is None or node._id_at_location != obj_id or node._location is not location:

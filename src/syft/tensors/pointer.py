@@ -118,6 +118,8 @@ class PointerTensor(BarePointer, ObjectPointer, AbstractTensor):
         """Nothing is sent silently: a local tensor in a call on pointers is refused by name."""
         if func in kept_graphs.LISTENS:
             kept_graphs.somebody_listens(args[0].child)
+        elif func in kept_graphs.DIFFERENTIATES:
+            kept_graphs.free_used((args, kwargs))
         for value in (*args, *kwargs.values()) if kwargs else args:
             kind = type(value)
             if kind is not Wrapper and kind not in base_types:

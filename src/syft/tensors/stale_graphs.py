@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 import torch
 
 from syft.core.chain import Wrapper
+from syft.exceptions import ChainError
 
 #: How many fetched results with a history may wait before they are looked through.
 _FEWEST = 8
@@ -103,8 +104,8 @@ def _release(node: Any, refuse: Any = None) -> None:
                 places = getattr(one, place)
                 for saved in places if isinstance(places, (tuple, list)) else (places,):
                     saved.register_hooks(_forget, refuse)
-            except RuntimeError:
-                continue  # freed already, or nothing was saved
+            except (RuntimeError, ChainError):
+                continue  # freed already, nothing was saved, or of a leaf that has been fetched
 
 
 def _let_go_of_leaves(node: Any) -> bool:

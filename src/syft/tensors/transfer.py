@@ -23,6 +23,7 @@ from syft.core.spec import TensorSpec, make_spec, spec_of
 from syft.core.swap import become
 from syft.exceptions import SendNotPermittedError, UnsupportedOperationError
 from syft.messaging.message import ObjectMessage
+from syft.tensors import kept_graphs
 from syft.tensors.pointer import PointerTensor
 from syft.tensors.private import PrivateTensor, users_allowed
 from syft.tensors.remote_leaves import note_leaf
@@ -227,6 +228,7 @@ def fetch(tensor: Any, user: str | None = None, reason: str = "") -> torch.Tenso
             _keep_identity(value, pointer)
         return _private_again(value, pointer)  # type: ignore[no-any-return]
     if tracked and not tensor.is_leaf:
+        kept_graphs.free_used(tensor)
         value = Get.apply(tensor, user, reason)  # type: ignore[no-untyped-call]
     else:
         # The gradient first: if one of the two is refused, both are still there.

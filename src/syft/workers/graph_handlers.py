@@ -66,7 +66,7 @@ def run_backward(worker: Any, message: BackwardMessage) -> Any:
         finally:
             for leaf in leaves:
                 leaf.tracked.grad = None
-    made = []
+    made: list[Any] = []
     for old, gradient in zip(before, after, strict=True):
         if gradient is None or (old is not None and gradient is old.value):
             made.append(None)

@@ -13,6 +13,7 @@ import torch
 from syft.core.identity import identity_of, known_identity
 from syft.exceptions import ObjectNotFoundError, QuotaExceededError
 from syft.policy.permissions import About, Allowed, intersect
+from syft.tensors import kept_graphs
 from syft.workers.entry import Entry, Objects
 from syft.workers.guards import PERMISSION, Guard, Ownership, Quota
 from syft.workers.holdings import Holdings, storages_of
@@ -41,6 +42,8 @@ class ObjectStorage:
         self.guards: list[Guard] = []
         #: Who pays for what, where the policy is guarded: see NOTE [Whose objects] in permissions.
         self._holdings: Holdings | None = None
+        #: The loss and the tape that were differentiated last, weakly, while the graph of the client may not be freed.
+        self._last_graph: Any = None
         self._waiting_deletes: deque[Any] = deque()
         self._deleting = threading.Lock()
 
@@ -59,6 +62,8 @@ class ObjectStorage:
     @property
     def _objects(self) -> Any:
         """The objects by id."""
+        if self._last_graph is not None:
+            kept_graphs.free_last(self)
         self.run_deletes()
         return self._view
 
