@@ -52,8 +52,8 @@ class AbstractTensor(AbstractObject):
     #: Differentiates a wrapper of this type; whether it did. If not, or without one, torch's own graph is used.
     backward_there: ClassVar[Callable[[Any], bool] | None] = None
 
-    #: Told of wrappers of this type whose node in torch's graph somebody asks for.
-    graph_was_asked_for: ClassVar[Callable[[Any], None] | None] = None
+    #: Told that a function (or `grad_fn`, a property) which uses torch's graph is called on wrappers of this type.
+    graph_is_used: ClassVar[Callable[[Any, Any], None] | None] = None
 
     shortcut: ClassVar[Callable[..., Any] | None] = None
 

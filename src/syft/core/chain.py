@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import return_and_correct_aliasing
 from syft.core import hook_args
 from syft.core.abstract import MISSED, AbstractTensor
 from syft.core.descent import descend, empty_wrapper, rewrap_response
+from syft.core.nested import found_in
 from syft.core.ops import facts_of, written_argument
 from syft.core.overload import OBSERVE, route
 from syft.core.public_names import public_name, spoken_name
@@ -44,6 +45,10 @@ _GRAD_FN = vars(torch._C.TensorBase)["grad_fn"]
 _WALKS_A_GRAPH = frozenset({torch.autograd.grad, torch.autograd.backward})
 
 
+#: Functions that use the graph of their tensors, or listen to it.
+_USES_GRAPHS = _WALKS_A_GRAPH | {torch.Tensor.register_hook, torch.Tensor.retain_grad}
+
+
 class Wrapper(torch.Tensor):
     """A tensor with no storage of its own whose behaviour is that of its `.child`."""
 
@@ -64,12 +69,12 @@ class Wrapper(torch.Tensor):
     ) -> Any:
         if func.__class__ is _PropertyAccess:
             if func.__self__ is _GRAD_FN:
-                told = getattr(args[0].child, "graph_was_asked_for", None)
-                if told is not None:
-                    told(args[0])
+                _tell_of_graphs(_GRAD_FN, args)
             with _disable_torch_function():
                 return func(*args)
         kwargs = kwargs or {}
+        if func in _USES_GRAPHS:
+            _tell_of_graphs(func, args)
         if len(types) > 1 and any(issubclass(t, AbstractTensor) for t in types):
             return levels.on_bare_nodes(func, args, kwargs)
         if func in _READS_INDICES:
@@ -409,6 +414,14 @@ def _set_metadata(wrapper: Any, like: torch.Tensor) -> None:
     """Give a wrapper the shape, strides and dtype of another; its history and its gradient stay."""
     with _disable_torch_function():
         _plain_data.__set__(wrapper, like.detach())
+
+
+def _tell_of_graphs(func: Any, args: Any) -> None:
+    """Tell the types of chains whose graph is used. !! what they refuse"""
+    for tensor in found_in(args, Wrapper):
+        told = getattr(tensor.child, "graph_is_used", None)
+        if told is not None:
+            told(func, tensor)
 
 
 def settle_resized(wrapper: Any) -> Any:

@@ -30,7 +30,6 @@ from typing import Any
 import torch
 
 from syft.core.chain import Wrapper, new_wrapper
-from syft.core.nested import found_in
 from syft.core.session import session
 from syft.messaging.message import BackwardMessage, LeafRef, TrackedRef
 from syft.tensors.stale_graphs import free_graph
@@ -39,14 +38,8 @@ _saved_hooks = torch._C._autograd._top_saved_tensors_default_hooks
 _disable_torch_function = torch._C.DisableTorchFunctionSubclass
 _grad_fn: Any = vars(torch._C.TensorBase)["grad_fn"]
 
-#: Inside the dispatcher torch has turned autograd off; the worker's part of an operation is outside of it.
-autograd_there = torch._C._RestorePythonTLSSnapshot  # type: ignore[attr-defined]
-
-#: Functions that go through graphs.
-DIFFERENTIATES = frozenset({torch.autograd.grad, torch.autograd.backward})
-
 #: Functions after which somebody may listen to the graph of their tensor.
-LISTENS = frozenset({torch.Tensor.register_hook, torch.Tensor.retain_grad})
+_LISTENS = frozenset({torch.Tensor.register_hook, torch.Tensor.retain_grad})
 
 
 class Tape:
@@ -175,14 +168,6 @@ def _free(result: Any) -> None:
     result.child._tape.root().used = False
 
 
-def free_used(values: Any) -> None:
-    """Free the graphs among these tensors that were differentiated at workers, before torch looks at them."""
-    for value in found_in(values, Wrapper):
-        tape = getattr(value.child, "_tape", None)
-        if tape is not None and tape.root().used and value.requires_grad and not value.is_leaf:
-            _free(value)
-
-
 def _gradients_before(tape: Tape, location: Any) -> tuple[Any, ...] | None:
     """The ids of the leaves' gradients, None for a leaf without; None for all if hooks or other workers have a part."""
     found: list[Any] = []
@@ -213,8 +198,25 @@ def spoil(pointers: Any) -> None:
             tape.root().spoiled = True
 
 
-def somebody_listens(pointer: Any, to_nodes: bool = False) -> None:
-    """Spoil the graph of a result; who has its nodes may listen to the leaves' nodes for ever."""
-    spoil((pointer,))
-    if to_nodes and pointer._location is not None:
-        pointer._location.keeps_graphs = False
+def graph_is_used(func: Any, tensor: Any) -> None:
+    """A function that uses torch's graph is called on a pointer, or its node in it is asked for.
+
+    Who listens spoils the tape. Who has a node has all below it, and may listen to those of leaves for ever.
+    """
+    pointer = tensor.child
+    if tensor.requires_grad and not tensor.is_leaf:
+        tape = pointer._tape
+        if tape is not None and tape.root().used:
+            _free(tensor)
+        if func in _LISTENS:
+            spoil((pointer,))
+        elif func is _grad_fn:
+            spoil((pointer,))
+            pointer._location.keeps_graphs = False
+
+
+def will_be_fetched(tensor: Any) -> None:
+    """A result is about to be fetched with its history."""
+    tape = tensor.child._tape
+    if tape is not None and tape.root().used:
+        _free(tensor)

@@ -116,10 +116,6 @@ class PointerTensor(BarePointer, ObjectPointer, AbstractTensor):
     @classmethod
     def on_public_call(cls, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Nothing is sent silently: a local tensor in a call on pointers is refused by name."""
-        if func in kept_graphs.LISTENS:
-            kept_graphs.somebody_listens(args[0].child)
-        elif func in kept_graphs.DIFFERENTIATES:
-            kept_graphs.free_used((args, kwargs))
         for value in (*args, *kwargs.values()) if kwargs else args:
             kind = type(value)
             if kind is not Wrapper and kind not in base_types:
@@ -285,12 +281,9 @@ def _repeat(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         new_id = _pop_id()
         message = Operation(facts.name, None, refs, kwargs, (new_id,))
         made = new_pointer(location, new_id, answer.spec)
-        if tape is None:
-            speaker.send_msg(message, location)
-            return made
-        made._tape = tape
-        with kept_graphs.autograd_there():
-            speaker.send_msg(message, location)
+        speaker.send_msg(message, location)
+        if tape is not None:
+            made._tape = tape
         return made
     if answer.parts == _WRITTEN and answer.kind is None and (args[0] is first or args[0].child is first):
         if first._tape is not None:
@@ -302,22 +295,17 @@ def _repeat(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         several = [new_pointer(location, _pop_id(), spec) for spec in answer.parts]
         ids = tuple([pointer._id_at_location for pointer in reversed(several)])
         message = Operation(facts.name, None, refs, kwargs, ids)
-        if tape is None:
-            speaker.send_msg(message, location)
-            return tuple(several)
-        for made in several:
-            made._tape = tape
-        with kept_graphs.autograd_there():
-            speaker.send_msg(message, location)
+        speaker.send_msg(message, location)
+        if tape is not None:
+            for made in several:
+                made._tape = tape
         return tuple(several)
     return MISSED
 
 
 PointerTensor.shortcut = staticmethod(_repeat)
 PointerTensor.backward_there = staticmethod(kept_graphs.backward_there)
-PointerTensor.graph_was_asked_for = staticmethod(
-    lambda wrapper: kept_graphs.somebody_listens(wrapper.child, to_nodes=not wrapper.is_leaf)
-)
+PointerTensor.graph_is_used = staticmethod(kept_graphs.graph_is_used)
 
 
 def _run_decomposed(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:

@@ -228,7 +228,7 @@ def fetch(tensor: Any, user: str | None = None, reason: str = "") -> torch.Tenso
             _keep_identity(value, pointer)
         return _private_again(value, pointer)  # type: ignore[no-any-return]
     if tracked and not tensor.is_leaf:
-        kept_graphs.free_used(tensor)
+        kept_graphs.will_be_fetched(tensor)
         value = Get.apply(tensor, user, reason)  # type: ignore[no-untyped-call]
     else:
         # The gradient first: if one of the two is refused, both are still there.

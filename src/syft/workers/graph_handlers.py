@@ -35,6 +35,20 @@ def tracked_value(worker: Any, ref: Any, found: list[Entry] | None) -> Any:
     return tracked
 
 
+def is_tracked(args: list[Any]) -> bool:
+    """Whether an argument has a graph."""
+    for value in args:  # noqa: SIM110  (a generator costs more than all of this)
+        if type(value) is torch.Tensor and value.requires_grad:
+            return True
+    return False
+
+
+def run_tracked(function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """Run a command with autograd, which torch has turned off inside the dispatcher, where its sender is."""
+    with torch._C._RestorePythonTLSSnapshot():  # type: ignore[attr-defined]
+        return function(*args, **kwargs)
+
+
 def untracked(value: Any) -> Any:
     """An argument without its graph, for commands that guards look at."""
     return value.detach() if type(value) is torch.Tensor and value.requires_grad else value

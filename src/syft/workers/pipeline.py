@@ -55,7 +55,7 @@ from syft.policy.permissions import Allowed
 from syft.tensors.transfer import private_copy
 from syft.workers.admitted import execute_admitted, failure_among, prepare_writing, tell_failures
 from syft.workers.entry import Entry
-from syft.workers.graph_handlers import tracked_value, untracked
+from syft.workers.graph_handlers import is_tracked, run_tracked, tracked_value, untracked
 from syft.workers.guards import PERMISSION, Guard
 from syft.workers.owner_log import tell_owner
 from syft.workers.results import facts_of_command, fresh_results, keep_results, refuse_other_layouts
@@ -205,7 +205,11 @@ def execute(worker: Any, message: Operation) -> Any:
         args = [untracked(value) for value in args]
         call = Call(worker, user_of(message), command.name, entries, return_ids).permit()
         return _execute_guarded(call, message, command, args, kwargs)
-    result = function_of(command)(*args, **kwargs)
+    function = function_of(command)
+    if worker.keeps_graphs and is_tracked(args):
+        result = run_tracked(function, args, kwargs)
+    else:
+        result = function(*args, **kwargs)
     is_one = type(result) is torch.Tensor and len(return_ids) == 1 and not message.wants_specs
     if is_one and result.layout is torch.strided:
         if result.requires_grad:
