@@ -14,6 +14,9 @@ from syft.messaging.message import BackwardMessage, LeafRef
 from syft.tensors.pointer import new_pointer
 from syft.workers.entry import Entry
 
+#: What the dispatcher includes and excludes outside of all modes and operations.
+_OUTSIDE = torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()
+
 #: One backward pass at a time has the `.grad` of leaves.
 _differentiating = threading.Lock()
 
@@ -45,7 +48,7 @@ def is_tracked(args: list[Any]) -> bool:
 
 def run_tracked(function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """Run a command with autograd, which torch has turned off inside the dispatcher, where its sender is."""
-    with torch._C._RestorePythonTLSSnapshot():  # type: ignore[attr-defined]
+    with torch._C._ForceDispatchKeyGuard(*_OUTSIDE):
         return function(*args, **kwargs)
 
 

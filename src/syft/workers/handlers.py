@@ -10,7 +10,7 @@ import torch
 
 from syft.core.abstract import AbstractTensor
 from syft.core.chain import Wrapper, map_tensors, new_wrapper
-from syft.core.identity import identity_of
+from syft.core.identity import identity_of, known_identity
 from syft.core.rooms import FilledLater
 from syft.core.spec import spec_of
 from syft.exceptions import (
@@ -336,7 +336,13 @@ def find(worker: Any, terms: tuple[Any, ...]) -> list[Found]:
         return found
     # The owner, who searches in the process of the worker, sees everything.
     asks = worker._holdings is not None and is_proved()
-    for obj_id, obj in worker._objects.copy().items():
+    names = {str(term) for term in terms}
+    only_id = (names | _as_numbers(names)) if len(names) == 1 else ()
+    worker.run_deletes()
+    for obj_id, entry in worker._entries.copy().items():
+        obj = entry.value
+        if type(obj) is torch.Tensor and known_identity(obj) is None and obj_id not in only_id:
+            continue  # a result that nobody named: most objects by far
         tags = getattr(obj, "tags", None) or ()
         description = getattr(obj, "description", None) or ""
         if not all(str(term) == str(obj_id) or term in tags or str(term) in description for term in terms):
@@ -344,6 +350,11 @@ def find(worker: Any, terms: tuple[Any, ...]) -> list[Found]:
         if not asks or worker.policy.may_find(user_of(None), worker.about(obj_id)):
             found.append(found_of(worker, obj_id))
     return found
+
+
+def _as_numbers(names: set[str]) -> set[Any]:
+    """The ids that are numbers among texts."""
+    return {int(name) for name in names if name.isascii() and name.removeprefix("-").isdigit()}
 
 
 def found_of(worker: Any, obj_id: Any) -> Found:
