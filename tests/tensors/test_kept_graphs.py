@@ -203,7 +203,10 @@ def _run(program, keeps: bool | None) -> tuple[list[Any], int, int]:
         bob.keeps_graphs = keeps
         net.send(bob)
         x, y = x.send(bob), y.send(bob)
-        bob._recv_msg = lambda message: (asked.append(type(message)), sy.VirtualWorker._recv_msg(bob, message))[1]
+        bob._recv_msg = lambda message: (
+            asked.append(type(message)),
+            sy.VirtualWorker._recv_msg(bob, message),
+        )[1]
     for _ in range(2):  # what was never run before takes another way
         net.zero_grad()
         program(net, x, y)

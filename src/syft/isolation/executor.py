@@ -20,7 +20,7 @@ import numpy
 import torch
 
 from syft import serde
-from syft.core import shapes
+from syft.core import first_use, rooms
 from syft.exceptions import ProtocolError, RemoteError
 from syft.hooking.torch_hook import TorchHook
 from syft.isolation import brokered, limits, records
@@ -52,7 +52,8 @@ def preload(budgets: bool) -> None:
     _hook = TorchHook(torch, verbose=False)
     brokered.install()
     import_all(budgets)
-    shapes.prepare()
+    rooms.load_rest()
+    first_use.prepare()
 
 
 class OwnersLog(logging.Handler):
