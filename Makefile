@@ -7,7 +7,7 @@ JOBS ?= 2
 CODE := src tests bench examples
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types unit slow ray bench docs proto format clean
+.PHONY: help demo test lint types unit slow ray gpu bench docs proto format clean
 .DELETE_ON_ERROR:
 
 help:  ## this list
@@ -34,6 +34,9 @@ slow: .venv/.dev  ## the tests that take too long for every change
 
 ray: .venv/.ray  ## the tests of the Ray engine, which needs 240 MB more than the others
 	$(BIN)/python -m pytest -m 'slow or not slow' tests/federated/test_engine_ray.py $(ARGS)
+
+gpu: .venv/.dev  ## the tests that need a CUDA device and Triton
+	$(BIN)/python -m pytest -m gpu tests/mpc/test_device.py $(ARGS)
 
 bench: .venv/.dev  ## measure; results go to bench/results
 	$(BIN)/python -m bench $(ARGS)

@@ -227,7 +227,7 @@ def test_a_correlation_is_handed_out_once_and_erased():
     provider = Provider(2)
     kind = Square((4,))
     provider.provide(kind)
-    deal_ = provider._ready[kind][0]
+    deal_ = provider._ready[kind, None][0]
     assert provider.ready(kind) == 1
     source = provider.begin().source(0)
     first = source.take(kind)

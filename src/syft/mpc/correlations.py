@@ -205,7 +205,7 @@ class OneHot(Correlation):
         return (Field((self.count, self.size)),)
 
     def derive(self, *base: torch.Tensor) -> Tensors:
-        rows = torch.zeros((self.count, self.size), dtype=torch.int64)
+        rows = torch.zeros((self.count, self.size), dtype=torch.int64, device=base[0].device)
         return (rows.scatter_(1, (base[0] & (self.size - 1)).unsqueeze(1), 1),)
 
 
@@ -384,7 +384,7 @@ class Comparison(Correlation):
     def _monomials(self, r: torch.Tensor) -> torch.Tensor:
         """Products of every non-empty subset S of each group's bits of r, at index S - 1."""
         radix = self.radices[0]
-        out = torch.empty(self.derived[0].shape, dtype=torch.int64)
+        out = torch.empty(self.derived[0].shape, dtype=torch.int64, device=r.device)
         bits = ring.pack_all(r.view(self.planes, self.columns), radix, 1)
         for bit in range(radix):
             one = 1 << bit
@@ -408,7 +408,7 @@ def _level_products(level: Level, a: torch.Tensor, b: torch.Tensor) -> list[torc
     results = (
         [torch.stack([subsets[s] for s in range(1, level.subsets) if s & (s - 1)])] if level.radix > 2 else []
     )
-    terms = torch.empty((level.subsets - 1, level.outputs, *a.shape[1:]), dtype=torch.int64)
+    terms = torch.empty((level.subsets - 1, level.outputs, *a.shape[1:]), dtype=torch.int64, device=a.device)
     for s in range(1, level.subsets):
         torch.bitwise_and(subsets[s], b[: level.outputs], out=terms[s - 1])
     for s, product, inner in inner_terms(level):

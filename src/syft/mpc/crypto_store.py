@@ -112,4 +112,4 @@ def _groups_of(holder: Any, provider: Any) -> list[tuple[Any, int]]:
 
 def _ready_for(rank: int, group: Any, kind: Triple) -> int:
     """How many correlations that were dealt already a holder has not taken yet, whoever else has."""
-    return sum(deal.parts[rank] is not None for deal in group.driver.provider._ready.get(kind, ()))
+    return sum(deal.parts[rank] is not None for deal in group.driver.provider._ready.get((kind, None), ()))

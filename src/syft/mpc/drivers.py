@@ -24,10 +24,13 @@ from typing import Any, Protocol
 
 import torch
 
+from syft.core.nested import found_in
 from syft.mpc import metering
 from syft.mpc.correlations import Correlation, Place
 from syft.mpc.integrity.ledger import Ledger
+from syft.mpc.kernels import is_on_cuda
 from syft.mpc.party import Expected, Party, Program, Round, RoundMismatchError, Tensors
+from syft.mpc.placing import all_placed
 from syft.mpc.provider import Dealing, Provider, ProviderCost
 from syft.mpc.randomness import Stream, derived_seed, new_seed
 
@@ -107,6 +110,9 @@ class Lockstep:
         self._pairwise = {(i, j): new_seed() for j in range(holders + 1) for i in range(j)}
         self._counting = threading.Lock()
         self.ledger = Ledger(holders)
+        self._recordings: Any = None
+        #: What a call goes through while it is recorded as a whole: see `recording`.
+        self.session: Any = None
         self.cost = Cost(bytes_sent=[0] * (holders + 1))
         self.seen: list[list[Seen]] | None = [[] for _ in range(holders + 1)] if transcript else None
 
@@ -128,32 +134,28 @@ class Lockstep:
         result, dealing = self._run(protocol, args, kwargs)
         return result, self.provider.tell(dealing.run, dealing.program, kind)
 
-    def _run(
-        self, protocol: Callable[..., Program[Any]], args: Sequence[Any], kwargs: Mapping[str, Any]
-    ) -> tuple[Any, Dealing]:
+    def _run(self, protocol: Callable[..., Program[Any]], args: Any, kwargs: Any) -> tuple[Any, Dealing]:
         start = time.perf_counter()
-        dealing = self.provider.begin(program=self.program)
+        device = device_of((args, kwargs))
+        if device is not None:
+            args, kwargs = all_placed((args, kwargs), device, Shares)
+        dealing = self.provider.begin(program=self.program, device=device)
         cost = Cost(bytes_sent=[0] * (self.holders + 1))
-        parties = [
-            Party(rank, self.holders, dealing.source(rank), page=page)
-            for rank, page in enumerate(self.ledger.pages())
-        ]
-        if getattr(protocol, "provider_online", False):
-            parties.append(Party(self.holders, self.holders, NoSource()))
-            self._share_pairwise_streams(parties, dealing)
-        programs = [
-            protocol(
-                party, *(_part(a, party) for a in args), **{k: _part(v, party) for k, v in kwargs.items()}
-            )
-            for party in parties
-        ]
+
+        def stepped(arguments: Any, source: Callable[[int], Any]) -> list[Any]:
+            return self._stepped(protocol, arguments[0], arguments[1], source, dealing, cost)
+
         try:
-            results = self._drive(programs, cost)[: self.holders]
+            if self.session is not None:
+                results = self.session.run(dealing, (args, kwargs), stepped)
+            elif device is None or self.seen is not None:
+                results = stepped((args, kwargs), dealing.source)
+            else:
+                results = self._on_device(protocol, (args, kwargs), dealing, stepped, cost)
         finally:
             # The provider's work is done on demand inside the programs' time: it is reported apart.
             cost.seconds = time.perf_counter() - start - dealing.cost.seconds
             self._count(cost)
-        self.ledger.commit([party.seal for party in parties if party.seal is not None])
         if metering.is_measuring():
             metering.note(programs_name(protocol), spent_by(cost, dealing.cost))
         return _gathered(results), dealing
@@ -164,6 +166,59 @@ class Lockstep:
             self.cost.seconds += cost.seconds
             for rank, count in enumerate(cost.bytes_sent):
                 self.cost.bytes_sent[rank] += count
+
+    def _on_device(
+        self, protocol: Any, arguments: Any, dealing: Dealing, stepped: Any, cost: Cost
+    ) -> list[Any]:
+        """On a CUDA device what was run before is replayed: see `syft.mpc.cuda.graphs`."""
+        if not is_on_cuda(dealing):
+            return list(stepped(arguments, dealing.source))
+        from syft.mpc.cuda import graphs
+
+        if self._recordings is None:
+            self._recordings = graphs.Recordings()
+        return graphs.run_program(
+            self._recordings,
+            protocol,
+            arguments,
+            lambda value: isinstance(value, Shares),
+            dealing,
+            self.holders,
+            stepped,
+            cost,
+        )
+
+    def _stepped(
+        self,
+        protocol: Callable[..., Program[Any]],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        source: Callable[[int], Any],
+        dealing: Dealing,
+        cost: Cost,
+    ) -> list[Any]:
+        """Run a program with correlations from `source(rank)`; gives the result of every holder."""
+        parties = [
+            Party(rank, self.holders, source(rank), page=page)
+            for rank, page in enumerate(self.ledger.pages())
+        ]
+        if getattr(protocol, "provider_online", False):
+            if dealing.device is not None:
+                raise NotImplementedError(
+                    f"Programs with the provider online (SecureNN) run on the CPU; the shares lie on {dealing.device}. "
+                    "Share with the default protocol, or move the secret with `.cpu()` first."
+                )
+            parties.append(Party(self.holders, self.holders, NoSource()))
+            self._share_pairwise_streams(parties, dealing)
+        programs = [
+            protocol(
+                party, *(_part(a, party) for a in args), **{k: _part(v, party) for k, v in kwargs.items()}
+            )
+            for party in parties
+        ]
+        results = self._drive(programs, cost)[: self.holders]
+        self.ledger.commit([party.seal for party in parties if party.seal is not None])
+        return results
 
     def _share_pairwise_streams(self, parties: Sequence[Party], dealing: Dealing) -> None:
         """Give every two parties a stream of this run that only they know (two copies of one seed)."""
@@ -252,6 +307,17 @@ def check(rank: int, expected: Mapping[int, tuple[Expected, ...]], received: Map
             raise RoundMismatchError(
                 f"Party {rank} expects {[(k.shape, k.dtype) for k in kinds]} from {sender} and got {got}."
             )
+
+
+def device_of(arguments: Any) -> torch.device | None:
+    """Where the shares among the arguments of a program lie; None for the CPU. !! ValueError if at several places"""
+    found = {share.device for shares in found_in(arguments, Shares) for share in shares}
+    if len(found) > 1:
+        raise ValueError(
+            f"The shares of a program lie on {' and '.join(sorted(map(str, found)))}. Bring the secrets to one device "
+            "first, with `.to(device)`."
+        )
+    return next((device for device in found if device.type != "cpu"), None)
 
 
 def pairwise_seed(seed: bytes, run: int, program: bytes) -> bytes:

@@ -73,10 +73,17 @@ class Bilinear:
         return _output_shape(self, tuple(x), tuple(y))
 
 
+def is_on_cuda(x: Any) -> bool:
+    """Whether a tensor, or what tells its device, lies where torch has no products of int64."""
+    return bool(x.device.type == "cuda")
+
+
 def accumulate(out: torch.Tensor, op: Bilinear, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """out += op(x, y), in place; elementwise and matrix products need no buffer of their own for that."""
     if op.name == "mul":
         return out.addcmul_(x, y)
+    if op == _MATMUL and is_on_cuda(x):
+        return _on_cuda().matmul(x, y, out, add=True)
     if op == _MATMUL and x.ndim == y.ndim == 2 and not _is_split(x.shape[0], x.shape[1], y.shape[1]):
         return out.addmm_(x, y)
     return out.add_(op(x, y))
@@ -125,7 +132,16 @@ def matmul(
     if x.ndim >= 2 and y.ndim == 2 and x.device.type == "cpu":
         rows = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
         return _mm(rows, y).view(*x.shape[:-1], y.shape[-1])
+    if is_on_cuda(x):
+        return _on_cuda().matmul(x, y)
     return torch.matmul(x, y)
+
+
+def _on_cuda() -> Any:
+    """The CUDA backend, imported when the first tensor lies there: it needs Triton."""
+    from syft.mpc.cuda import matmul as backend
+
+    return backend
 
 
 _MATMUL = Bilinear("matmul")
@@ -139,7 +155,7 @@ def _is_split(rows: int, inner: int, columns: int) -> bool:
 def _mm(x: torch.Tensor, y: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
     rows, inner = x.shape
     if out is None:
-        out = torch.empty((rows, y.shape[1]), dtype=x.dtype)
+        out = x.new_empty((rows, y.shape[1]))
     if not _is_split(rows, inner, y.shape[1]):
         return torch.mm(x, y, out=out)
     threads = min(torch.get_num_threads(), rows)
@@ -173,6 +189,9 @@ def conv(
     groups: int = 1,
 ) -> torch.Tensor:
     """conv1d, conv2d or conv3d of (N, C, ...) with (O, C / groups, ...)."""
+    if is_on_cuda(x):
+        outs = _conv_size(x.shape, weight.shape, stride, padding, dilation)
+        return _conv_by_groups(x, weight, stride, padding, dilation, outs, groups)
     if groups == 1 and x.device.type == "cpu":
         outs = _conv_size(x.shape, weight.shape, stride, padding, dilation)
         if 0 < math.prod(outs) < math.prod(weight.shape[2:]):
@@ -212,6 +231,65 @@ def _conv_by_patches(
     return product.view(x.shape[0], *outs, -1).movedim(-1, 1).contiguous()
 
 
+def _conv_by_groups(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    stride: int | Ints,
+    padding: int | Ints,
+    dilation: int | Ints,
+    outs: Ints,
+    groups: int,
+) -> torch.Tensor:
+    """Patches and one batched product over pictures and groups: (N, groups) of (O / groups, C k) x (C k, outs)."""
+    dims, kernel_size = x.ndim - 2, tuple(weight.shape[2:])
+    batch, channels = x.shape[0], x.shape[1] // groups
+    inner, places = channels * math.prod(kernel_size), math.prod(outs)
+    if math.prod(kernel_size) == 1 and not any(_spread(padding, dims)) and set(_spread(stride, dims)) == {1}:
+        columns = x.reshape(batch, groups, inner, places)
+    else:
+        patches = _patches(x, kernel_size, stride, padding, dilation, outs)  # (N, C, *kernel, *outs)
+        columns = patches.reshape(batch, groups, inner, places)
+    rows = weight.reshape(1, groups, weight.shape[0] // groups, inner)
+    return matmul(rows.expand(batch, -1, -1, -1), columns).view(batch, weight.shape[0], *outs)
+
+
+def _conv_transpose_by_conv(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    stride: int | Ints,
+    padding: int | Ints,
+    output_padding: int | Ints,
+    groups: int,
+    dilation: int | Ints,
+) -> torch.Tensor:
+    """A convolution of the picture with zeros between its pixels, by the kernel turned round."""
+    dims = x.ndim - 2
+    strides, pads = _spread(stride, dims), _spread(padding, dims)
+    dils, extra = _spread(dilation, dims), _spread(output_padding, dims)
+    sizes = weight.shape[2:]
+    reach = [d * (k - 1) for d, k in zip(dils, sizes, strict=True)]
+    spread = x.new_zeros(
+        *x.shape[:2],
+        *(
+            (n - 1) * s + 1 + r - p + r - p + e
+            for n, s, r, p, e in zip(x.shape[2:], strides, reach, pads, extra, strict=True)
+        ),
+    )
+    places = tuple(
+        slice(max(r - p, 0), r - p + (n - 1) * s + 1, s)
+        for n, s, r, p in zip(x.shape[2:], strides, reach, pads, strict=True)
+    )
+    if any(r < p for r, p in zip(reach, pads, strict=True)):
+        raise NotImplementedError(
+            "A transposed convolution on CUDA takes padding up to dilation * (kernel - 1)."
+        )
+    spread[(slice(None), slice(None), *places)] = x
+    per_group = x.shape[1] // groups
+    turned = weight.flip(tuple(range(2, weight.ndim))).view(groups, per_group, -1, *sizes).transpose(1, 2)
+    kernels_ = turned.reshape(-1, per_group, *sizes)
+    return conv(spread, kernels_, 1, 0, dils, groups)
+
+
 @kernel
 def conv_transpose(
     x: torch.Tensor,
@@ -223,6 +301,8 @@ def conv_transpose(
     dilation: int | Ints = 1,
 ) -> torch.Tensor:
     """conv_transpose1d, 2d or 3d of (N, C, ...) with (C, O / groups, ...)."""
+    if is_on_cuda(x):
+        return _conv_transpose_by_conv(x, weight, stride, padding, output_padding, groups, dilation)
     return _CONV_TRANSPOSE[x.ndim](x, weight, None, stride, padding, output_padding, groups, dilation)
 
 
@@ -326,7 +406,7 @@ def unwindow(
     (kh, kw), (sh, sw), (ph, pw), (dh, dw) = kernel_size, stride, padding, dilation
     height = max(size[0] + 2 * ph, (oh - 1) * sh + dh * (kh - 1) + 1)
     width = max(size[1] + 2 * pw, (ow - 1) * sw + dw * (kw - 1) + 1)
-    out = torch.zeros((batch, channels, height, width), dtype=grads.dtype)
+    out = grads.new_zeros((batch, channels, height, width))
     for i in range(kh):
         for j in range(kw):
             rows = slice(i * dh, i * dh + (oh - 1) * sh + 1, sh)
@@ -345,7 +425,7 @@ def floor_divide(x: torch.Tensor, divisor: int) -> torch.Tensor:
     """
     if divisor & (divisor - 1) == 0:
         return torch.bitwise_right_shift(x, divisor.bit_length() - 1)
-    if type(x) is not torch.Tensor:  # one without values, which numpy cannot look into
+    if type(x) is not torch.Tensor or x.device.type != "cpu":  # numpy cannot look into it
         return torch.div(x, divisor, rounding_mode="floor")
     quotient = np.floor_divide(x.numpy(), np.int64(divisor))
     return torch.from_numpy(np.asarray(quotient))  # NB: numpy makes scalars of arrays without dimensions

@@ -17,9 +17,10 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count as counted
+from typing import Any
 
 import torch
 
@@ -28,7 +29,10 @@ from syft.mpc.binding import purpose
 from syft.mpc.correlations import Correlation, Field, Mask, Place, Shape, Tensors
 from syft.mpc.integrity.sealed import Key
 from syft.mpc.party import RoundMismatchError
-from syft.mpc.randomness import SEED_BYTES, BoundStream, Stream, new_seed
+from syft.mpc.randomness import SEED_BYTES, WIDE_KEY_BYTES, BoundStream, Stream, new_seed
+
+Draw = Callable[[int, Shape], torch.Tensor]
+"""Uniform words of a shape from the stream of a holder's rank."""
 
 
 class CorrelationReusedError(SyftError, RuntimeError):
@@ -54,17 +58,25 @@ class ProviderCost:
         self.seconds += other.seconds
 
 
-def expand(kind: Correlation, stream: Stream, received: Tensors, corrected: bool) -> Tensors:
+def expand(
+    kind: Correlation,
+    stream: Stream,
+    received: Tensors,
+    corrected: bool,
+    device: torch.device | None = None,
+) -> Tensors:
     """A holder's fields from its seed and from what `Provider.corrections` gave for it.
 
     Everybody draws the base fields. The last holder (`corrected`) was sent all derived fields, the others
     only the common ones.
     """
-    base = tuple(stream.words(one.shape) for one in kind.base)
+    base = tuple(stream.draw(one.shape, device) for one in kind.base)
     if corrected:
         return base + received
     common = iter(received)
-    return base + tuple(next(common) if one.common else stream.words(one.shape) for one in kind.derived)
+    return base + tuple(
+        next(common) if one.common else stream.draw(one.shape, device) for one in kind.derived
+    )
 
 
 @dataclass(eq=False)
@@ -75,6 +87,7 @@ class Deal:
     parts: list[Tensors | None]
     place: Place
     """Where it was drawn."""
+    device: torch.device | None = None
 
     def take(self, rank: int) -> Tensors:
         part = self.parts[rank]
@@ -113,34 +126,40 @@ class Provider:
         self.seeds = None  # the streams are all that is needed from here on
         self._streams = [BoundStream(seed) for seed in seeds]
         self._making = threading.RLock()
+        self._recordings: Any = None
         self._runs = counted(self.next_run)
-        self._ready: dict[Correlation, deque[Deal]] = {}
+        self._ready: dict[tuple[Correlation, torch.device | None], deque[Deal]] = {}
         self.cost.bytes += SEED_BYTES * self.holders
         self.cost.messages += self.holders
 
     # -- dealing ---------------------------------------------------------------------------------------
 
-    def begin(self, run: int | None = None, program: bytes = b"") -> Dealing:
-        """The correlations of one run: the next one, or (on a network) the one that the client numbered."""
-        return Dealing(self, next(self._runs) if run is None else run, program)
+    def begin(
+        self, run: int | None = None, program: bytes = b"", device: torch.device | None = None
+    ) -> Dealing:
+        """The correlations of one run: the next one, or (on a network) the one that the client numbered.
 
-    def provide(self, *kinds: Correlation, count: int = 1) -> None:
+        `device` is where the shares lie, if not on the CPU: NOTE [Wide words] in `randomness`.
+        """
+        return Dealing(self, next(self._runs) if run is None else run, program, device)
+
+    def provide(self, *kinds: Correlation, count: int = 1, device: torch.device | None = None) -> None:
         """Make correlations ahead of time: `count` of each kind, used first in, first out."""
-        dealing = self.begin()
+        dealing = self.begin(device=device)
         for kind in kinds:
             for _ in range(count):
                 made = dealing.make(kind)
                 with self._making:
-                    self._ready.setdefault(kind, deque()).append(made)
+                    self._ready.setdefault((kind, device), deque()).append(made)
 
-    def ready(self, kind: Correlation) -> int:
+    def ready(self, kind: Correlation, device: torch.device | None = None) -> int:
         """Correlations of this kind that nobody has begun to use."""
-        return sum(deal.whole for deal in self._ready.get(kind, ()))
+        return sum(deal.whole for deal in self._ready.get((kind, device), ()))
 
     def take_ready(self, kind: Correlation, rank: int) -> Tensors | None:
         """A holder's part of the oldest correlation made ahead of time that it has not had; None if there is none."""
         with self._making:
-            for deal in self._ready.get(kind, ()):
+            for deal in self._ready.get((kind, None), ()):
                 if deal.parts[rank] is not None:
                     part = deal.take(rank)
                     if deal.spent:
@@ -148,77 +167,114 @@ class Provider:
                     return part
         return None
 
-    def _whole(self, kind: Correlation) -> Deal | None:
+    def _whole(self, kind: Correlation, device: torch.device | None) -> Deal | None:
         """The oldest correlation made ahead of time of which no part was taken; it is the caller's from here on."""
         with self._making:
-            for deal in self._ready.get(kind, ()):
+            for deal in self._ready.get((kind, device), ()):
                 if deal.whole:
                     self._remove(deal)
                     return deal
         return None
 
     def _remove(self, deal: Deal) -> None:
-        queue = self._ready[deal.kind]
+        queue = self._ready[deal.kind, deal.device]
         queue.remove(deal)
         if not queue:
-            del self._ready[deal.kind]
+            del self._ready[deal.kind, deal.device]
 
-    def make(self, kind: Correlation, place: Place, also: ProviderCost | None = None) -> Deal:
+    def make(
+        self,
+        kind: Correlation,
+        place: Place,
+        also: ProviderCost | None = None,
+        device: torch.device | None = None,
+    ) -> Deal:
         """One correlation, drawn at a place that is used once. What it costs is noted in `also`, too."""
         with self._making:
             start = time.perf_counter()
-            derived = kind.derived
             meant = purpose(place.run, place.program, place.position, kind)
             parts: list[list[torch.Tensor]] | list[Tensors] | None = kind.deal(self._streams, meant)
             if parts is None:
-                parts = self._deal(kind, meant)
-            cost = ProviderCost(
-                1,
-                sum(one.nbytes * (self.holders if one.common else 1) for one in derived),
-                self.holders if any(one.common for one in derived) else bool(derived),
-                time.perf_counter() - start,
-            )
-            for noted in (self.cost, also):
-                if noted is not None:
-                    noted.add(cost)
-            return Deal(kind, [tuple(part) for part in parts], place)
+                parts = self._deal(kind, meant, device)
+            self.count(kind, time.perf_counter() - start, also)
+            return Deal(kind, [tuple(part) for part in parts], place, device)
 
-    def mask(self, name: Place, shape: Shape) -> torch.Tensor:
+    def count(self, kind: Correlation, seconds: float = 0.0, also: ProviderCost | None = None) -> None:
+        """Count what one correlation costs to make and to send."""
+        derived = kind.derived
+        cost = ProviderCost(
+            1,
+            sum(one.nbytes * (self.holders if one.common else 1) for one in derived),
+            self.holders if any(one.common for one in derived) else bool(derived),
+            seconds,
+        )
+        for noted in (self.cost, also):
+            if noted is not None:
+                noted.add(cost)
+
+    def mask(self, name: Place, shape: Shape, device: torch.device | None = None) -> torch.Tensor:
         """The value of a mask that was drawn before, drawn again."""
         kind = Mask(shape)
         meant = purpose(name.run, name.program, name.position, kind)
-        return _joined([stream.at(meant).words(shape) for stream in self._streams], kind.base[0])
+        return joined([stream.at(meant).draw(shape, device) for stream in self._streams], kind.base[0])
 
-    def _deal(self, kind: Correlation, meant: bytes) -> list[list[torch.Tensor]]:
-        kept = [self.mask(mask, shape) for mask, shape in kind.kept]
+    def _deal(self, kind: Correlation, meant: bytes, device: torch.device | None) -> list[list[torch.Tensor]]:
+        kept = [self.mask(mask, shape, device) for mask, shape in kind.kept]
         streams = [stream.at(meant) for stream in self._streams]
-        parts = [[stream.words(one.shape) for one in kind.base] for stream in streams]
+        found = self._recorded(kind, streams, device) if device is not None and not kept else None
+        if found is not None:
+            return found
+        return self._fields(kind, kept, lambda rank, shape: streams[rank].draw(shape, device))
+
+    def _fields(
+        self, kind: Correlation, kept: Sequence[torch.Tensor], draw: Draw
+    ) -> list[list[torch.Tensor]]:
+        """The fields of a correlation, a list per holder, from `draw(rank, shape)`."""
+        parts = [[draw(rank, one.shape) for one in kind.base] for rank in range(self.holders)]
         if kind.derived:
-            plain = [_joined([part[i] for part in parts], one) for i, one in enumerate(kind.base)]
+            plain = [joined([part[i] for part in parts], one) for i, one in enumerate(kind.base)]
             found = kind.derive_from_parts(parts)
             values = kind.derive(*kept, *plain) if found is None else found
             for value, one in zip(values, kind.derived, strict=True):
-                for part, share in zip(parts, self._cut(value, one), strict=True):
+                for part, share in zip(parts, self._cut(value, one, draw), strict=True):
                     part.append(share)
         return parts
+
+    def _recorded(
+        self, kind: Correlation, streams: Sequence[Stream], device: torch.device
+    ) -> list[list[torch.Tensor]] | None:
+        """The same by a recording of the device's work: see `syft.mpc.cuda.graphs`."""
+        if device.type != "cuda":
+            return None
+        from syft.mpc.cuda import graphs
+
+        if self._recordings is None:
+            self._recordings = graphs.Recordings()
+        return graphs.deal_fields(
+            self._recordings,
+            kind,
+            device,
+            lambda rank: streams[rank].raw(WIDE_KEY_BYTES),
+            lambda draw: self._fields(kind, (), draw),
+        )
 
     def tell(self, run: int, program: bytes, kind: Correlation) -> torch.Tensor:
         """The value of the first field of the first correlation of a run: an `Entrance`, told to the client."""
         meant = purpose(run, program, 0, kind)
         with self._making:
             shares = [stream.at(meant).words(kind.base[0].shape) for stream in self._streams]
-        return _joined(shares, kind.base[0])
+        return joined(shares, kind.base[0])
 
     def key(self, rank: int) -> Key:
         """A holder's part of the MAC key."""
         with self._making:
             return Key.of(self._streams[rank])
 
-    def _cut(self, value: torch.Tensor, kind: Field) -> list[torch.Tensor]:
+    def _cut(self, value: torch.Tensor, kind: Field, draw: Draw) -> list[torch.Tensor]:
         """A derived value as one tensor per holder: drawn, all but the last, which is what is missing."""
         if kind.common:
             return [value] * self.holders
-        shares = [stream.words(kind.shape) for stream in self._streams[:-1]]
+        shares = [draw(rank, kind.shape) for rank in range(self.holders - 1)]
         for share in shares:
             if kind.bits:
                 value.bitwise_xor_(share)
@@ -234,16 +290,21 @@ class Dealing:
     provider: Provider
     run: int
     program: bytes = b""
+    device: torch.device | None = None
 
     def __post_init__(self) -> None:
         self.cost = ProviderCost()
         self._made = 0
         self._deals: list[Deal | None] = []
+        #: What was taken, by position, and where it was drawn.
+        self.kinds: list[Correlation] = []
+        self.places: list[Place] = []
 
     def make(self, kind: Correlation) -> Deal:
         """The next correlation that is made for this run."""
         position, self._made = self._made, self._made + 1
-        return self.provider.make(kind, Place(self.run, self.program, position), self.cost)
+        place = Place(self.run, self.program, position)
+        return self.provider.make(kind, place, self.cost, self.device)
 
     def corrections(self, kind: Correlation) -> list[Tensors]:
         """Make the next correlation and give only what has to be sent, by holder."""
@@ -264,7 +325,9 @@ class Dealing:
     def at(self, position: int, kind: Correlation, rank: int) -> Deal:
         """What the parties take at this position: the first to come has it made, or takes one made ahead of time."""
         if position == len(self._deals):
-            self._deals.append(self.provider._whole(kind) or self.make(kind))
+            self._deals.append(self.provider._whole(kind, self.device) or self.make(kind))
+            self.kinds.append(kind)
+            self.places.append(self._deals[-1].place)  # type: ignore[union-attr]
         deal = self._deals[position]
         if deal is None or deal.kind != kind:
             found = "nothing is left" if deal is None else f"the others take a {type(deal.kind).__name__}"
@@ -306,7 +369,8 @@ class LocalSource:
         return self.dealing.provider.key(self.rank)
 
 
-def _joined(shares: Sequence[torch.Tensor], kind: Field) -> torch.Tensor:
+def joined(shares: Sequence[torch.Tensor], kind: Field) -> torch.Tensor:
+    """The value behind the shares of a field."""
     total = shares[0] ^ shares[1] if kind.bits else shares[0] + shares[1]
     for share in shares[2:]:
         if kind.bits:

@@ -3,7 +3,13 @@
 One duty: turn a 16-byte seed into tensors that nobody without the seed can tell from uniform. Two `Stream`s
 of the same seed give the same tensors as long as they are asked the same questions in the same order, which
 is how the provider and a holder agree on masks without sending them. torch's generator (a Mersenne Twister:
-its state follows from its output) is never used near a secret. Imports nothing of ours.
+its state follows from its output) is never used near a secret. Imports nothing of ours but the CUDA backend, when it is
+asked for.
+
+NOTE [Wide words]
+A GPU makes ChaCha20 faster than it is given bytes of AES. So the words of a run whose shares lie on a device are drawn
+in two steps, which every party takes, also one without a device: 32 bytes of the AES stream are a key, and the words are
+the key stream of ChaCha20 under it. Every draw has a key of its own, so nonce and counter begin at zero.
 """
 
 from __future__ import annotations
@@ -19,6 +25,7 @@ import torch
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 SEED_BYTES = 16
+WIDE_KEY_BYTES, WIDE_NONCE_BYTES = 32, 12  # RFC 8439, section 2.3
 
 _BLOCK = 16  # bytes of one AES block
 _CHUNK = 1 << 17  # plaintext encrypted per call: it stays in the cache, so only the output meets memory
@@ -90,6 +97,22 @@ class Stream:
         raw = torch.empty(count + 2, dtype=torch.int64)  # two words of slack for `fill`
         self.fill(memoryview(raw.numpy().view(np.uint8).data), 8 * count)
         return raw[:count].view(shape)
+
+    def wide_words(self, shape: Sequence[int], device: torch.device) -> torch.Tensor:
+        """Like `words`, from ChaCha20 keyed by the next 32 bytes of this stream. NOTE [Wide words]"""
+        key, count = self.raw(WIDE_KEY_BYTES), math.prod(shape)
+        if device.type == "cuda":
+            from syft.mpc.cuda.chacha import key_stream
+
+            return key_stream(key, count, device).view(tuple(shape))
+        raw = torch.empty(count, dtype=torch.int64)
+        cipher = Cipher(algorithms.ChaCha20(key, bytes(4 + WIDE_NONCE_BYTES)), mode=None).encryptor()
+        cipher.update_into(bytes(8 * count), memoryview(raw.numpy().view(np.uint8).data))
+        return raw.view(tuple(shape)).to(device)
+
+    def draw(self, shape: Sequence[int], device: torch.device | None = None) -> torch.Tensor:
+        """The words of a run: `words` on the CPU (no device), `wide_words` where shares lie on a device."""
+        return self.words(shape) if device is None else self.wide_words(shape, device)
 
     def raw(self, count: int) -> bytes:
         """`count` bytes of key stream."""

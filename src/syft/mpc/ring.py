@@ -64,7 +64,8 @@ def _masks_and_secret(secret: torch.Tensor, count: int, stream: Stream) -> list[
         raise TypeError(
             f"Only int64 tensors are shared, got {secret.dtype}: encode with fix_precision() first."
         )
-    masks = [stream.words(secret.shape) for _ in range(count - 1)]
+    device = None if secret.device.type == "cpu" else secret.device
+    masks = [stream.draw(secret.shape, device) for _ in range(count - 1)]
     return [*masks, secret.clone(memory_format=torch.contiguous_format)]
 
 
@@ -121,7 +122,7 @@ def pack(
     """
     count, columns = planes.shape
     groups = -(-count // radix)
-    out = torch.empty((groups, columns), dtype=torch.int64) if into is None else into
+    out = planes.new_empty((groups, columns)) if into is None else into
     scratch: torch.Tensor | None = None
     for slot in range(min(radix, count)):
         plane = planes[slot::radix]
@@ -150,7 +151,7 @@ def pack_all(planes: torch.Tensor, radix: int, width: int) -> torch.Tensor:
     *batch, count, columns = planes.shape
     groups = -(-count // radix)
     if planes.numel() > _FEW:
-        out = torch.empty((radix, *batch, groups, columns), dtype=torch.int64)
+        out = planes.new_empty((radix, *batch, groups, columns))
         sources = planes.reshape(-1, count, columns)
         for part in range(radix):
             for source, target in zip(sources, out[part].view(-1, groups, columns), strict=True):
@@ -158,23 +159,34 @@ def pack_all(planes: torch.Tensor, radix: int, width: int) -> torch.Tensor:
         return out
     if count % radix:
         planes = torch.nn.functional.pad(planes, (0, 0, 0, groups * radix - count))
-    steps = torch.arange(0, radix * width, width)
+    steps = _counts(planes.device)[: radix * width : width]
     grouped = planes.reshape(*batch, groups, radix, columns)
     parts = grouped >> steps.view(radix, *[1] * grouped.ndim)
     parts.bitwise_and_(run_mask(radix, width, 0)).bitwise_left_shift_(steps.unsqueeze(1))
     return parts.sum(-2)  # the bits of different planes lie apart
 
 
-_SHIFTS = torch.arange(BITS).unsqueeze(1)
+_COUNTS = {torch.device("cpu"): torch.arange(BITS)}
+
+
+def _counts(device: torch.device) -> torch.Tensor:
+    """0 .. 63 on a device; remembered, and only read."""
+    made = _COUNTS.get(device)
+    if made is None:
+        made = torch.arange(BITS, device=device)
+        if type(made) is torch.Tensor:  # not one without values
+            _COUNTS[device] = made
+    return made
 
 
 def unpack_bits(words: torch.Tensor, count: int) -> torch.Tensor:
     """One 0/1 int64 per element from words of bits in plane order (NOTE [Planes])."""
     columns = words.numel()
     if not columns:
-        return torch.empty(0, dtype=torch.int64)
+        return words.new_empty(0)
     planes = -(-count // columns)
-    bits = torch.bitwise_right_shift(words.view(1, -1), _SHIFTS[:planes]).bitwise_and_(1)
+    shifts = _counts(words.device)[:planes].unsqueeze(1)
+    bits = torch.bitwise_right_shift(words.view(1, -1), shifts).bitwise_and_(1)
     return bits.view(-1)[:count]
 
 
@@ -182,7 +194,7 @@ def pack_bits(bits: torch.Tensor) -> torch.Tensor:
     """The inverse of `unpack_bits`: a vector of 0/1 into words of bits in plane order."""
     count = bits.numel()
     columns = words_for(count)
-    out = torch.zeros(columns, dtype=torch.int64)
+    out = bits.new_zeros(columns)
     flat = bits.reshape(-1)
     for plane, start in enumerate(range(0, count, max(columns, 1))):
         part = flat[start : start + columns]

@@ -118,6 +118,8 @@ class AdditiveSharingTensor(SharedMethods, SharedNode):
                 f"n_bits={n_bits!r}: a field has 1 to 62 bits. Leave it out for the default of 62."
             )
         self.protocol = protocol
+        #: Where each holder keeps its share; public values go there, too.
+        self.device = torch.device("cpu")
         #: See NOTE [The field].
         self.field = checked_field(2**n_bits if field is None and n_bits is not None else field)
 
@@ -156,7 +158,7 @@ class AdditiveSharingTensor(SharedMethods, SharedNode):
         made = AdditiveSharingTensor(
             {p.location.id: p for p in pointers}, crypto_provider=self.crypto_provider, protocol=self.protocol
         )
-        made.field = self.field
+        made.field, made.device = self.field, self.device
         return made
 
     @classmethod
@@ -331,7 +333,7 @@ class AdditiveSharingTensor(SharedMethods, SharedNode):
     def zero(self, shape: Any = None) -> AdditiveSharingTensor:
         """A secret of zeros, with the same holders."""
         size = tuple(self.shape if shape is None else shape)
-        zeros = torch.zeros(size, dtype=torch.int64)
+        zeros = torch.zeros(size, dtype=torch.int64, device=self.device)
         return share_integers(zeros, self.locations, self.crypto_provider, self.protocol, is_public=True)
 
     def refuse_reading(self, request: str) -> NoReturn:
@@ -379,6 +381,7 @@ def share_integers(
         pointers = split_among(values, holders, provider, is_public)
     made = AdditiveSharingTensor(pointers, crypto_provider=provider, protocol=protocol)
     made._remembered = Remembered(is_lasting=True)
+    made.device = values.device
     return made
 
 

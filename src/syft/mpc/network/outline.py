@@ -171,9 +171,15 @@ class _NotingProvider(Provider):
         super().__post_init__()
         self.kinds: list[Correlation] = []
 
-    def make(self, kind: Correlation, place: Place, also: ProviderCost | None = None) -> Deal:
+    def make(
+        self,
+        kind: Correlation,
+        place: Place,
+        also: ProviderCost | None = None,
+        device: torch.device | None = None,
+    ) -> Deal:
         self.kinds.append(kind)
-        return super().make(kind, place, also)
+        return super().make(kind, place, also, device)
 
 
 def _on_zeros(

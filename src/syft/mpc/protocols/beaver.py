@@ -48,6 +48,10 @@ class MaskedOperand:
     def shape(self) -> torch.Size:
         return self.share.shape
 
+    @property
+    def device(self) -> torch.device:
+        return self.share.device
+
     def is_of(self, share: torch.Tensor) -> bool:
         """Whether this is the masked form of a share as it is now: the same memory, not written to since."""
         mine = self.share

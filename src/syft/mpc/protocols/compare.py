@@ -75,13 +75,18 @@ def _compared(party: Party, x: torch.Tensor, how: How, sign: bool, select: bool)
         return (yield from _tree(party, x, _kind(x.numel(), how, sign, select)))
     if how not in BIT_PROTOCOLS:
         raise ValueError(f"No comparison of bits is called {how!r}, only {', '.join(sorted(BIT_PROTOCOLS))}.")
+    if x.device.type == "cuda":
+        raise NotImplementedError(
+            f"protocol={how!r} compares on the CPU, and the shares lie on {x.device}. Share with the default protocol, "
+            "or move the secret with `.cpu()` first."
+        )
     return (yield from BIT_PROTOCOLS[how](party, x, sign, select))
 
 
 def _tree(party: Party, x: torch.Tensor, kind: Comparison) -> Program[Compared]:
     count = kind.count
     if not count:
-        empty = torch.empty(0, dtype=torch.int64)
+        empty = x.new_empty(0)
         return Compared(empty, 0, empty, empty, (empty,) * 3 if kind.select else ())
     fields = iter(party.take(kind))
     base = [next(fields) for _ in kind.base]
@@ -163,7 +168,7 @@ def _join_level(
     opened = yield party.open_bits(hidden)
     d, e = opened[: radix - 1], opened[radix - 1 :]
     subsets = all_subsets(level, a, products)
-    f = torch.empty((level.subsets, outputs, *a.shape[1:]), dtype=torch.int64)
+    f = a.new_empty((level.subsets, outputs, *a.shape[1:]))
     f[0] = own[:outputs]
     for s in range(1, level.subsets):
         torch.bitwise_and(subsets[s], e[:outputs], out=f[s])

@@ -29,7 +29,7 @@ def multiply_bits(
 ) -> Program[tuple[torch.Tensor, list[torch.Tensor]]]:
     """Additive shares of the bits b, and of b * value for each value of shape (count, k). One round."""
     if not count:
-        return torch.empty(0, dtype=torch.int64), [value.clone() for value in values]
+        return words.new_empty(0), [value.clone() for value in values]
     fields = party.take(Bits(count, tuple(value.shape[1] for value in values)))
     width = len(values)
     rho, masks, rho_sum, products = fields[0], fields[1 : 1 + width], fields[1 + width], fields[2 + width :]
@@ -91,7 +91,7 @@ def to_bits(party: Party, x: torch.Tensor) -> Program[torch.Tensor]:
 def split_bits(party: Party, words: torch.Tensor, width: int = ring.BITS) -> Program[torch.Tensor]:
     """Additive shares (width, n) of the lowest `width` bits of n Boolean-shared words. One round."""
     flat = words.reshape(1, -1)
-    bits = (flat >> torch.arange(width).unsqueeze(1)).bitwise_and_(1)
+    bits = (flat >> torch.arange(width, device=words.device).unsqueeze(1)).bitwise_and_(1)
     arithmetic = yield from bits_to_arithmetic(party, ring.pack_bits(bits), bits.numel())
     return arithmetic.view(width, -1)
 
@@ -100,5 +100,6 @@ def split_bits(party: Party, words: torch.Tensor, width: int = ring.BITS) -> Pro
 def from_bits(party: Party, words: torch.Tensor, width: int = ring.BITS) -> Program[torch.Tensor]:
     """Additive shares of the lowest `width` bits of Boolean-shared words, read as an integer."""
     bits = yield from split_bits(party, words, width)
-    weights = torch.tensor([ring.signed(1 << k) for k in range(width)]).unsqueeze(1)
+    places = torch.arange(width, device=words.device).unsqueeze(1)
+    weights = torch.ones_like(places).bitwise_left_shift_(places)
     return bits.mul_(weights).sum(0).view(words.shape)

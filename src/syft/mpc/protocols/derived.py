@@ -49,7 +49,8 @@ def one_hot(party: Party, x: torch.Tensor, size: int) -> Program[torch.Tensor]:
     masked = r.add_(x.reshape(-1)).bitwise_and_(low)
     z = yield party.open(masked.to(torch.uint8) if size <= 1 << 8 else masked)
     # NB: along the last dimension, which torch does several times faster than along the first.
-    places = (z.to(torch.int64).unsqueeze(1) - torch.arange(size).unsqueeze(0)).bitwise_and_(low)
+    counts = torch.arange(size, device=z.device).unsqueeze(0)
+    places = (z.to(torch.int64).unsqueeze(1) - counts).bitwise_and_(low)
     return rows.gather(1, places).t().contiguous().view(size, *x.shape)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from syft.mpc.kernels import Bilinear
 from syft.mpc.party import Party, Program, zeros_like
 from syft.mpc.programs import party_program
 
@@ -26,4 +27,13 @@ def zeros(party: Party, x: torch.Tensor) -> Program[torch.Tensor]:
 def negate(party: Party, x: torch.Tensor) -> Program[torch.Tensor]:
     """The opposite of a secret."""
     return -x
+    yield  # pragma: no cover
+
+
+@party_program
+def public_product(
+    party: Party, x: torch.Tensor, factor: torch.Tensor, op: Bilinear, from_left: bool = False
+) -> Program[torch.Tensor]:
+    """op(x, factor), or op(factor, x), of a secret and a public value."""
+    return op(factor, x) if from_left else op(x, factor)
     yield  # pragma: no cover

@@ -163,7 +163,7 @@ def tournament(
         raise ValueError("There is no largest element along a dimension of length 0.")
     rest = tuple(x.shape[1:])
     values = x.reshape(length, -1)
-    places = torch.arange(length).unsqueeze(1).expand(values.shape) if indices else None
+    places = torch.arange(length, device=x.device).unsqueeze(1).expand(values.shape) if indices else None
     places = None if places is None else party.constant(places.contiguous())
     history: list[torch.Tensor] = []
     while values.shape[0] > 1:

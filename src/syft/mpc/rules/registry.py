@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from syft.core.abstract import AbstractTensor
 from syft.core.nested import found_in
+from syft.mpc.placing import all_placed
 
 Rule = Callable[..., Any]
 #: `interpret(cls, func, args, kwargs)`: what an aten operation gives on nodes of a tensor type.
@@ -47,5 +50,14 @@ def on_children(func: Any, *args: Any, **kwargs: Any) -> Any:
     """Run an aten operation on children: nodes interpret it, plain tensors run it."""
     node = next(found_in((args, kwargs), AbstractTensor), None)
     if node is None:
-        return func(*args, **kwargs)
+        return _on_plain(func, args, kwargs)
     return type(node).interpret(func, args, kwargs)
+
+
+def _on_plain(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """An operation on plain integers; the constants of rules come to the device of the others."""
+    found = [tensor for tensor in found_in((args, kwargs), torch.Tensor) if tensor.device.type != "cpu"]
+    if not found:
+        return func(*args, **kwargs)
+    args, kwargs = all_placed((args, kwargs), found[0].device)
+    return func(*args, **kwargs)

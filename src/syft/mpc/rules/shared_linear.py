@@ -17,6 +17,7 @@ from syft.core.shapes import contiguous_spec
 from syft.core.spec import TensorSpec
 from syft.exceptions import ChainError, UnsupportedOperationError
 from syft.mpc import authenticated
+from syft.mpc.placing import placed
 from syft.mpc.reuse import note_view, remembered
 from syft.mpc.rules.registry import rule, rule_with_func
 from syft.mpc.sharing import AdditiveSharingTensor as AST
@@ -24,6 +25,7 @@ from syft.tensors.multi_pointer import MultiPointerTensor
 from syft.tensors.pointer import PointerTensor
 
 aten = torch.ops.aten
+CPU = torch.device("cpu")
 
 
 def shares_spec(spec: TensorSpec) -> TensorSpec:
@@ -42,26 +44,28 @@ class Addend:
 
     value: Any
 
-    def at(self, first: bool) -> Any:
-        if first:
-            return self.value
+    def at(self, first: bool, device: torch.device) -> Any:
         if isinstance(self.value, int):
-            return 0
-        return torch.zeros((), dtype=torch.int64).expand(self.value.shape)
+            return self.value if first else 0
+        if first:
+            return placed(self.value, device)
+        return placed(torch.zeros((), dtype=torch.int64), device).expand(self.value.shape)
 
 
-def at_holder(value: Any, holder_id: Any, first: bool) -> Any:
-    """Arguments as one holder uses them."""
+def at_holder(value: Any, holder_id: Any, first: bool, device: torch.device = CPU) -> Any:
+    """Arguments as one holder uses them, whose share lies on that device."""
     if isinstance(value, AST):
         return value.child[holder_id]
+    if isinstance(value, torch.Tensor):
+        return value if device.type == "cpu" else placed(value, device)
     if isinstance(value, MultiPointerTensor):
         return _own_of(value, holder_id)
     if isinstance(value, Addend):
-        return value.at(first)
+        return value.at(first, device)
     if isinstance(value, dict):
-        return {k: at_holder(v, holder_id, first) for k, v in value.items()}
+        return {k: at_holder(v, holder_id, first, device) for k, v in value.items()}
     if isinstance(value, (list, tuple)) and not isinstance(value, torch.Size):
-        return type(value)(at_holder(v, holder_id, first) for v in value)
+        return type(value)(at_holder(v, holder_id, first, device) for v in value)
     return value
 
 
@@ -91,7 +95,9 @@ def at_every_holder(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         first = rank == 0
         results.append(
             PointerTensor.interpret(
-                func, at_holder(args, holder_id, first), at_holder(kwargs, holder_id, first)
+                func,
+                at_holder(args, holder_id, first, template.device),
+                at_holder(kwargs, holder_id, first, template.device),
             )
         )
     made = _joined(template, results, all(node.was_shared_there for node in nodes))
@@ -296,7 +302,11 @@ def read_value(x: AST, *_args: Any) -> Any:
 
 
 @rule(AST, aten._to_copy.default)
-def to_copy(x: AST, dtype: Any = None, **_options: Any) -> Any:
+def to_copy(x: AST, dtype: Any = None, device: Any = None, **_options: Any) -> Any:
     if dtype is not None and dtype.is_floating_point:
         raise TypeError("Shared integers have no floating-point form. Call fix_precision() before share().")
-    return at_every_holder(aten.clone.default, (x,), {})
+    if device is None or torch.device(device) == x.device:
+        return at_every_holder(aten.clone.default, (x,), {})
+    moved = at_every_holder(aten._to_copy.default, (x,), {"device": torch.device(device)})
+    moved.device = torch.device(device)
+    return moved

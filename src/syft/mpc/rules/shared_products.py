@@ -7,7 +7,8 @@ from typing import Any
 import torch
 
 from syft.mpc.authenticated import is_authenticated
-from syft.mpc.kernels import Bilinear
+from syft.mpc.kernels import Bilinear, is_on_cuda
+from syft.mpc.protocols import local
 from syft.mpc.protocols.beaver import spdz_mul, square
 from syft.mpc.reuse import multiply
 from syft.mpc.rules.registry import rule
@@ -23,6 +24,8 @@ def product(op: Bilinear, x: Any, y: Any, func: Any, *params: Any) -> Any:
     """op(x, y): a program if both are secret, `func(x, y, *params)` at every holder if one is public."""
     if isinstance(x, AST) and isinstance(y, AST):
         return x.run(square) if x is y and op == MUL else _multiply(x, y, op)
+    if op != MUL and is_on_cuda(x if isinstance(x, AST) else y):  # torch has no int64 product there
+        return _by_kernel(op, x, y)
     return at_every_holder(func, (as_public(x), as_public(y), *params), {})
 
 
@@ -31,6 +34,13 @@ def _multiply(x: AST, y: AST, op: Bilinear) -> Any:
     if is_authenticated(x):  # masked forms have no MACs
         return x.run(spdz_mul, y, op)
     return multiply(x, y, op)
+
+
+def _by_kernel(op: Bilinear, x: Any, y: Any) -> Any:
+    """A product with a public value as a program without rounds, by the kernels of `syft.mpc.kernels`."""
+    if isinstance(x, AST):
+        return x.run(local.public_product, as_public(y), op)
+    return y.run(local.public_product, as_public(x), op, from_left=True)
 
 
 @rule(AST, aten.mul.Tensor, aten.mul.Scalar)
@@ -109,6 +119,8 @@ def convolution(
     op = _conv(transposed, stride, padding, dilation, output_padding, groups)
     if isinstance(x, AST) and isinstance(weight, AST):
         result = _multiply(x, weight, op)
+    elif is_on_cuda(x if isinstance(x, AST) else weight):
+        result = _by_kernel(op, x, weight)
     else:
         rest = (None, stride, padding, dilation, transposed, output_padding, groups)
         result = at_every_holder(aten.convolution.default, (as_public(x), as_public(weight), *rest), {})

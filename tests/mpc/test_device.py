@@ -1,0 +1,335 @@
+"""Shares that lie on a device: what runs there without a copy to the CPU, and what the backends have in common.
+
+The tests marked `gpu` need a CUDA device and Triton, and run by `make gpu`; the others run everywhere, and stand for the
+device by tensors without values (`fake_cuda`).
+"""
+
+from __future__ import annotations
+
+import secrets
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+from torch import nn
+
+from fake_cuda import CUDA, fake_cuda
+from syft.mpc import kernels
+from syft.mpc.cuda import residues
+from syft.mpc.drivers import Lockstep, Shares
+from syft.mpc.placing import placed
+from syft.mpc.protocols import beaver, select, truncate
+from syft.mpc.provider import Provider
+from syft.mpc.randomness import Stream, new_seed
+from syft.mpc.recording import RecordingVoidError, record
+
+BINARY = {"base": 2, "precision_fractional": 16}
+
+needs_gpu = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here"),
+]
+DEVICES = [torch.device("cpu"), pytest.param(torch.device("cuda"), marks=needs_gpu)]
+
+
+def words(*shape: int, device: torch.device | str = "cpu") -> torch.Tensor:
+    return Stream().words(shape).to(device)
+
+
+def exact(x: torch.Tensor, y: torch.Tensor) -> list[list[int]]:
+    """The product of two matrices in Python's integers, mod 2^64, as signed words."""
+    rows, columns = x.tolist(), list(zip(*y.tolist(), strict=True))
+    sums = [[sum(a * b for a, b in zip(row, column, strict=True)) for column in columns] for row in rows]
+    return [[(s + 2**63) % 2**64 - 2**63 for s in row] for row in sums]
+
+
+# -- kernels -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(("rows", "inner", "columns"), [(3, 5, 4), (33, 70, 9), (1, 300, 2)])
+def test_a_matrix_product_is_that_of_pythons_integers(device, rows, inner, columns):
+    x, y = words(rows, inner, device=device), words(inner, columns, device=device)
+    assert kernels.matmul(x, y).tolist() == exact(x, y)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"stride": 2, "padding": 1}, {"dilation": 2, "padding": 2}, {"groups": 2, "padding": 1}],
+)
+def test_a_convolution_and_its_gradients_are_those_of_torch_on_the_cpu(device, options):
+    x, weight = words(2, 4, 9, 9), words(6, 4 // options.get("groups", 1), 3, 3)
+    made = kernels.conv(x.to(device), weight.to(device), **options)
+    expected = F.conv2d(x, weight, None, **options)
+    assert torch.equal(made.cpu(), expected)
+    grad = words(*expected.shape)
+    shape = {k: v for k, v in options.items() if k != "groups"}
+    groups = options.get("groups", 1)
+    back = kernels.conv_grad_input(
+        grad.to(device), weight.to(device), input_size=(9, 9), groups=groups, **shape
+    )
+    assert torch.equal(
+        back.cpu(), kernels.conv_grad_input(grad, weight, input_size=(9, 9), groups=groups, **shape)
+    )
+    for_weight = kernels.conv_grad_weight(
+        x.to(device), grad.to(device), kernel_size=(3, 3), groups=groups, **shape
+    )
+    assert torch.equal(
+        for_weight.cpu(), kernels.conv_grad_weight(x, grad, kernel_size=(3, 3), groups=groups, **shape)
+    )
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_batches_broadcast_as_in_torch(device):
+    for left, right in [((2, 3, 4), (4, 5)), ((2, 1, 3, 4), (5, 4, 2)), ((4,), (4,)), ((3, 4), (4,))]:
+        x, y = words(*left), words(*right)
+        assert torch.equal(kernels.matmul(x.to(device), y.to(device)).cpu(), torch.matmul(x, y))
+
+
+@pytest.mark.parametrize("extreme", [-(2**63), 2**63 - 1])
+def test_residues_tell_the_largest_sums_apart(extreme):
+    x, y = torch.full((2, 4096), extreme), torch.full((4096, 2), extreme)
+    assert torch.equal(residues.matmul_by_residues(x, y), x @ y)
+    x, y = words(5, 300), words(300, 4)
+    assert torch.equal(residues.matmul_by_residues(x, y), x @ y)
+
+
+def test_residues_are_refused_where_their_sums_do_not_fit():
+    assert len(residues.moduli_for(4096).moduli) == 18
+    with pytest.raises(ValueError, match="sums 1 to"):
+        residues.moduli_for(residues.MAX_INNER + 1)
+
+
+# -- randomness ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_wide_words_are_chacha20_under_the_next_32_bytes(device):
+    seed = new_seed()
+    made = [Stream(seed).wide_words((1001,), device)]
+    key = Stream(seed).raw(32)
+    cipher = Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor()
+    assert made[0].cpu().numpy().tobytes() == cipher.update(bytes(8008))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
+def test_the_devices_cipher_gives_the_published_key_stream():
+    """RFC 8439, section 2.3.2."""
+    from syft.mpc.cuda import chacha
+
+    state = np.zeros(12, dtype=np.int32)
+    state[:8] = np.frombuffer(bytes(range(32)), dtype=np.int32)
+    state[8] = 1
+    state[9:] = np.frombuffer(bytes.fromhex("000000090000004a00000000"), dtype=np.int32)
+    out = torch.empty(8, dtype=torch.int64, device="cuda")
+    made = chacha.fill(out, torch.from_numpy(state).cuda()).cpu().numpy().tobytes()
+    assert made.hex().startswith("10f1e7e4d13b5915500fdd1fa32071c4c7d1f4c733c068030422aa9ac3d46c4e")
+
+
+# -- programs ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("holders", [2, 3])
+def test_programs_give_the_same_on_every_device_run_after_run(device, holders):
+    """The third run and the later ones are replayed on a device."""
+    driver = Lockstep(holders, Provider(holders))
+    for run in range(5):
+        value = words(200) >> 3
+        parts = [words(200) for _ in range(holders - 1)]
+        shares = Shares(t.to(device) for t in (*parts, value - sum(parts)))
+        negative = driver.run(select.is_negative, shares)
+        assert torch.equal(sum(negative).cpu(), (value < 0).long()), run
+        squared = driver.run(beaver.square, shares)
+        assert torch.equal(sum(squared).cpu(), value * value), run
+        cut = sum(driver.run(truncate.truncate, shares, 1 << 16)).cpu()
+        assert int((cut - (value >> 16)).abs().max()) <= 1
+        assert driver.cost.rounds == (run + 1) * 6
+
+
+def test_shares_on_two_devices_are_refused():
+    driver = Lockstep(2, Provider(2))
+    with pytest.raises(ValueError, match="cpu and meta"):
+        driver.run(beaver.square, Shares((torch.zeros(3).long(), torch.zeros(3, device="meta").long())))
+
+
+def test_a_constant_is_brought_to_a_device_once():
+    with fake_cuda():
+        value = torch.arange(5)
+    assert placed(torch.arange(5), torch.device("cpu")).device.type == "cpu"
+    first = placed(torch.arange(7), CUDA)
+    assert placed(torch.arange(7), CUDA) is first
+    assert placed(torch.arange(8), CUDA) is not first
+    assert placed(torch.arange(7).double(), CUDA) is not first
+    assert value.shape == (5,)
+
+
+OPERATIONS = {
+    "add": lambda s: s(3, 4) + s(3, 4) + torch.ones(4),
+    "product": lambda s: s(3, 4) * s(3, 4) * torch.rand(4),
+    "matmul": lambda s: s(3, 4) @ s(4, 5) @ torch.rand(5, 2),
+    "relu": lambda s: s(300, 4).relu(),
+    "gelu": lambda s: F.gelu(s(30, 4)),
+    "softmax": lambda s: s(3, 10).softmax(-1),
+    "layer_norm": lambda s: F.layer_norm(s(3, 16), (16,), s(16), s(16)),
+    "rms_norm": lambda s: F.rms_norm(s(3, 8), (8,), s(8)),
+    "conv": lambda s: F.conv2d(s(1, 3, 8, 8), s(4, 3, 3, 3), s(4), stride=2, padding=1),
+    "public_conv": lambda s: F.conv2d(s(1, 3, 8, 8), torch.rand(4, 3, 3, 3)),
+    "max_pool": lambda s: F.max_pool2d(s(1, 2, 8, 8), 3, 2, 1),
+    "avg_pool": lambda s: F.adaptive_avg_pool2d(s(1, 2, 8, 8), 1),
+    "exp_log": lambda s: s(5).exp().log(),
+    "sqrt_rsqrt": lambda s: s(5).sqrt() + s(5).rsqrt(),
+    "division": lambda s: s(5) / s(5) + s(5).reciprocal(),
+    "sigmoid_tanh": lambda s: s(5).sigmoid() + s(5).tanh(),
+    "argmax": lambda s: s(3, 5).argmax(-1),
+    "where": lambda s: torch.where(s(3) > 0, s(3), s(3)),
+    "embedding": lambda s: F.embedding(torch.tensor([1, 2]), s(10, 4)),
+    "attention": lambda s: F.scaled_dot_product_attention(
+        s(1, 2, 6, 4), s(1, 2, 6, 4), s(1, 2, 6, 4), is_causal=True
+    ),
+    "structure": lambda s: torch.cat([s(3, 2), s(3, 2)], 1)[:, 1:].transpose(0, 1).contiguous().var(1),
+}
+
+
+QUICK = {"add", "conv", "embedding", "matmul", "product", "public_conv", "relu", "structure"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in sorted(OPERATIONS)],
+)
+def test_an_operation_stays_on_the_device_and_reads_no_value(workers, name):
+    alice, bob, carol = workers.alice, workers.bob, workers.charlie
+
+    def secret(*shape: int):
+        return (
+            torch.empty(*shape, device=CUDA).fix_precision(**BINARY).share(alice, bob, crypto_provider=carol)
+        )
+
+    with fake_cuda():
+        node = OPERATIONS[name](secret)
+        while not hasattr(node, "pointers"):
+            node = node.child
+        found = {p.location._entries[p.id_at_location].value.device for p in node.pointers}
+    assert found == {CUDA}
+
+
+def test_protocols_without_a_device_backend_say_so(workers):
+    alice, bob, carol = workers.alice, workers.bob, workers.charlie
+    with fake_cuda():
+        x = torch.empty(4, dtype=torch.int64, device=CUDA)
+        shared = x.share(alice, bob, crypto_provider=carol, protocol="snn")
+        with pytest.raises(NotImplementedError, match="run on the CPU"):
+            _ = shared < 0
+
+
+# -- on a real device ------------------------------------------------------------------------------------
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
+def test_a_model_on_the_device_gives_what_torch_gives(workers):
+    alice, bob, carol = workers.alice, workers.bob, workers.charlie
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(128, 5),
+    )
+    model = model.eval().cuda()
+    x = torch.randn(2, 3, 8, 8, device="cuda")
+    expected = model(x)
+    secret = {"crypto_provider": carol}
+    hidden = x.fix_precision(**BINARY).share(alice, bob, **secret)
+    model.fix_precision(**BINARY).share(alice, bob, **secret)
+    with torch.no_grad():
+        for _ in range(4):
+            got = model(hidden).get().float_precision()
+            assert got.device.type == "cuda"
+            assert torch.allclose(got, expected, atol=2e-3)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
+def test_training_on_the_device_follows_plain_training(workers):
+    alice, bob, carol = workers.alice, workers.bob, workers.charlie
+    torch.manual_seed(secrets.randbelow(100))
+    x, y = torch.randn(16, 6, device="cuda"), torch.randn(16, 2, device="cuda")
+    plain = nn.Linear(6, 2).cuda()
+    shared = nn.Linear(6, 2).cuda()
+    shared.load_state_dict(plain.state_dict())
+    options = {"crypto_provider": carol}
+    hidden, target = (t.fix_precision(**BINARY).share(alice, bob, **options) for t in (x, y))
+    shared.fix_precision(**BINARY).share(alice, bob, **options)
+    optimizers = [
+        torch.optim.SGD(plain.parameters(), 0.1),
+        torch.optim.SGD(shared.parameters(), 0.1).fix_precision(),
+    ]
+    for _ in range(5):
+        for model, data, label, optimizer in (
+            (plain, x, y, optimizers[0]),
+            (shared, hidden, target, optimizers[1]),
+        ):
+            optimizer.zero_grad()
+            (((model(data) - label) ** 2).sum() / 16).backward()
+            optimizer.step()
+    shared.get().float_precision()
+    assert torch.allclose(shared.weight, plain.weight, atol=5e-3)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
+def test_a_recorded_model_answers_other_inputs_until_its_weights_change(workers):
+    alice, bob, carol = workers.alice, workers.bob, workers.charlie
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Linear(8, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 4), nn.Softmax(-1)
+    ).cuda()
+    plain = nn.Sequential(
+        nn.Linear(8, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 4), nn.Softmax(-1)
+    ).cuda()
+    plain.load_state_dict(model.state_dict())
+
+    def secret(value):
+        return value.fix_precision(**BINARY).share(alice, bob, crypto_provider=carol)
+
+    secret(model)
+    fast = record(model, secret(torch.randn(3, 8, device="cuda")))
+    opened = set()
+    for ahead in (False, True, True, False):
+        x = torch.randn(3, 8, device="cuda")
+        if ahead:
+            fast.provide()
+        stored = len(alice._entries)
+        answer = fast(secret(x))
+        shares = fast._group.read(answer.child.child)
+        opened.add(tuple(shares[0].flatten().tolist()))
+        assert torch.allclose(answer.get().float_precision(), plain(x), atol=2e-3)
+        del answer, shares
+        assert len(alice._entries) == stored
+    assert len(opened) == 4  # fresh randomness each time
+    with pytest.raises(ValueError, match="Record again for another shape"):
+        fast(secret(torch.randn(2, 8, device="cuda")))
+    with pytest.raises(ValueError, match="kind or precision"):
+        fast(torch.randn(3, 8, device="cuda").fix_precision(base=2, precision_fractional=12).share(
+            alice, bob, crypto_provider=carol
+        ))  # fmt: skip
+    with torch.no_grad():
+        model[0].weight.mul_(2)
+    with pytest.raises(RecordingVoidError, match="written to"):
+        fast(secret(torch.randn(3, 8, device="cuda")))
+
+
+def test_record_needs_secrets_on_a_device(workers):
+    with pytest.raises(TypeError, match="no secret"):
+        record(lambda x: x, torch.ones(2))
+    shared = torch.ones(2).fix_precision().share(workers.alice, workers.bob, crypto_provider=workers.charlie)
+    with pytest.raises(ValueError, match="lie on cpu"):
+        record(lambda x: x, shared)
