@@ -63,6 +63,11 @@ def check_current(nodes: Sequence[Any]) -> None:
 
 def enter(values: torch.Tensor, holders: Sequence[Any], provider: Any) -> dict[Any, PointerTensor]:
     """Share integers that are here: pointers by the holders' ids. NOTE [Entering and leaving] in `protocols.spdz2k`"""
+    if values.device.type != "cpu":
+        raise NotImplementedError(
+            f"Shares with MACs live on the CPU, and the tensor lies on {values.device}. Share without protocol='spdz2k', "
+            "or move it with `.cpu()` first."
+        )
     group = Group.of(holders, provider)
     shape = tuple(values.shape)
     masks, mask = group.run_and_tell(Sealed(Entrance(shape)), spdz2k.entrance, shape)

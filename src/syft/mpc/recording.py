@@ -125,7 +125,12 @@ class Recorded:
         self._examples = [leaf for leaf in leaves if _secret(leaf)]
         node = self._first_secret()
         self._group = node.group
-        self._driver: Lockstep = self._group.driver
+        driver = self._group.driver
+        if not isinstance(driver, Lockstep):
+            raise NotImplementedError(
+                "record() is for holders in this process; on a network call the model itself."
+            )
+        self._driver = driver
         self._provider: Provider = self._driver.provider
         self._device = node.device
         self._function = function
@@ -139,10 +144,6 @@ class Recorded:
                 "record() was given no secret. Pass an example of the input, fixed in precision and shared."
             )
         node: AdditiveSharingTensor = secret_of(self._examples[0].child)
-        if not isinstance(node.group.driver, Lockstep):
-            raise NotImplementedError(
-                "record() is for holders in this process; on a network call the model itself."
-            )
         if node.device.type != "cuda":
             raise ValueError(
                 f"record() makes CUDA graphs, and the shares of the example lie on {node.device}. Share a tensor that "
@@ -204,7 +205,7 @@ class Recorded:
         if isinstance(self._function, torch.nn.Module):
             for tensor in (*self._function.parameters(), *self._function.buffers()):
                 if _secret(tensor):
-                    yield remembered(secret_of(tensor.child))
+                    yield remembered(secret_of(tensor.child))  # type: ignore[attr-defined]
 
     def _record_dealing(self) -> None:
         from syft.mpc.cuda import chacha

@@ -53,6 +53,10 @@ class Auth:
     def ndim(self) -> int:
         return self.value[0].ndim
 
+    @property
+    def device(self) -> torch.device:
+        return self.value[0].device
+
     def numel(self) -> int:
         return self.value[0].numel()
 
@@ -204,6 +208,10 @@ class AuthBits:
     @property
     def shape(self) -> torch.Size:
         return self.planes.shape[1:]
+
+    @property
+    def device(self) -> torch.device:
+        return self.planes.device
 
     def like(self, planes: torch.Tensor) -> AuthBits:
         return AuthBits(self.key, self.first, planes)

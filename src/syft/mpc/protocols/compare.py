@@ -86,7 +86,7 @@ def _compared(party: Party, x: torch.Tensor, how: How, sign: bool, select: bool)
 def _tree(party: Party, x: torch.Tensor, kind: Comparison) -> Program[Compared]:
     count = kind.count
     if not count:
-        empty = x.new_empty(0)
+        empty = torch.empty(0, dtype=torch.int64, device=x.device)
         return Compared(empty, 0, empty, empty, (empty,) * 3 if kind.select else ())
     fields = iter(party.take(kind))
     base = [next(fields) for _ in kind.base]

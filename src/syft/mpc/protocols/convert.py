@@ -29,7 +29,7 @@ def multiply_bits(
 ) -> Program[tuple[torch.Tensor, list[torch.Tensor]]]:
     """Additive shares of the bits b, and of b * value for each value of shape (count, k). One round."""
     if not count:
-        return words.new_empty(0), [value.clone() for value in values]
+        return torch.empty(0, dtype=torch.int64, device=words.device), [value.clone() for value in values]
     fields = party.take(Bits(count, tuple(value.shape[1] for value in values)))
     width = len(values)
     rho, masks, rho_sum, products = fields[0], fields[1 : 1 + width], fields[1 + width], fields[2 + width :]
