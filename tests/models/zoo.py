@@ -11,9 +11,22 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch_zoo
 from torch import nn
 
 VOCABULARY = 61
+
+
+def logits(output: Any) -> torch.Tensor:
+    return output.logits
+
+
+def first(output: Any) -> torch.Tensor:
+    return output[0]
+
+
+def the_same(output: Any) -> torch.Tensor:
+    return output
 
 
 @dataclass(frozen=True)
@@ -24,6 +37,8 @@ class Entry:
     batch    keyword arguments of a call
     loss     a scalar of what the call returns
     library  the package it needs beside torch
+    outputs  the tensor of what the call returns to look at, without the loss
+    without_labels  keyword arguments of a call without labels, if these are not just left out
     """
 
     name: str
@@ -31,6 +46,14 @@ class Entry:
     batch: Callable[[], dict[str, Any]]
     loss: Callable[[Any], torch.Tensor]
     library: str = "torch"
+    outputs: Callable[[Any], torch.Tensor] = the_same
+    without_labels: Callable[[], dict[str, Any]] | None = None
+
+    def inputs(self) -> dict[str, Any]:
+        """Arguments of a call that has no labels."""
+        if self.without_labels is not None:
+            return self.without_labels()
+        return {name: value for name, value in self.batch().items() if name != "labels"}
 
 
 def ids(*shape: int, seed: int = 1) -> torch.Tensor:
@@ -47,10 +70,6 @@ def mean_square(output: Any) -> torch.Tensor:
 
 def own_loss(output: Any) -> torch.Tensor:
     return output.loss
-
-
-def square_of_hidden(output: Any) -> torch.Tensor:
-    return (output.last_hidden_state**2).mean()
 
 
 # -- Hugging Face ------------------------------------------------------------------------------------
@@ -98,6 +117,7 @@ TRANSFORMERS = [
         classified,
         own_loss,
         "transformers",
+        logits,
     ),
     Entry(
         "RoBERTa",
@@ -105,6 +125,7 @@ TRANSFORMERS = [
         masked_language,
         own_loss,
         "transformers",
+        logits,
     ),
     Entry(
         "DistilBERT",
@@ -120,6 +141,7 @@ TRANSFORMERS = [
         classified,
         own_loss,
         "transformers",
+        logits,
     ),
     Entry(
         "GPT-2",
@@ -129,6 +151,7 @@ TRANSFORMERS = [
         language,
         own_loss,
         "transformers",
+        logits,
     ),
     Entry(
         "Llama",
@@ -136,6 +159,7 @@ TRANSFORMERS = [
         language,
         own_loss,
         "transformers",
+        logits,
     ),
     Entry(
         "Mistral",
@@ -143,6 +167,7 @@ TRANSFORMERS = [
         language,
         own_loss,
         "transformers",
+        logits,
     ),
     Entry(
         "Qwen2",
@@ -150,6 +175,7 @@ TRANSFORMERS = [
         masked_language,
         own_loss,
         "transformers",
+        logits,
     ),
     Entry(
         "T5",
@@ -167,6 +193,8 @@ TRANSFORMERS = [
         lambda: {"input_ids": ids(2, 6), "labels": ids(2, 4, seed=3)},
         own_loss,
         "transformers",
+        logits,
+        lambda: {"input_ids": ids(2, 6), "decoder_input_ids": ids(2, 4, seed=3)},
     ),
     Entry(
         "ViT",
@@ -174,6 +202,7 @@ TRANSFORMERS = [
         lambda: {"pixel_values": floats(2, 3, 8, 8), "labels": torch.tensor([0, 1])},
         own_loss,
         "transformers",
+        logits,
     ),
     Entry(
         "CLIP",
@@ -187,6 +216,8 @@ TRANSFORMERS = [
         lambda: {"input_ids": ids(2, 6), "pixel_values": floats(2, 3, 8, 8), "return_loss": True},
         own_loss,
         "transformers",
+        lambda output: output.logits_per_image,
+        lambda: {"input_ids": ids(2, 6), "pixel_values": floats(2, 3, 8, 8)},
     ),
     Entry(
         "Whisper",
@@ -209,6 +240,58 @@ TRANSFORMERS = [
         lambda: {"input_features": floats(2, 8, 20), "labels": ids(2, 4)},
         own_loss,
         "transformers",
+        logits,
+        lambda: {"input_features": floats(2, 8, 20), "decoder_input_ids": ids(2, 4)},
     ),
 ]
-ALL = TRANSFORMERS
+
+
+# -- plain torch ---------------------------------------------------------------------------------------
+
+
+def seeded(make: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
+    def made() -> nn.Module:
+        torch.manual_seed(0)
+        return make().eval()
+
+    return made
+
+
+def images() -> dict[str, Any]:
+    return {"x": floats(2, 3, 8, 8)}
+
+
+def padded() -> dict[str, Any]:
+    padding = torch.zeros(2, 6, dtype=torch.bool)
+    padding[1, 4:] = True
+    return {"source": ids(2, 6), "target": ids(2, 4, seed=3), "padding": padding}
+
+
+PLAIN = [
+    Entry("ResNet", seeded(torch_zoo.ResNet), images, mean_square),
+    Entry("VGG", seeded(torch_zoo.VGG), images, mean_square),
+    Entry("DenseNet", seeded(torch_zoo.DenseNet), images, mean_square),
+    Entry("MobileNet", seeded(torch_zoo.MobileNet), images, mean_square),
+    Entry("ConvNeXt (timm's way)", seeded(torch_zoo.ConvNext), images, mean_square),
+    Entry("nn.Transformer", seeded(torch_zoo.Translator), padded, mean_square),
+    Entry(
+        "Diffusion U-Net",
+        seeded(torch_zoo.UNet),
+        lambda: {"x": floats(2, 3, 8, 8), "steps": torch.tensor([3, 40])},
+        mean_square,
+    ),
+    Entry(
+        "Graph convolution",
+        seeded(torch_zoo.GraphConvolution),
+        lambda: {"x": floats(4, 5), "edges": torch.tensor([[0, 1, 2, 3, 0], [1, 2, 3, 0, 2]])},
+        mean_square,
+    ),
+    Entry(
+        "LSTM",
+        seeded(torch_zoo.Tagger),
+        lambda: {"ids": ids(2, 6)},
+        lambda output: (output[0] ** 2).mean(),
+        outputs=first,
+    ),
+]
+ALL = [*TRANSFORMERS, *PLAIN]

@@ -26,6 +26,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from syft.core.place import WITHOUT_VALUES
 from syft.dp.gradient_factors import Factor, Full
 from syft.dp.layer_rules import has_rule, has_rules, owners
 from syft.dp.recurrent import unrolled
@@ -61,7 +62,8 @@ def factors(
         raise ValueError(f"There is no rule for {', '.join(missing) or 'shared parameters'}: use vmap.")
     against = checked.against
     # See NOTE [Compiled models]. The fused kernels of attention cannot be mapped over examples; what they compute can.
-    with torch.compiler.set_stance("force_eager"), sdpa_kernel(SDPBackend.MATH):
+    # Nor can values be looked at under vmap, and libraries that would look are told so.
+    with torch.compiler.set_stance("force_eager"), sdpa_kernel(SDPBackend.MATH), WITHOUT_VALUES:
         if has_all:
             try:
                 found, losses, known = _drawn(

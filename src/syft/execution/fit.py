@@ -14,6 +14,7 @@ would be the same program. Everything that Python code can learn of a tensor pas
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -47,6 +48,9 @@ _DTYPES = (
 #: Sizes of dimensions before the first, where more dimensions are tried; none that a shape is likely to have.
 _LEADING = (29, 23, 5)
 _OTHER_SIZE = 17
+#: More dimensions are tried with so many elements of state and inputs, times the sizes of those dimensions: a model of
+#: millions of parameters is not run thousands of times to find out that nobody calls it so.
+_MOST_ELEMENTS = 2**22
 _MOST_CANDIDATES = 6
 
 
@@ -197,8 +201,10 @@ class Fitting:
         base = self._shapes(self.seconds[0])
         same: list[set[int]] = [set() for _ in base]
         other: list[set[int]] = [set() for _ in base]
+        elements = sum(t.numel() for t in self.state) + sum(map(math.prod, base))
+        changes = [n for n in (-2, -1, 1, 2, 3) if elements * math.prod(_LEADING[: max(n, 0)]) <= _MOST_ELEMENTS]
         for chosen in self._together_and_alone(range(len(base))):
-            for change in (-2, -1, 1, 2, 3):
+            for change in changes:
                 if any(len(base[index]) + change < 0 for index in chosen):
                     continue
                 shapes = [_with_rank(s, change) if i in chosen else s for i, s in enumerate(base)]

@@ -31,6 +31,7 @@ from syft.execution.pointer_plan import PlanAtWorkers, PointerPlan, kind_of, loc
 from syft.execution.program import Program
 from syft.execution.replay import Replay
 from syft.execution.state import CAPTURED, State
+from syft.execution.structures import Build, plain_of, take_apart
 from syft.execution.training import Trainer, TrainingStep
 from syft.execution.views import HasViews
 from syft.messaging.message import ObjectMessage
@@ -93,6 +94,11 @@ class Plan(HasPlaceholders, HasViews, HasRole, AbstractObject, ObjectStorage):
         self._training: TrainingStep | None = None
         self._trainer: Trainer | None = None
         self._torchscript: Any = None
+        #: Whether the last argument that was traced is a dict of keyword arguments.
+        self._has_keywords = False
+        #: Make the arguments and the results of the function of their plain forms; see syft.execution.structures.
+        self._build_args: Build | None = None
+        self._build_results: Build | None = None
         if forward_func is None and type(self).forward is not Plan.forward:
             forward_func = self.forward
         self.forward_func = forward_func
@@ -231,8 +237,10 @@ class Plan(HasPlaceholders, HasViews, HasRole, AbstractObject, ObjectStorage):
 
     # -- building ------------------------------------------------------------------------------------
 
-    def build(self, *args: Any, trace_autograd: bool = False) -> Plan:
-        """Trace the function with arguments like these (tensors, also nested); returns self.
+    def build(self, *args: Any, trace_autograd: bool = False, **kwargs: Any) -> Plan:
+        """Trace the function with arguments like these (tensors, also nested, and objects that hold them); returns self.
+
+        What is passed by name is passed by name in calls, too.
 
         The first dimension of tensors is any size, unless the function can only have the size it has here.
         """
@@ -242,12 +250,15 @@ class Plan(HasPlaceholders, HasViews, HasRole, AbstractObject, ObjectStorage):
                 "pass that its function runs: let it return the loss, or use Plan.training(model, loss_fn, ...)."
             )
         declared = self._declared_state()
-        self._finish(program_of_examples(self._traced, args, declared.tensors()), declared)
+        plain, self._build_args = take_apart((*args, kwargs) if kwargs else args)
+        self._has_keywords = bool(kwargs)
+        self._finish(program_of_examples(self._traced, plain, declared.tensors()), declared)
         return self
 
     def build_from_shapes(self, args_shape: Any, args_dtype: Any = None) -> Plan:
         """Trace the function with tensors of these shapes, where -1 is any size; returns self."""
         declared = self._declared_state()
+        self._build_args, self._has_keywords = None, False
         inputs = inputs_of_shapes(args_shape, args_dtype)
         self._finish(program_of_shapes(self._traced, inputs, declared.tensors()), declared)
         return self
@@ -258,15 +269,21 @@ class Plan(HasPlaceholders, HasViews, HasRole, AbstractObject, ObjectStorage):
         inputs = inputs_of_shapes(args_shape)
         return [example([1 if n == -1 else n for n in i.shape], i.dtype) for i in inputs]
 
-    def _traced(self, *args: Any) -> Any:
-        return self._run_function(args)
+    def _traced(self, *plain: Any) -> Any:
+        """What is traced: the function, between plain arguments and plain results."""
+        args = plain if self._build_args is None else self._build_args(plain)
+        args, kwargs = (args[:-1], args[-1]) if self._has_keywords else (args, {})
+        results, self._build_results = take_apart(self._run_function(args, kwargs))
+        return results
 
-    def _run_function(self, args: tuple[Any, ...]) -> Any:
+    def _run_function(self, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> Any:
+        kwargs = kwargs or {}
         if self.forward_func is None:
             raise PlanError(
                 f"The plan {self.name!r} has no function: give it forward_func, or write `forward`."
             )
-        return self.forward_func(*args, self.state) if self.include_state else self.forward_func(*args)
+        own = (self.state,) if self.include_state else ()
+        return self.forward_func(*args, *own, **kwargs)
 
     def _finish(self, built: tuple[Program, list[torch.Tensor]], declared: State) -> None:
         program, tensors = built
@@ -296,20 +313,24 @@ class Plan(HasPlaceholders, HasViews, HasRole, AbstractObject, ObjectStorage):
         On tensors that are here the function is run, if the plan has one; a plan that was fetched replays its operations.
         On tensors that are at a worker the plan is sent there, once, and every call is one message.
         """
-        if kwargs:
-            args = self._positional(args, kwargs)
-        location = location_of(args, self.name)
+        if kwargs and not self._takes_names():
+            args, kwargs = self._positional(args, kwargs), {}
+        location = location_of(plain_of((*args, kwargs) if kwargs else args), self.name)
         if location is not None:
-            return self._run_remotely(location, args)
+            if not self.is_built:
+                self.build(*args, **kwargs)
+            return self._sent_to(location)(*args, **kwargs)
         if self.forward_func is not None:
-            return self._run_function(args)
+            return self._run_function(args, kwargs)
         called = f"The plan {self.name!r}"
-        inputs = self.program.flatten(args, called)
+        inputs = self.program.flatten(
+            self.program.with_names(plain_of(args), plain_of(kwargs), called), called
+        )
         if not any(type(tensor) is Wrapper for tensor in (*inputs, *self.state.tensors())):
             self._ready().check_fit(inputs, self.state.tensors(), called)
-        if self._trainer is not None:
-            return self._trainer.run(inputs, self.state.tensors())
-        return self._ready().run(inputs, self.state.tensors())
+        replay = self._ready() if self._trainer is None else self._trainer
+        results = replay.run(inputs, self.state.tensors())
+        return results if self._build_results is None else self._build_results(results)
 
     def run(self, args: tuple[Any, ...], result_ids: Sequence[Any] = ()) -> Any:
         """Run the plan, here or where its arguments are; it is built first if it has to be.
@@ -323,6 +344,15 @@ class Plan(HasPlaceholders, HasViews, HasRole, AbstractObject, ObjectStorage):
             self.owner.register_obj(tensor, obj_id)
         return result
 
+    def _takes_names(self) -> bool:
+        """Whether arguments by name stay so: the plan was built with such, or its function takes them in no other way."""
+        if self.is_built:
+            return self.program.takes_names
+        if self.forward_func is None:
+            return False
+        parameters = inspect.signature(self.forward_func).parameters.values()
+        return any(p.kind in (p.KEYWORD_ONLY, p.VAR_KEYWORD) for p in parameters)
+
     def _positional(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         if self.forward_func is None:
             raise PlanError(
@@ -333,11 +363,6 @@ class Plan(HasPlaceholders, HasViews, HasRole, AbstractObject, ObjectStorage):
         bound.apply_defaults()
         given = bound.args
         return given[:-1] if self.include_state and given and given[-1] is None else given
-
-    def _run_remotely(self, location: Any, args: tuple[Any, ...]) -> Any:
-        if not self.is_built:
-            self.build(*args)
-        return self._sent_to(location)(*args)
 
     # -- at workers ----------------------------------------------------------------------------------
 
@@ -406,6 +431,7 @@ class Plan(HasPlaceholders, HasViews, HasRole, AbstractObject, ObjectStorage):
             name=self.name,
             trains=self._training is not None,
             rates=self._rates if self._training is not None else None,
+            build_results=self._build_results,
         )
 
     def _rates(self) -> tuple[float, ...]:
@@ -500,7 +526,7 @@ class Plan(HasPlaceholders, HasViews, HasRole, AbstractObject, ObjectStorage):
                 tags=self.tags,
                 description=self.description,
             )
-        return Plan.of_program(
+        made = Plan.of_program(
             self.program,
             self.state.copy(),
             self._training,
@@ -510,6 +536,8 @@ class Plan(HasPlaceholders, HasViews, HasRole, AbstractObject, ObjectStorage):
             tags=self.tags,
             description=self.description,
         )
+        made._build_results = self._build_results
+        return made
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Plan:
         made = self.copy()

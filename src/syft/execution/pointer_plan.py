@@ -16,6 +16,7 @@ from syft.execution.held import PARAMETER, REQUIRES_GRAD
 from syft.execution.operation import leaves
 from syft.execution.pointer_parts import pointer_options, pointer_parts
 from syft.execution.replay import Replay, rebuilt
+from syft.execution.structures import Build, plain_of
 from syft.messaging.message import PlanCallMessage, Ref
 from syft.tensors.object_pointer import ObjectPointer
 from syft.tensors.object_wrapper import POINTERS
@@ -47,6 +48,7 @@ class PointerPlan(ObjectPointer):
         name: str | None = None,
         rates: Any = None,
         trains: bool = False,
+        build_results: Build | None = None,
         **_options: Any,
     ) -> None:
         super().__init__(location, id_at_location, owner, id, garbage_collect_data, None, tags, description)
@@ -56,6 +58,7 @@ class PointerPlan(ObjectPointer):
         self._replay = replay
         self._rates = rates
         self._trains = trains
+        self._build_results = build_results
         self._specs: tuple[Any, ...] | None = None
 
     @property
@@ -74,13 +77,24 @@ class PointerPlan(ObjectPointer):
     def id_at_location(self, new_id_at_location: Any) -> None:
         self._id_at_location = new_id_at_location
 
-    def __call__(self, *args: Any, user: str | None = None) -> Any:
-        """Run the plan where it is; returns pointers to what it returns."""
+    def __call__(self, *args: Any, user: str | None = None, **kwargs: Any) -> Any:
+        """Run the plan where it is; returns pointers to what it returns, in the objects that its function returns."""
+        args = plain_of(args)
+        if kwargs and self._replay is None:
+            raise PlanError(
+                f"A plan was called with {', '.join(kwargs)} by name. One that was found by a search knows no names: "
+                "pass the arguments in order; those by name are one dict, the last."
+            )
+        if kwargs:
+            args = self._replay.program.with_names(args, plain_of(kwargs), self._shown())  # type: ignore[union-attr]
         return self._run_there(args, user)
+
+    def _shown(self) -> str:
+        return f"The plan {self.name!r}" if self.name else "The plan"
 
     def _run_there(self, args: tuple[Any, ...], user: str | None, ids: tuple[Any, ...] = ()) -> Any:
         """Run the plan; its results have these ids there, if any are given."""
-        shown = f"The plan {self.name!r}" if self.name else "The plan"
+        shown = self._shown()
         if self._replay is not None:
             tensors = self._replay.program.flatten(args, shown)
         else:
@@ -98,7 +112,8 @@ class PointerPlan(ObjectPointer):
             results: Any = RemoteCall.apply(call, *every)  # type: ignore[no-untyped-call]
         else:
             results = [new_wrapper(p) for p in call.send((), None)]
-        return rebuilt(call.outputs, results)
+        made = rebuilt(call.outputs, results)
+        return made if self._build_results is None else self._build_results(made)
 
     def request_run_plan(self, location: Any, response_ids: Any, *args: Any, **kwargs: Any) -> Any:
         """Run the plan, which has to be at `location`; its results get the ids `response_ids` there."""
@@ -240,13 +255,13 @@ class PlanAtWorkers(PointerPlan):
             )
         return found
 
-    def __call__(self, *args: Any, user: str | None = None) -> Any:
-        location = location_of(args, self.name or "The plan")
+    def __call__(self, *args: Any, user: str | None = None, **kwargs: Any) -> Any:
+        location = location_of(plain_of((*args, kwargs)), self.name or "The plan")
         if location is None:
             raise PlanError(
                 f"The plan {self.name!r} is at several workers; call it with tensors of one of them."
             )
-        return self.at(location)(*args, user=user)
+        return self.at(location)(*args, user=user, **kwargs)
 
     def get(self, user: str | None = None, reason: str = "", deregister_ptr: bool = True) -> list[Any]:
         """The plans, one per worker."""

@@ -50,6 +50,31 @@ class Program:
     def slot_count(self) -> int:
         return self.first_result + sum(len(slots_in(op.results)) for op in self.operations)
 
+    @property
+    def takes_names(self) -> bool:
+        """Whether the last argument may be passed by name: it is a dict of names."""
+        last = self.signature[-1] if self.signature else None
+        return isinstance(last, dict) and bool(last) and all(type(name) is str for name in last)
+
+    def with_names(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], name: str = "The plan"
+    ) -> tuple[Any, ...]:
+        """The arguments of a call as `flatten` takes them: those by name are the last. !! PlanArgumentsError"""
+        if not kwargs:
+            return args
+        if not self.takes_names:
+            raise PlanArgumentsError(
+                f"{name} was called with {', '.join(kwargs)} by name. It was built without names: pass the arguments in "
+                "order, or build it with plan.build(name=example)."
+            )
+        wanted = self.signature[-1]
+        if set(wanted) != set(kwargs):
+            raise PlanArgumentsError(
+                f"{name} was called with {', '.join(kwargs)} by name; it was built with {', '.join(wanted)}. Pass "
+                "these, or build it anew."
+            )
+        return (*args, {key: kwargs[key] for key in wanted})
+
     def flatten(self, args: tuple[Any, ...], name: str = "The plan") -> list[Any]:
         """The tensors of a call, in the order of their slots; !! PlanArgumentsError if the call does not fit."""
         if len(args) != len(self.signature):

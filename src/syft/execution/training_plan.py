@@ -25,6 +25,7 @@ from syft.execution.optimizers import LIKE, OPTIMIZERS, name_of_optimizer, optio
 from syft.execution.plan import Plan
 from syft.execution.program import Program
 from syft.execution.state import State
+from syft.execution.structures import plain_of
 from syft.execution.training import TrainedGroup, TrainingStep
 
 
@@ -65,14 +66,24 @@ class TrainingPlan(Plan):
         if args_shape:
             self.build_from_shapes(args_shape, args_dtype)
 
+    def _run_function(self, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> Any:
+        if kwargs:
+            raise PlanError(
+                f"A training plan was called with {', '.join(kwargs)} by name. Its first argument is the data, a "
+                "dict for a model that takes its arguments by name; what the loss needs follows."
+            )
+        return self._step_here(*args)
+
     def _traced(self, *args: Any) -> Any:
-        return self._loss(args)
+        return plain_of(self._loss(args))
 
     def _loss(self, args: tuple[Any, ...]) -> Any:
-        """What the plan returns: the loss, or a tuple that begins with it."""
+        """What the plan returns: the loss, or a tuple that begins with it. Data in a dict are passed by name."""
         if not args:
             raise PlanError("A training plan takes the data first, and what the loss needs after it.")
-        return self._loss_fn(self._model(args[0]), *args[1:])
+        data, *rest = args
+        output = self._model(**data) if isinstance(data, dict) else self._model(data)
+        return self._loss_fn(output, *rest)
 
     def _step_here(self, *args: Any) -> Any:
         """The same step with the user's own model and optimizer."""
