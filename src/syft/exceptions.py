@@ -216,10 +216,11 @@ class NoRemoteValueError(LocalTensorError, AttributeError):
 class ValueNotHereError(SyftError, RuntimeError, ValueError):
     """The value of a tensor that lives elsewhere was read as if it were here."""
 
-    def __init__(self, request: str, where: str) -> None:
+    def __init__(self, request: str, where: str, asked_by: str = "") -> None:
         super().__init__(
             f"{request} needs the value, and the value is {where}, not here. "
             "Fetch it with `.get()` (or `.copy().get()` to leave it there) if you are permitted to."
+            + (f" It was asked for by {asked_by}." if asked_by else "")
         )
 
 

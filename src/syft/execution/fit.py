@@ -48,6 +48,8 @@ _DTYPES = (
 #: Sizes of dimensions before the first, where more dimensions are tried; none that a shape is likely to have.
 _LEADING = (29, 23, 5)
 _OTHER_SIZE = 17
+#: Runs to find out what else a program is right for. What is not tried then stays as it was built.
+_MOST_RUNS = 150
 #: More dimensions are tried with so many elements of state and inputs, times the sizes of those dimensions: a model of
 #: millions of parameters is not run thousands of times to find out that nobody calls it so.
 _MOST_ELEMENTS = 2**22
@@ -77,6 +79,7 @@ class Fitting:
         self.sizes = [given.shape for given in program.inputs]
         self.dtypes = [given.dtype for given in program.inputs]
         self.reads = first[0].reads | second[0].reads
+        self.runs = 0
 
     def run(self) -> Program:
         """The program, with all that it is right for in its inputs."""
@@ -103,7 +106,10 @@ class Fitting:
     def _trace(
         self, shapes: Sequence[Shape], dtypes: Sequence[torch.dtype] | None = None, run: int = 1
     ) -> Traced | None:
-        """A run with tensors like these; None if they do not go together."""
+        """A run with tensors like these; None if they do not go together, or there were too many runs."""
+        self.runs += 1
+        if self.runs > _MOST_RUNS:
+            return None
         try:
             given = [
                 self.example(index, tuple(shape), dtype, run)
@@ -202,7 +208,9 @@ class Fitting:
         same: list[set[int]] = [set() for _ in base]
         other: list[set[int]] = [set() for _ in base]
         elements = sum(t.numel() for t in self.state) + sum(map(math.prod, base))
-        changes = [n for n in (-2, -1, 1, 2, 3) if elements * math.prod(_LEADING[: max(n, 0)]) <= _MOST_ELEMENTS]
+        changes = [
+            n for n in (-2, -1, 1, 2, 3) if elements * math.prod(_LEADING[: max(n, 0)]) <= _MOST_ELEMENTS
+        ]
         for chosen in self._together_and_alone(range(len(base))):
             for change in changes:
                 if any(len(base[index]) + change < 0 for index in chosen):
@@ -244,7 +252,10 @@ class Fitting:
         return None if traced is None else self._is_same(traced)
 
     def _runs(self, shapes: Sequence[Shape], dtypes: Sequence[torch.dtype]) -> bool | None:
-        """Whether the program runs on these; None if it does not."""
+        """Whether the program runs on these; None if it does not, or there were too many runs."""
+        self.runs += 1
+        if self.runs > _MOST_RUNS:
+            return None
         try:
             given = [self.example(i, s, d, 1) for i, (s, d) in enumerate(zip(shapes, dtypes, strict=True))]
             with torch.no_grad(), torch.random.fork_rng(devices=[]):

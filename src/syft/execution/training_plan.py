@@ -66,13 +66,14 @@ class TrainingPlan(Plan):
         if args_shape:
             self.build_from_shapes(args_shape, args_dtype)
 
-    def _run_function(self, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> Any:
-        if kwargs:
-            raise PlanError(
-                f"A training plan was called with {', '.join(kwargs)} by name. Its first argument is the data, a "
-                "dict for a model that takes its arguments by name; what the loss needs follows."
-            )
-        return self._step_here(*args)
+    def _takes_names(self) -> bool:
+        return False
+
+    def _positional(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        raise PlanError(
+            f"A training plan was called with {', '.join(kwargs)} by name. Its first argument is the data, a dict "
+            "for a model that takes its arguments by name; what the loss needs follows."
+        )
 
     def _traced(self, *args: Any) -> Any:
         return plain_of(self._loss(args))

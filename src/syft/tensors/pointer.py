@@ -27,6 +27,7 @@ from syft.core.ops import facts_of, written_argument
 from syft.core.public_names import spoken_name
 from syft.core.session import session
 from syft.core.spec import TensorSpec, spec_of
+from syft.core.user_code import asking_code
 from syft.exceptions import (
     CannotRequestObjectAttribute,
     PermissionDeniedError,
@@ -408,7 +409,7 @@ class _Call:
         func, location, facts = self.func, self.location, self.facts
         speaker = self.first._owner or session.local_worker  # type: ignore[union-attr]
         if not facts.returns_tensors:
-            raise ValueNotHereError(_asking(facts.name), f"on worker {location.id!r}")
+            raise ValueNotHereError(_asking(facts.name), f"on worker {location.id!r}", asking_code())
         if location.admits_only_table and not is_admitted(facts.name):
             return _run_decomposed(func, args, kwargs)
         answer = shapes.remembered(self.key)

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch_zoo
 from torch import nn
+
+import torch_zoo
 
 VOCABULARY = 61
 
