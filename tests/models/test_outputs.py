@@ -161,14 +161,21 @@ def test_an_object_goes_into_a_plan_too(bob: Any) -> None:
     assert total.get() == 8 and kept.layers[0].logits.shape == (8,)
 
 
-def test_a_number_of_an_object_that_depends_on_sizes_is_refused() -> None:
-    def grown(x: torch.Tensor) -> Any:
-        kept = Cache([x], None)
-        kept.steps = x.shape[0]
+def test_a_number_of_an_object_that_depends_on_sizes_is_never_a_wrong_one(bob: Any) -> None:
+    def grown(x: torch.Tensor, count: Any = None) -> Any:
+        kept = Cache([x * 2], None)
+        kept.steps = x.shape[0] if count is None else count(x)
         return kept
 
-    with pytest.raises(TraceError, match="size"):
-        sy.func2plan(args_shape=[(-1, 2)])(grown)
+    plan = sy.func2plan(args_shape=[(-1, 2)])(grown)
+    assert plan(torch.ones(5, 2)).steps == 5  # here the function runs
+    for found in (plan.copy()(torch.ones(5, 2)), plan.send(bob)(torch.ones(5, 2).send(bob))):
+        assert type(found) is Cache and len(found.layers[0]) == 5
+        assert "Cache.steps" in repr(found.steps)
+        with pytest.raises(TypeError, match="NotCarried"):
+            found.steps + 1
+    with pytest.raises(TraceError, match="size"):  # a number that nobody can tell from others
+        sy.func2plan(args_shape=[(-1, 2)])(lambda x: grown(x, len))
 
 
 def test_a_training_plan_takes_a_dict_for_a_model_of_names(bob: Any) -> None:

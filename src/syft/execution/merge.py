@@ -287,9 +287,7 @@ class _Merge:
                 if isinstance(leaf, torch.Tensor):
                     return Handle(trace.number_of(leaf))
                 if isinstance(leaf, _Symbolic):
-                    raise TraceError(
-                        "The function returns a size. A plan returns tensors: return the tensor, and ask for its shape."
-                    )
+                    raise TraceError(_RETURNS_A_SIZE)
                 return leaf
 
             return step
@@ -298,11 +296,18 @@ class _Merge:
         b = map_structure(handle(self.b), self.returned_b)
         call = Call("return", (), {}, None, True, "The function, in what it returns,")
         outputs = self._same(a, b, call)
+        if any(type(leaf) is Size for leaf in leaves(outputs)):
+            raise TraceError(_RETURNS_A_SIZE)
         if not any(type(leaf) is Slot for leaf in leaves(outputs)):
             raise TraceError(
                 f"The function returns {_shown(outputs)}. A plan returns a tensor, or several in tuples, lists and dicts."
             )
         return outputs
+
+
+_RETURNS_A_SIZE = (
+    "The function returns a size. A plan returns tensors: return the tensor, and ask for its shape."
+)
 
 
 def _evaluated(size: Size) -> Any:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from syft.execution.errors import PlanError
+from syft.execution.sizes import _Symbolic
 
 Build = Callable[[Any], Any]
 
@@ -92,17 +93,23 @@ class _Taking:
 
         return {key: part for key, (part, _) in taken.items()}, build
 
-    def _fields(self, value: Any, depth: int) -> tuple[Any, Build]:
-        """An object by its attributes: those that hold tensors, and numbers, which may be sizes. The rest stays."""
-        taken = {
-            name: self.apart(item, depth + 1)
+    def _fields_of(self, value: Any, depth: int) -> dict[str, Any]:
+        """The attributes of an object that are part of its plain form."""
+        return {
+            name: item
             for name, item in vars(value).items()
-            if (isinstance(item, (int, float)) and not isinstance(item, bool))
-            or _holds_tensors(item, depth + 1, set())
+            if _is_number(item) or _holds_tensors(item, depth + 1, set())
         }
+
+    def _fields(self, value: Any, depth: int) -> tuple[Any, Build]:
+        """An object by its attributes: those that hold tensors, and numbers. The rest stays as it is."""
+        taken = {name: self.apart(item, depth + 1) for name, item in self._fields_of(value, depth).items()}
         blank = copy.copy(value)
-        for name in taken:
-            blank.__dict__[name] = None
+        for name, item in vars(value).items():
+            if isinstance(item, _Symbolic):
+                blank.__dict__[name] = NotCarried(f"{type(value).__name__}.{name}")
+            elif name in taken:
+                blank.__dict__[name] = None
 
         def build(parts: Any) -> Any:
             made = copy.copy(blank)
@@ -110,6 +117,21 @@ class _Taking:
             return made
 
         return {name: part for name, (part, _) in taken.items()}, build
+
+
+@dataclasses.dataclass(frozen=True)
+class NotCarried:
+    """Stands for a number in an object that a plan returns, which depends on sizes: a plan returns tensors only.
+
+    It is no number: whoever computes with it is told its name by the TypeError.
+    """
+
+    field: str
+
+
+def _is_number(value: Any) -> bool:
+    """Whether a value is a number that is the same in every call, if the trace says nothing else."""
+    return isinstance(value, (int, float)) and not isinstance(value, (bool, _Symbolic))
 
 
 def _holds_tensors(value: Any, depth: int, seen: set[int]) -> bool:
