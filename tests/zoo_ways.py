@@ -204,6 +204,6 @@ def tried(way: str, entry: Entry, *workers: Any) -> str:
 
 
 def reason(error: Exception) -> str:
-    """What stands in the table for an error: its first sentence."""
-    sentence = re.split(r"(?<=[.:]) ", str(error).strip().split("\n")[0])[0]
+    """What stands in the table for an error: its first sentence. A file in it is named without its folder."""
+    sentence = re.sub(r"\S*/(\w+\.py)", r"\1", re.split(r"(?<=[.:]) ", str(error).strip().split("\n")[0])[0])
     return f"no: {sentence[:160]}".replace("|", "/")

@@ -89,6 +89,9 @@ FACTORIES = (
 #: Methods that torch's table leaves out for the same reason.
 METHODS = ("new_empty", "new_full", "new_ones", "new_zeros", "unflatten")
 
+#: Functions of torch.nn.functional that tensors can override and that torch's table leaves out all the same.
+FUNCTIONALS = ("hardsigmoid", "hardswish")
+
 #: Reading these moves no data; they are neither logged nor checked.
 METADATA_METHODS = frozenset(
     """size dim ndimension nelement numel stride storage_offset element_size data_ptr is_floating_point
@@ -154,6 +157,8 @@ def known_functions() -> dict[str, Callable[..., Any]]:
                 table.setdefault(public_name(func), func)
     for factory in FACTORIES:
         table.setdefault(f"torch.{factory}", getattr(torch, factory))
+    for name in FUNCTIONALS:
+        table.setdefault(_FUNCTIONAL + name, getattr(torch.nn.functional, name))
     for method in METHODS:
         table.setdefault(method, getattr(torch.Tensor, method))
     return table
