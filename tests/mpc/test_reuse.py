@@ -309,3 +309,18 @@ def test_a_masked_form_cannot_be_fetched(far: Any) -> None:
     (form,) = node_of(secret)._remembered.masked.values()
     with pytest.raises(Exception):  # noqa: B017, PT011
         form.operands[0].get()
+
+
+def test_masked_forms_count_towards_the_quota(far: Any) -> None:
+    quotas = far.parties.servers["alice"]._holdings.quotas
+
+    def used() -> int:
+        far.holders[0].sync()
+        return sum(one.bytes for one in quotas.users().values())
+
+    w = torch.randn(100, 50)
+    weight, data = far.share(w), far.share(torch.randn(1, 50))
+    before = used()
+    nn.functional.linear(data, weight).get()
+    gc.collect()
+    assert 2 * 8 * w.numel() <= used() - before < 2.2 * 8 * w.numel()

@@ -125,6 +125,8 @@ def _bytes(count: int) -> str:
 #: (plan, shapes, protocol, holders) -> cost; see NOTE [Who counts shares]
 ShareMeter = Callable[[Any, tuple[tuple[int, ...], ...], str, int], ShareCost]
 SHARE_METERS: FilledLater[str, ShareMeter] = FilledLater()
+#: (plan, count, shapes) -> what was dealt ahead of time; filled in the same way
+SHARE_PROVIDERS: FilledLater[str, Callable[[Any, int, tuple[Any, ...]], Any]] = FilledLater()
 
 
 def cost_of(plan: Any, shapes: Sequence[Sequence[int]], protocol: Any, holders: int) -> PlanCost:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from syft.execution.cost import PlanCost, cost_of
+from syft.execution.cost import SHARE_PROVIDERS, PlanCost, cost_of
 from syft.execution.export import fx_of, torchscript_of
 from syft.execution.naming import checked_keyword, identifier
 from syft.execution.operation import Operation, Size, Slot
@@ -58,6 +58,13 @@ class HasViews:
         holders    among how many
         """
         return cost_of(self, shapes, protocol, holders)
+
+    def provide(self, count: int = 1, *shapes: Sequence[int]) -> Any:
+        """Have the randomness of `count` calls on shares dealt before the data is there; the plan's state is shared.
+
+        `shapes` are those of the arguments; -1 of the plan counts as 1 where none is given. See `syft.mpc.provide`.
+        """
+        return SHARE_PROVIDERS["additive"](self, count, shapes)
 
     def to_fx(self) -> Any:
         """The plan as a `torch.fx.GraphModule` that has the plan's own parameters; of a training plan, its loss."""

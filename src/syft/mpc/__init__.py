@@ -13,6 +13,7 @@ Modules, in the order they import each other:
     protocols       one file per family of programs
     network         the same programs among workers on a network
     encoding        reals as integers
+    taken, ahead     which correlations a call takes, and dealing them before: `sy.mpc.provide(...)`
     metering, checking   what operations cost, and where they overflow: `sy.mpc.measure()`, `sy.mpc.checked()`
     shared_node, node_methods, precision, sharing   tensors in fixed precision and in shares
     rules           what operations mean on them; `rules.all_rules` stands on all of them
@@ -21,6 +22,7 @@ Modules, in the order they import each other:
 
 from syft.core.lazy import submodules_on_demand as _on_demand
 from syft.mpc import chain_methods  # imported for what it adds
+from syft.mpc.ahead import Provided, provide
 from syft.mpc.checking import SecretDomainError, SecretOverflowError, checked
 from syft.mpc.metering import LAN, WAN, Bill, Network, measure
 from syft.mpc.rules import all_rules  # imported for what it registers
@@ -32,10 +34,12 @@ __all__ = [
     "WAN",
     "Bill",
     "Network",
+    "Provided",
     "SecretDomainError",
     "SecretOverflowError",
     "all_rules",
     "chain_methods",
     "checked",
     "measure",
+    "provide",
 ]

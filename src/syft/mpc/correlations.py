@@ -10,8 +10,8 @@ travel as a request and are the key of what was made ahead of time. Adding one i
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -126,6 +126,14 @@ class Triple(Correlation):
         if self.kept_x is None and self.kept_y is not None:  # kept values come first
             base = (base[1], base[0])
         return (self.op(*base),)
+
+
+def placed(kind: Correlation, places: Mapping[Place, Place]) -> Correlation:
+    """A kind with other places for those among the keys."""
+    if not isinstance(kind, Triple) or not kind.kept:
+        return kind
+    kept = [None if one is None else places.get(one, one) for one in (kind.kept_x, kind.kept_y)]
+    return replace(kind, kept_x=kept[0], kept_y=kept[1])
 
 
 @dataclass(frozen=True)

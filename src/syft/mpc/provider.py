@@ -26,10 +26,11 @@ import torch
 
 from syft.exceptions import SyftError
 from syft.mpc.binding import purpose
-from syft.mpc.correlations import Correlation, Field, Mask, Place, Shape, Tensors
+from syft.mpc.correlations import Correlation, Field, Mask, Place, Shape, Tensors, placed
 from syft.mpc.integrity.sealed import Key
 from syft.mpc.party import RoundMismatchError
 from syft.mpc.randomness import SEED_BYTES, WIDE_KEY_BYTES, BoundStream, Stream, new_seed
+from syft.mpc.taken import Taken, note_taken
 
 Draw = Callable[[int, Shape], torch.Tensor]
 """Uniform words of a shape from the stream of a holder's rank."""
@@ -151,6 +152,19 @@ class Provider:
                 made = dealing.make(kind)
                 with self._making:
                     self._ready.setdefault((kind, device), deque()).append(made)
+
+    def provide_again(self, taken: Sequence[Taken]) -> None:
+        """Make once more what a call took (`syft.mpc.ahead`): masks are new, and so are the products that name them."""
+        dealings: dict[torch.device | None, Dealing] = {}
+        places: dict[Place, Place] = {}
+        for one in taken:
+            if one.device not in dealings:
+                dealings[one.device] = self.begin(device=one.device)
+            made = dealings[one.device].make(placed(one.kind, places))
+            if isinstance(one.kind, Mask):
+                places[one.place] = made.place
+            with self._making:
+                self._ready.setdefault((made.kind, one.device), deque()).append(made)
 
     def ready(self, kind: Correlation, device: torch.device | None = None) -> int:
         """Correlations of this kind that nobody has begun to use."""
@@ -325,9 +339,11 @@ class Dealing:
     def at(self, position: int, kind: Correlation, rank: int) -> Deal:
         """What the parties take at this position: the first to come has it made, or takes one made ahead of time."""
         if position == len(self._deals):
-            self._deals.append(self.provider._whole(kind, self.device) or self.make(kind))
+            made = self.provider._whole(kind, self.device) or self.make(kind)
+            self._deals.append(made)
             self.kinds.append(kind)
-            self.places.append(self._deals[-1].place)  # type: ignore[union-attr]
+            self.places.append(made.place)
+            note_taken(self.provider, kind, made.place, self.device)
         deal = self._deals[position]
         if deal is None or deal.kind != kind:
             found = "nothing is left" if deal is None else f"the others take a {type(deal.kind).__name__}"

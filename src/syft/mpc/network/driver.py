@@ -20,16 +20,17 @@ from syft.core.shapes import contiguous_spec
 from syft.exceptions import SyftError
 from syft.messaging.message import ForceObjectDeleteMessage, ObjectMessage, Ref
 from syft.mpc.binding import Share, program_digest
-from syft.mpc.correlations import Correlation, Mask, Place
+from syft.mpc.correlations import Correlation, Mask, Place, placed
 from syft.mpc.drivers import Cost, Shares
 from syft.mpc.network import messages
 from syft.mpc.network.execution import AHEAD
 from syft.mpc.network.membership import LINKS_OF_CLIENTS
-from syft.mpc.network.outline import Made, MadeMasked, MaskedSecret, Secret, outline_of, placed
+from syft.mpc.network.outline import Made, MadeMasked, MaskedSecret, Secret, outline_of
 from syft.mpc.network.programs import name_of
 from syft.mpc.party import Program
 from syft.mpc.provider import ProviderCost
 from syft.mpc.reuse import GivenMasked, Masked
+from syft.mpc.taken import Taken, note_taken
 from syft.tensors.pointer import new_pointer
 from syft.tensors.transfer import spec_when_sent
 from syft.workers.network import presence
@@ -57,6 +58,10 @@ class RemoteProvider:
     def provide(self, *kinds: Correlation, count: int = 1) -> None:
         """Let the provider deal ahead of time; the holders keep what they get until a program takes it."""
         self._driver.provide([kind for kind in kinds for _ in range(count)])
+
+    def provide_again(self, taken: Sequence[Taken]) -> None:
+        """Deal once more what a call took (`syft.mpc.ahead`)."""
+        self._driver.provide_again(taken)
 
 
 class NetworkDriver:
@@ -225,6 +230,9 @@ class NetworkDriver:
             missing = tuple(
                 placed(kind, places) for at, kind in enumerate(kinds) if not ahead or ahead[at] is None
             )
+            for at, kind in enumerate(kinds):
+                place = places.get(Place(0, b"", at), Place(self._run, digest, at))
+                note_taken(self.provider, placed(kind, places), place)
             deal = messages.DealCorrelations(group, self._run, missing, digest)
             commands: list[tuple[Any, Any]] = [(deal, self.members[-1])] if missing else []
             made: list[Made | MadeMasked] = []
@@ -274,10 +282,37 @@ class NetworkDriver:
             for position, kind in enumerate(kinds):
                 self._ahead[kind].append((self._run, position))
 
+    def provide_again(self, taken: Sequence[Taken]) -> None:
+        """Deal once more what a call took, for a call to come; waits for it. !! QuotaExceededError"""
+        with ISSUING:
+            self.joined()
+            places: dict[Place, Place] = {}
+            kinds = []
+            for position, one in enumerate(taken):
+                kinds.append(placed(one.kind, places))
+                if isinstance(one.kind, Mask):
+                    places[one.place] = Place(self._run + 1, AHEAD, position)
+            self.provide(kinds)
+            try:
+                for member in self.members:
+                    member.sync()
+            except BaseException:
+                for tags in self._ahead.values():
+                    for tag in [tag for tag in tags if tag[0] == self._run]:
+                        tags.remove(tag)
+                raise
+
     def _taken_ahead(self, kinds: Sequence[Correlation]) -> tuple[tuple[int, int] | None, ...]:
         """Where each of these was dealt ahead of time, None for those that were not; empty if none was."""
-        ahead = tuple(self._ahead[kind].popleft() if self._ahead.get(kind) else None for kind in kinds)
-        return ahead if any(tag is not None for tag in ahead) else ()
+        ahead: list[tuple[int, int] | None] = []
+        places: dict[Place, Place] = {}
+        for taken, kind in enumerate(kinds):
+            found = self._ahead.get(placed(kind, places))
+            ahead.append(found.popleft() if found else None)
+            tag = ahead[-1]
+            if tag is not None and isinstance(kind, Mask):  # later kinds name it
+                places[Place(0, b"", taken)] = Place(tag[0], AHEAD, tag[1])
+        return tuple(ahead) if any(tag is not None for tag in ahead) else ()
 
     def _send(self, commands: list[tuple[Any, Any]]) -> None:
         """Send the commands of a run to several members, each of which may wait for what the others do with theirs."""

@@ -15,7 +15,7 @@ from syft.mpc.binding import purpose
 from syft.mpc.correlations import Correlation, Field, Mask, Place, Tensors
 from syft.mpc.drivers import NoSource, check, pairwise_seed
 from syft.mpc.integrity.sealed import Entrance, Key, Sealed
-from syft.mpc.network.membership import Membership
+from syft.mpc.network.membership import Membership, TakenAhead
 from syft.mpc.network.messages import KINDS, SEALED, Agreement, Dealt, Frame
 from syft.mpc.network.programs import program_named
 from syft.mpc.party import Party, Round, RoundMismatchError
@@ -205,9 +205,17 @@ def tell(membership: Membership, run: int, program: bytes, kind: Any) -> torch.T
     return provider.tell(run, program, kind)
 
 
-def take_ahead(membership: Membership, kinds: Sequence[Correlation]) -> None:
+def size_of(kinds: Sequence[Correlation]) -> int:
+    """Bytes that a holder keeps of correlations. !! TypeError, ValueError: what a client may not ask for"""
+    for kind in kinds:
+        _check_kind(kind)
+    return sum(one.nbytes for kind in kinds for one in (*kind.base, *kind.derived))
+
+
+def take_ahead(membership: Membership, kinds: Sequence[Correlation]) -> TakenAhead:
     """Take correlations now, for programs that name them later."""
     source = HolderSource(membership, AHEAD)
-    for position, kind in enumerate(kinds):
-        _check_kind(kind)
-        membership.ahead[membership.last_run, position] = kind, source.draw(kind)
+    parts = [(kind, source.draw(kind)) for kind in kinds]
+    for position, part in enumerate(parts):
+        membership.ahead[membership.last_run, position] = part
+    return TakenAhead([part for _, part in parts])

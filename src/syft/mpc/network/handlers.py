@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
+from syft.core.ids import ID_PROVIDER
 from syft.exceptions import (
     ObjectNotFoundError,
     ProtocolError,
@@ -163,6 +164,7 @@ def run(worker: Any, message: messages.RunProgram) -> None:
     try:
         results, call = _told(membership, message.run, work, lambda: permitted)
     finally:
+        _note_used(worker, membership, message.ahead)
         membership.end()
     if len(results) != len(message.return_ids):
         raise ProtocolError(
@@ -269,17 +271,46 @@ def deal(worker: Any, message: messages.DealCorrelations) -> None:
 
 
 def take_ahead(worker: Any, message: messages.TakeAhead) -> None:
+    """Take correlations for programs to come. The user is charged for them like for results."""
     membership = _ours(worker, message.group, message)
     membership.begin(message.run)
 
     def work() -> None:
+        call = pipeline.permit(worker, message, name="Dealing ahead of time")
+        call.check_fits(execution.size_of(message.kinds), 1)
         with worker_lock.released():
-            execution.take_ahead(membership, message.kinds)
+            taken = execution.take_ahead(membership, message.kinds)
+        taken.obj_id = ID_PROVIDER.pop()
+        membership.charged[message.run] = taken
+        try:
+            call.keep(taken.obj_id, taken)
+        except BaseException:
+            _forget_ahead(worker, membership, message.run)
+            raise
 
     try:
         _told(membership, message.run, work, lambda: True)
     finally:
         membership.end()
+
+
+def _forget_ahead(worker: Any, membership: Membership, run: int) -> None:
+    """Let go of what was taken ahead of time by one message."""
+    taken = membership.charged.pop(run, None)
+    for tag in [tag for tag in membership.ahead if tag[0] == run]:
+        del membership.ahead[tag]
+    if taken is not None and taken.obj_id in worker._entries:
+        worker.force_rm_obj(taken.obj_id)
+
+
+def _note_used(worker: Any, membership: Membership, ahead: Sequence[Any]) -> None:
+    """The user is no longer charged for what was taken by one message when all of it was used."""
+    for tag in ahead:
+        taken = None if tag is None else membership.charged.get(tag[0])
+        if taken is not None and tag not in membership.ahead:
+            taken.left -= 1
+            if not taken.left:
+                _forget_ahead(worker, membership, tag[0])
 
 
 def abandon(worker: Any, message: messages.AbandonRun) -> None:

@@ -123,6 +123,16 @@ def channel_of(worker: Any, ticket: bytes) -> Channel:
     return found
 
 
+class TakenAhead:
+    """What one message had a holder take ahead of time: an object of the store, so that its user is charged for it."""
+
+    # NB: no slots: what a user is charged for is found in the attributes.
+
+    def __init__(self, parts: list[Tensors]) -> None:
+        self.parts, self.left = parts, len(parts)
+        self.obj_id: Any = None
+
+
 class Membership:
     """See the top of this file. It is kept in the worker's store; no attribute of it can be asked for."""
 
@@ -137,6 +147,7 @@ class Membership:
         "ahead",
         "bytes_sent",
         "channels",
+        "charged",
         "dealing",
         "deals",
         "finished",
@@ -160,7 +171,9 @@ class Membership:
         #: Seeds by rank; those of `dealing` are between the provider and each holder.
         self.pairwise: dict[int, bytes] = {}
         self.dealing: dict[int, bytes] = {}
+        #: What was taken ahead of time: by run and position; and the objects that it is charged as, by run.
         self.ahead: dict[tuple[int, int], tuple[Correlation, Tensors]] = {}
+        self.charged: dict[int, TakenAhead] = {}
         self.last_run = self.last_dealt = self.finished = 0
         self._changed = threading.Condition()
         self._waiting: dict[tuple[int, int, type], deque[Any]] = {}

@@ -7,14 +7,14 @@ talk to single peers are run by the lockstep driver. So an outline takes no long
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import torch
 
-from syft.mpc.correlations import Correlation, Mask, Place, Tensors, Triple
+from syft.mpc.correlations import Correlation, Mask, Place, Tensors
 from syft.mpc.drivers import Lockstep, NoSource, Shares
 from syft.mpc.integrity.ledger import Ledger
 from syft.mpc.integrity.sealed import TAGS, Key
@@ -66,15 +66,7 @@ class MadeMasked:
 # NOTE [Places in outlines]
 # An outline is remembered for all runs, and the kinds of triples with masked operands name places. Those of operands that
 # were given have run -1 - argument, those of masks that the program draws have run 0 and the position at which it takes
-# them. `placed` puts the real ones in.
-
-
-def placed(kind: Correlation, places: Mapping[Place, Place]) -> Correlation:
-    """A kind with other places. NOTE [Places in outlines]"""
-    if not isinstance(kind, Triple) or not kind.kept:
-        return kind
-    kept = [None if one is None else places.get(one, one) for one in (kind.kept_x, kind.kept_y)]
-    return replace(kind, kept_x=kept[0], kept_y=kept[1])
+# them. `correlations.placed` puts the real ones in.
 
 
 @dataclass(frozen=True)
