@@ -293,14 +293,19 @@ class NetworkDriver:
                 if isinstance(one.kind, Mask):
                     places[one.place] = Place(self._run + 1, AHEAD, position)
             self.provide(kinds)
-            try:
-                for member in self.members:
+            failures = []
+            for member in self.members:
+                try:
                     member.sync()
-            except BaseException:
+                except (OSError, SyftError) as error:
+                    failures.append(error)
+            if failures:
                 for tags in self._ahead.values():
                     for tag in [tag for tag in tags if tag[0] == self._run]:
                         tags.remove(tag)
-                raise
+                # The one who failed knows why; the others know that it did.
+                own = (error for error in failures if not isinstance(error, messages.PeerFailedError))
+                raise next(own, failures[0])
 
     def _taken_ahead(self, kinds: Sequence[Correlation]) -> tuple[tuple[int, int] | None, ...]:
         """Where each of these was dealt ahead of time, None for those that were not; empty if none was."""
