@@ -103,7 +103,7 @@ def test_what_was_dealt_is_different_for_each_call(near: list[Any]) -> None:
     with torch.no_grad():
         sy.mpc.provide(model, (1, 4), count=3)
     masks = [
-        deal.parts[0][0] for kind, deals in provider._ready.items() for deal in deals if not kind.derived
+        deal.parts[0][0] for (kind, _), deals in provider._ready.items() for deal in deals if not kind.derived
     ]
     assert len(masks) == 3
     assert all(not torch.equal(a, b) for i, a in enumerate(masks) for b in masks[:i])
