@@ -126,7 +126,7 @@ def clamp(
 ) -> Program[torch.Tensor]:
     """x cut to [low, high], both public: x + relu(low - x) - relu(x - high), side by side. NOTE [Range]"""
     if low is not None and high is not None and low > high:
-        return party.constant(torch.full(x.shape, high, dtype=torch.int64))  # torch's rule
+        return party.constant(torch.full(x.shape, high, dtype=torch.int64, device=x.device))  # torch's rule
     sides = []
     if low is not None:
         sides.append(party.plus(-x, low))
@@ -191,7 +191,7 @@ def tournament(
 
 def _onehot(party: Party, history: list[torch.Tensor], like: torch.Tensor) -> Program[torch.Tensor]:
     """From the winner down: the right child inherits its parent times the bit, the left one the remainder."""
-    hot = party.constant(torch.ones(like.shape, dtype=torch.int64))
+    hot = party.constant(torch.ones(like.shape, dtype=torch.int64, device=like.device))
     for depth, bits in enumerate(reversed(history)):
         pairs = bits.shape[0]
         parents, kept = hot[:pairs], hot[pairs:]
