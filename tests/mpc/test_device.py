@@ -195,7 +195,18 @@ OPERATIONS = {
 }
 
 
-QUICK = {"add", "argmax", "conv", "embedding", "matmul", "max_pool", "product", "public_conv", "relu", "structure"}
+QUICK = {
+    "add",
+    "argmax",
+    "conv",
+    "embedding",
+    "matmul",
+    "max_pool",
+    "product",
+    "public_conv",
+    "relu",
+    "structure",
+}
 
 
 @pytest.mark.parametrize(
