@@ -37,6 +37,23 @@ def told(deaths: Deaths) -> str:
     )
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_party_that_is_killed_behind_the_walls_of_isolation(
+    tmp_path_factory: pytest.TempPathFactory, hook: Any, me: Any
+) -> None:
+    """Users' commands run in processes of their own, and the one that was killed is the worker's."""
+    nursery = Nursery()
+    try:
+        made = Deaths(nursery, NAMES, tmp_path_factory.mktemp("p"), hook, seed=3, isolation="process")
+        for _ in range(3):
+            made.one()
+        print(told(made))
+        assert max(made.detected) < MOST, told(made)
+    finally:
+        nursery.close()
+
+
 def test_five_deaths(deaths: Deaths) -> None:
     for _ in range(5):
         deaths.one()
@@ -45,6 +62,7 @@ def test_five_deaths(deaths: Deaths) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_fifty_deaths(deaths: Deaths) -> None:
     for _ in range(50):
         deaths.one()
