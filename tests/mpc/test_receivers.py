@@ -1,4 +1,4 @@
-"""Who may have a result: those whom the owners of all that went into it have named, whatever the program, in both drivers.
+"""Who may have a result: those whom the owners of all that went into it named, whatever the program, in both drivers.
 
 The programs and operations come from the tables that the code itself uses.
 """
