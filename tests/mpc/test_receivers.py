@@ -22,6 +22,7 @@ from mpc.test_shared_opdb import DEPENDS_ON_COINS, ENTRIES, NOT_YET, with_small_
 from syft.core.chain import Wrapper
 from syft.identity.tokens import TokenAuthority
 from syft.messaging.message import ObjectMessage, Operation, Ref
+from syft.mpc.kernels import Bilinear
 from syft.mpc.methods import secret_of
 from syft.mpc.network.programs import OPENING, PROGRAMS
 from syft.mpc.offers import find_secrets
@@ -60,7 +61,14 @@ def nodes_in(result: Any) -> Iterator[Any]:
 # -- the table of party programs --------------------------------------------------------------------------------
 
 #: What programs take beside secrets, by the names of their parameters.
-PUBLIC = {"dim": 0, "size": 4, "divisor": 3, "pooling": Pooling((2, 2), (2, 2), (0, 0))}
+PUBLIC: dict[str, Any] = {
+    "factor": torch.arange(4),
+    "op": Bilinear("mul"),
+    "dim": 0,
+    "size": 4,
+    "divisor": 3,
+    "pooling": Pooling((2, 2), (2, 2), (0, 0)),
+}
 
 #: What is not run on two secrets alone, and why.
 ELSEWHERE = {
@@ -80,10 +88,12 @@ def test_results_of_a_party_program_are_for_the_receivers_of_all_its_inputs(name
     mine, theirs = (secret_of(near(values, who).child) for who in (A, B))
     pool, given, used = [mine, theirs], [], []
     for parameter in list(inspect.signature(PROGRAMS[name]).parameters.values())[1:]:
-        if "Tensor" in str(parameter.annotation):
+        if "Tensor" in str(parameter.annotation) and parameter.name not in PUBLIC:
             given.append(pool[len(used) % 2])
             used.append((A, B)[len(used) % 2])
-        elif parameter.default is inspect.Parameter.empty:
+        elif (
+            parameter.default is inspect.Parameter.empty
+        ):  # a new name among them is added to the table above
             given.append(PUBLIC[parameter.name])
     expected = BOTH if len(used) > 1 else A
     found = list(nodes_in(mine.nodes(mine.group.run(PROGRAMS[name], *given))))

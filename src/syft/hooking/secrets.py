@@ -17,7 +17,7 @@ SECRETS: dict[type, tuple[str, ...]] = {
     torch.Tensor: (
         *_PRECISION,
         *"fix_prec_ float_prec_ share share_ virtual_get reconstruct refresh mod zero locations field".split(),
-        *"crypto_provider encrypt encrypt_ decrypt".split(),
+        *"crypto_provider encrypt encrypt_ decrypt offer withdraw".split(),
     ),
     torch.nn.Module: (*_PRECISION, *"encrypt decrypt share share_".split()),
     BaseWorker: ("crypto_store",),

@@ -106,10 +106,11 @@ class NetworkDriver:
     def _leave(self) -> None:
         """Let the members free what they have of a group that is not used any more, as far as they are there."""
         group, self._group = self._group, None
+        sessions, self._sessions = self._sessions, ()
         if group is None:
             return
         me = session.require_local_worker()
-        for member, (before, _) in zip(self.members, self._sessions, strict=True):
+        for member, (before, _) in zip(self.members, sessions, strict=True):
             if member._link.welcome is not None and member._link.welcome.session == before:
                 with contextlib.suppress(OSError, SyftError):
                     me.send_msg(ForceObjectDeleteMessage((group,)), member)
