@@ -118,7 +118,8 @@ class Broker:
         self.executors = Executors(self._hello, self._note_end, "releases" in worker._attached, module)
         worker.guards.append(_Changes(self))
         self._server.make_session = self._new_session
-        self._server.stop_seconds = 1.0
+        self._server.runs_commands = False
+        self._server.stop_seconds = 0.5
         self._kinds = {kind.__name__.removesuffix("Message").lower() for kind in handlers.HANDLERS}
         self._answers: dict[type, Callable[..., _Answered]] = {
             records.Lookup: self._look_up,
