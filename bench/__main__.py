@@ -20,6 +20,7 @@ from bench import (  # noqa: F401  (they register themselves)
     federated,
     mpc_network,
     network,
+    network_isolated,
     plain_torch,
     plan,
     pointers,

@@ -12,6 +12,7 @@ import random
 import signal
 import socket
 import threading
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -42,18 +43,24 @@ _EXPORT_SECONDS = 10.0
 _MOST_LOG = 20
 _LONGEST_LOG = 1_900
 
-_hook: Any = None
+
+@dataclass(frozen=True)
+class Prepared:
+    """What executors have in common; nobody's data. `system_calls`: the filter, where there is one."""
+
+    hook: Any
+    system_calls: bytes | None
 
 
-def preload(budgets: bool) -> None:
-    """Everything that executors have in common, without anybody's data."""
-    global _hook
+def preload(budgets: bool) -> Prepared:
+    """Import everything, once, in the fork server."""
     torch.set_num_threads(1)  # NB: no thread may run where it is forked
-    _hook = TorchHook(torch, verbose=False)
+    hook = TorchHook(torch, verbose=False)
     brokered.install()
     import_all(budgets)
     rooms.load_rest()
     first_use.prepare()
+    return Prepared(hook, limits.compiled_filter())
 
 
 class OwnersLog(logging.Handler):
@@ -68,7 +75,7 @@ class OwnersLog(logging.Handler):
             self.kept.append(record.getMessage()[-_LONGEST_LOG:])
 
 
-def run(control: int, progress: int) -> None:
+def run(prepared: Prepared, control: int, progress: int) -> None:
     """Serve until the broker closes the control lane."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
@@ -80,26 +87,29 @@ def run(control: int, progress: int) -> None:
     hello, _, descriptors = channel.receive()
     close_all(descriptors)
     if type(hello) is records.Hello:
-        Executor(channel, Progress(progress), hello).serve()
+        Executor(prepared, channel, Progress(progress), hello).serve()
 
 
 class Executor:
     """The worker of one user, and its lanes."""
 
-    def __init__(self, control: Channel, progress: Progress, hello: records.Hello) -> None:
-        torch.seed()
+    def __init__(
+        self, prepared: Prepared, control: Channel, progress: Progress, hello: records.Hello
+    ) -> None:
+        torch.default_generator.seed()  # NB: torch.seed() asks every kind of device, which takes 4 ms
         random.seed()
         numpy.random.seed(int.from_bytes(os.urandom(4), "little"))
         self._control, self.progress = control, progress
         self.log = OwnersLog()
         logging.getLogger().handlers[:] = [self.log]
-        self.worker = ExecutorWorker(_hook, hello.worker, hello.user, read_rules(hello.rules))
+        self.worker = ExecutorWorker(prepared.hook, hello.worker, hello.user, read_rules(hello.rules))
         self.worker._known_workers = brokered.Peers(self.worker)
         if hello.has_budgets:
             brokered.open_desk(self.worker)
         self.lock = threading.Lock()
         limits.restrict(hello.memory, hello.descriptors)
-        limits.filter_system_calls()
+        if prepared.system_calls is not None:
+            limits.filter_system_calls(prepared.system_calls)
         if hello.threads is not None:
             torch.set_num_threads(hello.threads)
 

@@ -85,7 +85,7 @@ class Executors:
     def __init__(
         self,
         hello: Callable[[str], records.Hello],
-        on_exit: Callable[[Executor, str], None],
+        on_exit: Callable[[Executor, str, bool], None],
         budgets: bool,
         module: str = "syft.isolation.forkserver",
     ) -> None:
@@ -168,8 +168,7 @@ class Executors:
         executor.exited.set()
         with contextlib.suppress(OSError):
             executor.control.close()
-        if not was_expected:
-            self._on_exit(executor, executor.why)
+        self._on_exit(executor, executor.why, was_expected)
 
     def _forget(self, executor: Executor) -> None:
         executor.is_ended = True

@@ -26,20 +26,20 @@ def main() -> None:
     limits.die_with_parent()
     from syft.isolation import executor  # imports torch and syft
 
-    executor.preload("--budgets" in options)
+    prepared = executor.preload("--budgets" in options)
     gc.collect()
     gc.freeze()
     end = socket.socket(fileno=descriptor)
     channel = Channel(end, ToForkServer, 0)
     channel.send(Ready(limits.faults()))
-    ForkServer(channel).serve()
+    ForkServer(channel, prepared).serve()
 
 
 class ForkServer:
     """Starts and ends executors."""
 
-    def __init__(self, channel: Channel) -> None:
-        self._channel = channel
+    def __init__(self, channel: Channel, prepared: Any) -> None:
+        self._channel, self._prepared = channel, prepared
         self._children: dict[int, int] = {}  #: pid -> number
         self._woken, wake = socket.socketpair()
         self._woken.setblocking(False)
@@ -90,7 +90,7 @@ class ForkServer:
                 os.close(end.fileno())
             from syft.isolation import executor
 
-            executor.run(*descriptors)
+            executor.run(self._prepared, *descriptors)
             status = 0
         finally:
             os._exit(status)

@@ -262,10 +262,9 @@ class BookCharge(Record, frozen=True):
 
 
 class Offered(Record, frozen=True):
-    """Which data sets are offered for training, to this user; payload of the answer: the data set."""
+    """Which data sets are offered for training; with a key, that one."""
 
     key: _Name | None
-    action: _Name = ""
 
 
 FromForkServer = Ready | Forked | Exited

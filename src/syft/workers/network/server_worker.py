@@ -8,7 +8,7 @@ import math
 import signal
 import ssl
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -68,6 +68,8 @@ class NetworkServerWorker(VirtualWorker):
         auto_add: bool = False,
     ) -> None:
         self._child: ServerProcess | None = None
+        #: Objects and bytes in other processes of this worker (`syft.isolation`).
+        self.held_elsewhere: Callable[[], tuple[int, int]] = lambda: (0, 0)
         self._files = {"--cert": certificate, "--key": key, "--client-ca": client_ca, "--keep": directory}
         self._wanted = [addresses] if isinstance(addresses, str) else list(addresses)
         self._tokens = tokens
@@ -163,10 +165,11 @@ class NetworkServerWorker(VirtualWorker):
 
     def status(self) -> dict[str, Any]:
         """Numbers, for whoever asks; nothing about the data."""
+        objects, nbytes = self.held_elsewhere()
         return {
             "id": self.id,
-            "objects": len(self._entries),
-            "bytes": sum(t.nbytes for t in self._objects.copy().values() if type(t) is torch.Tensor),
+            "objects": len(self._entries) + objects,
+            "bytes": nbytes + sum(t.nbytes for t in self._objects.copy().values() if type(t) is torch.Tensor),
             **self._server.status(),
         }
 
