@@ -11,6 +11,7 @@ from typing import Any
 
 def main(options: dict[str, Any]) -> None:
     import torch
+    from torch.utils.data import TensorDataset
 
     import syft as sy
     from syft.dp.release import serve_book
@@ -38,6 +39,9 @@ def main(options: dict[str, Any]) -> None:
         policy=policy,
         directory=folder / "kept",
     )
+    rows, labels = torch.arange(24.0).reshape(8, 3) / 24, torch.arange(8) % 2
+    worker.add_dataset(TensorDataset(rows, labels), "rows")
+    worker.add_dataset(sy.BaseDataset(rows, labels), "anns", allowed_users=["ann"])
     if options.get("budgets"):
         serve_book(worker, options["budgets"])
     broker = Broker(worker, sealed, 1, options["module"])

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 import torch
+from torch.nn import functional as F
 
+import syft as sy
 from isolation.conftest import Isolated, find, id_of
 from isolation.hooked_fork_server import CRASH, ENDLESS, GUARDED_WRITE, MEMORY
 from network.waiting import wait_until
@@ -75,6 +77,34 @@ def test_a_plan_with_state_and_training_run_there(hook: Any, connect: Any) -> No
             expected -= expected.grad * 0.1
             expected.grad = None
     assert torch.equal(weight.get(), expected.detach())
+
+
+def test_a_model_is_trained_on_data_sets_that_are_offered_to_its_user(
+    hook: Any, me: Any, connect: Any
+) -> None:
+    ann, eve = connect("ann"), connect("eve")
+    rows, labels = torch.arange(24.0).reshape(8, 3) / 24, torch.arange(8) % 2
+    settings: dict[str, Any] = {"batch_size": 4, "epochs": 2, "optimizer_args": {"lr": 0.5}, "shuffle": False}
+    for client, key in ((ann, "anns"), (eve, "rows")):
+        torch.manual_seed(3)
+        model, plain = torch.nn.Linear(3, 2), torch.nn.Linear(3, 2)
+        plain.load_state_dict(model.state_dict())
+        config = sy.TrainConfig(model, F.cross_entropy, **settings).send(client)
+        loss = client.fit(key)
+        sgd = torch.optim.SGD(plain.parameters(), lr=0.5)
+        for _ in range(2):
+            for at in (0, 4):
+                sgd.zero_grad()
+                expected = F.cross_entropy(plain(rows[at : at + 4]), labels[at : at + 4])
+                expected.backward()
+                sgd.step()
+        assert torch.allclose(loss, expected.detach())
+        assert torch.allclose(config.get().model.weight, plain.weight)
+    assert set(ann.datasets) == {"rows", "anns"} and set(eve.datasets) == {"rows"}
+    other = sy.TrainConfig(torch.nn.Linear(3, 2), F.cross_entropy, **settings).send(eve)
+    with pytest.raises(GetNotPermittedError):
+        eve.fit("anns")
+    del other
 
 
 # -- between users -------------------------------------------------------------------------------------------

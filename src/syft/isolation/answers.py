@@ -69,7 +69,7 @@ class Answers:
         self.worker = worker
         self.sealed = sealed or Sealed()
         self._lock: Any = worker._server._worker_lock
-        self._offers: dict[Any, tuple[Executor, frozenset[str] | None]] = {}
+        self._offers: dict[Any, tuple[Executor, frozenset[str] | None, frozenset[str]]] = {}
         self._groups: dict[Any, Executor] = {}
         self._tickets: dict[bytes, Executor] = {}
         self._answers: dict[type, Callable[..., _Answered]] = {
@@ -164,10 +164,15 @@ class Answers:
         return sorted(set(names_of(rows.sources))) if rows is not None else [], tags
 
     def _from_other(
-        self, user: str, obj_id: Any, executor: Executor, allowed: frozenset[str] | None
+        self,
+        user: str,
+        obj_id: Any,
+        executor: Executor,
+        allowed: frozenset[str] | None,
+        computers: frozenset[str],
     ) -> _Answered:
         """An object without tags of another user, who lets this one use it: from the process of that user."""
-        about = About(allowed, (), executor.user, False)
+        about = About(allowed, (), executor.user, False, computers)
         policy = self.worker.policy
         if not policy.may_compute(user, about) and not policy.may_get(user, allowed):
             return records.Value("none"), [], []
@@ -192,6 +197,7 @@ class Answers:
             failure=value.failure and value.failure[:_LONGEST_FAILURE],
             datasets=[],
             dataset_tags=[],
+            computers=sorted(computers & {user}),
         )
         return value, [], descriptors
 

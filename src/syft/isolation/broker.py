@@ -86,7 +86,6 @@ class Broker(Answers):
         self.executors = Executors(self._hello, self._note_end, "releases" in worker._attached, module)
         worker.guards.append(_Changes(self))
         self._server.make_session = self._new_session
-        self._server.runs_commands = False
         self._server.stop_seconds = 0.5
         worker.held_elsewhere = self._held_by_executors
         self._kinds = {kind.__name__.removesuffix("Message").lower() for kind in handlers.HANDLERS}
@@ -177,7 +176,7 @@ class Broker(Answers):
             known = self._offers.get(offer.id)
             if known is None or known[0] is executor or known[0].is_ended:
                 allowed = None if offer.allowed is None else frozenset(offer.allowed)
-                self._offers[offer.id] = executor, allowed
+                self._offers[offer.id] = executor, allowed, frozenset(offer.computers)
         if done.dropped:
             with worker_lock.held(self._lock), speaking_for(session.user, peer):
                 for obj_id in done.dropped:

@@ -12,8 +12,10 @@ import torch
 _SYFT = Path(__file__).parents[1]
 #: Modules of torch and others that are imported when an operation or a type is first used.
 _LATE = """
-torch._dynamo torch._decomp torch._decomp.decompositions torch._refs torch._meta_registrations torch._prims
-torch._subclasses.fake_tensor torch._functorch.vmap torch.func torch.fx torch.fx.experimental.proxy_tensor
+torch._dynamo torch._decomp torch._decomp.decompositions torch._refs torch._meta_registrations
+torch._prims torch._subclasses.fake_tensor torch._functorch.vmap torch.func torch.fx
+torch.fx.experimental.proxy_tensor torch._subclasses.schema_check_mode
+torch._subclasses.functional_tensor
 torch.nn.utils.parametrize torch.utils.data torch.optim
 numpy.random encodings.idna encodings.ascii encodings.unicode_escape traceback tokenize linecache sqlite3
 lz4.frame zstandard safetensors.torch

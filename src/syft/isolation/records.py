@@ -162,10 +162,11 @@ class Line(Record, frozen=True):
 
 
 class Offer(Record, frozen=True):
-    """An object that others than its user may use."""
+    """An object that others than its user may use: fetch it, or compute with it alone."""
 
     id: Id
     allowed: Users
+    computers: list[str] = []
 
 
 class FrameDone(Record, frozen=True):

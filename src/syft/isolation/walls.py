@@ -84,7 +84,9 @@ class Walls(Guard):
 
     def store(self, worker: Any, entry: Entry, before: Entry | None) -> None:
         allowed, mine = entry.allowed, worker.mine
-        if allowed is not mine and allowed != mine and (allowed is None or allowed - mine):
+        if entry.computers or (
+            allowed is not mine and allowed != mine and (allowed is None or allowed - mine)
+        ):
             worker.offers[entry.id] = entry
             worker.told.discard(entry.id)
         worker.imported.discard(entry.id)
@@ -270,7 +272,13 @@ class ExecutorWorker(VirtualWorker):
         for obj_id, entry in self.offers.items():
             if obj_id not in self.told and self._entries.get(obj_id) is entry:
                 self.told.add(obj_id)
-                found.append(records.Offer(obj_id, None if entry.allowed is None else sorted(entry.allowed)))
+                found.append(
+                    records.Offer(
+                        obj_id,
+                        None if entry.allowed is None else sorted(entry.allowed),
+                        sorted(entry.computers or ()),
+                    )
+                )
         return found
 
     def publish_again(self) -> None:

@@ -89,7 +89,6 @@ class Server:
         self._watcher = Watcher(self)
         #: Makes a session; one that runs its commands elsewhere, where a worker is isolated (`syft.isolation`).
         self.make_session: Callable[..., ServerSession] = ServerSession
-        self.runs_commands = True
         #: How long `stop` waits for what is running.
         self.stop_seconds = _STOP_SECONDS
         self.commands_executed = 0
