@@ -18,6 +18,7 @@ from bench import (  # noqa: F401  (they register themselves)
     fedavg_flower,
     fedavg_many,
     federated,
+    integrity,
     mpc_network,
     network,
     network_isolated,

@@ -47,7 +47,7 @@
 
 Each also derives from the builtin exception a torch user would catch. Rooms that raise errors nobody else does
 keep them: `SerdeError` (serde), `MixedPrecisionError`, `CorrelationReusedError`, `RoundMismatchError`,
-`MaskedFormOutdatedError`, `SecretOverflowError`, `SecretDomainError` (mpc), all of
+`MaskedFormOutdatedError`, `SecretOverflowError`, `SecretDomainError`, `IntegrityError`, `NoMacsError` (mpc), all of
 them SyftErrors. Imports nothing of ours.
 """
 

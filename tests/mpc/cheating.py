@@ -160,10 +160,8 @@ class Cheating(Lockstep):
             shifted = []
             for right, wrong, theirs in zip(honest, told, received[peer], strict=True):
                 if right.ndim and right.shape[0] == 2 and not self._is_bits(mine):
-                    total = wide.add(
-                        wide.sub(wide.unpacked(*wrong), wide.unpacked(*right)), wide.unpacked(*theirs)
-                    )
-                    shifted.append(torch.stack(wide.packed(total)))
+                    total = wide.unpacked(*wrong) - wide.unpacked(*right) + wide.unpacked(*theirs)
+                    shifted.append(wide.packed(total))
                 else:
                     shifted.append(right ^ wrong ^ theirs)
             return mine.finish({**received, peer: tuple(shifted)})

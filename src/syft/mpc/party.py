@@ -241,7 +241,11 @@ def stack(shares: Sequence[Any], dim: int = 0) -> Any:
 
 def zeros_like(share: Any) -> Any:
     """Shares of zeros."""
-    return torch.zeros_like(share) if isinstance(share, torch.Tensor) else share.map(torch.zeros_like)
+    return (
+        torch.zeros_like(share)
+        if isinstance(share, torch.Tensor)
+        else share.like(torch.zeros_like(share.planes), 1)
+    )
 
 
 TWINS: dict[str, Callable[..., Program[Any]]] = {}

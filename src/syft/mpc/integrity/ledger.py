@@ -49,7 +49,7 @@ _WORDS = 4  # of a digest
 class Opening:
     """Numbers that were opened, and this holder's part of their MACs. `opened` is (2, *shape), packed."""
 
-    mac: wide.Limbs
+    mac: torch.Tensor
     opened: torch.Tensor
 
 
@@ -113,10 +113,7 @@ class Page:
 
     @property
     def nbytes(self) -> int:
-        return sum(
-            sum(limb.nbytes for limb in e.mac) if isinstance(e, Opening) else e.tags.nbytes
-            for e in self.entries
-        )
+        return sum(e.mac.nbytes if isinstance(e, Opening) else e.tags.nbytes for e in self.entries)
 
 
 @dataclass(eq=False)
@@ -152,6 +149,11 @@ class Seal:
                 "A program on authenticated shares met a share without MAC. Share the value with "
                 "protocol='spdz2k', too."
             )
+        if words.device.type != "cpu":
+            raise NotImplementedError(
+                f"Shares under protocol='spdz2k' are computed on the CPU, and these lie on {words.device}. Share without "
+                "protocol=, or do not move the secret."
+            )
         return Auth.unpacked(self.key, self.party.first, words)
 
     def public(self, value: torch.Tensor) -> Auth:
@@ -175,18 +177,18 @@ class Seal:
         All 110 bits go out, so each number must be under a mask of 110 bits, or have its upper ones hidden.
         """
         mine = [share.normal() for share in shares]
-        sent = tuple(torch.stack(wide.packed(share.value)) for share in mine)
+        sent = tuple(wide.packed(share.value) for share in mine)
         peers = self.party.peers
         expected = tuple(Expected(tuple(t.shape), t.dtype) for t in sent)
 
         def finish(received: Mapping[int, tuple[torch.Tensor, ...]]) -> Any:
             words = []
             for index, share in enumerate(mine):
-                total = share.value
+                total = share.value.clone()
                 for peer in peers:
-                    total = wide.add(total, wide.unpacked(*received[peer][index]))
-                opened = torch.stack(wide.packed(total))
-                self.entries.append(Opening(share.mac, opened))
+                    total += wide.unpacked(*received[peer][index])
+                opened = wide.packed(total)
+                self.entries.append(Opening(share.mac.clone(), opened))
                 words.append(opened[0].clone())
             return words[0] if len(words) == 1 else tuple(words)
 
@@ -225,19 +227,19 @@ class Seal:
         coins = Stream(_digest(b"".join(every[rank] for rank in sorted(every)), b"coins")[:SEED_BYTES])
         sigma = self._folded([e for e in entries if isinstance(e, Opening)], coins)
         hashed, constant = self._hashed([e for e in entries if isinstance(e, BitOpening)], coins)
-        mine = torch.cat([torch.stack(wide.packed(sigma)), hashed])
+        mine = torch.cat([wide.packed(sigma), hashed])
         nonce = _words(secrets.token_bytes(SEED_BYTES))
         said = yield from self._tell(_words(_digest(_raw(nonce) + _raw(mine), b"sigma %d" % party.rank)))
         shown = yield from self._tell(nonce, mine)
-        rest, folded = sigma, hashed.clone()
+        rest, folded = sigma.clone(), hashed.clone()
         for rank, (salt, words) in shown.items():
             if not torch.equal(said[rank][0], _words(_digest(_raw(salt) + _raw(words), b"sigma %d" % rank))):
                 self._fail("a part of the check was not what its commitment said.")
-            rest = wide.add(rest, wide.unpacked(words[0], words[1]))
+            rest += wide.unpacked(words[0], words[1])
             folded ^= words[2:]
         if party.holders % 2:
             folded ^= constant
-        if wide.as_integer(wide.normal(rest)) or bool(folded.any()):
+        if wide.as_integer(rest) or bool(folded.any()):
             self._fail("the MACs of what was opened do not add up.")
         self.checked = True
         self.entries = []
@@ -256,21 +258,20 @@ class Seal:
             "protocol='spdz2k' any more."
         )
 
-    def _folded(self, entries: Sequence[Opening], coins: Stream) -> wide.Limbs:
+    def _folded(self, entries: Sequence[Opening], coins: Stream) -> torch.Tensor:
         """sigma_i of the numbers."""
-        zero = torch.zeros((), dtype=torch.int64)
-        mac: wide.Limbs = (zero,) * wide.COUNT
-        public = mac
+        total = torch.zeros((wide.COUNT, 2), dtype=torch.int64)  # of MACs, and of what was opened
         for entry in entries:
-            both = (*entry.mac, *wide.unpacked(*entry.opened))
-            planes = torch.stack([plane.reshape(-1) for plane in both], 1)
-            for start in range(0, planes.shape[0], _CHUNK):
-                rows = planes[start : start + _CHUNK]
-                chi = coins.words(rows.shape[0]).bitwise_and_((1 << wide.EXTRA) - 1)
-                sums = torch.mm(torch.stack(wide.of_public(chi)), rows)  # (3, 5 + 5)
-                mac = wide.normal(wide.add(mac, _diagonals(sums[:, : wide.COUNT])))
-                public = wide.normal(wide.add(public, _diagonals(sums[:, wide.COUNT :])))
-        return wide.normal(wide.sub(mac, wide.product(torch.mul, self.key.limbs, public)))
+            both = torch.stack([entry.mac, wide.unpacked(*entry.opened)]).reshape(2, wide.COUNT, -1)
+            for start in range(0, both.shape[2], _CHUNK):
+                rows = both[:, :, start : start + _CHUNK].flatten(0, 1)
+                chi = coins.words(rows.shape[1]).bitwise_and_((1 << wide.EXTRA) - 1)
+                sums = torch.mm(rows, wide.of_public(chi).t()).view(2, wide.COUNT, wide.PUBLIC)
+                for k in range(wide.PUBLIC):
+                    total[k:] += sums[:, : wide.COUNT - k, k].t()
+                wide.normal_(total)
+        mac, public = total.unbind(1)
+        return wide.normal_(mac - wide.scaled(self.key.limbs, public))
 
     def _hashed(self, entries: Sequence[BitOpening], coins: Stream) -> tuple[torch.Tensor, torch.Tensor]:
         """GHASH of sigma_i of the bits; and of zeros, for GMAC is linear but for that constant."""
@@ -285,15 +286,6 @@ class Seal:
                 total ^= _words(cipher.encrypt(bytes(12), b"", part.tobytes()))
                 constant ^= _words(cipher.encrypt(bytes(12), b"", bytes(part.size)))
         return total, constant
-
-
-def _diagonals(sums: torch.Tensor) -> list[torch.Tensor]:
-    """Limbs of a product from the products of limbs (rows: the public factor's)."""
-    rows, columns = sums.shape
-    zero = torch.zeros((), dtype=torch.int64)
-    return [
-        sum((sums[i, k - i] for i in range(rows) if 0 <= k - i < columns), zero) for k in range(wide.COUNT)
-    ]
 
 
 def _digest(data: bytes, person: bytes) -> bytes:

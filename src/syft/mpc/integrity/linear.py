@@ -11,8 +11,8 @@ hashable.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -20,7 +20,8 @@ import torch
 from syft.exceptions import UnknownCommandError
 from syft.mpc.integrity import wide
 from syft.mpc.integrity.errors import NoMacsError
-from syft.mpc.integrity.shares import Auth
+from syft.mpc.integrity.shares import MUL, Auth
+from syft.mpc.kernels import Bilinear
 
 aten = torch.ops.aten
 
@@ -165,7 +166,7 @@ def run(name: str, template: Any, shares: Sequence[Auth], tensors: Sequence[torc
 
 def _planes(share: Auth, is_moving: bool) -> Sequence[torch.Tensor]:
     """What a linear operation works on one by one: packed words where nothing is added up, else limbs."""
-    return share.packed().unbind() if is_moving else share.normal().planes
+    return share.packed().unbind() if is_moving else share.normal().planes.flatten(0, 1).unbind()
 
 
 def _summands(args: Any, named: Any) -> list[int]:
@@ -178,18 +179,34 @@ def _summands(args: Any, named: Any) -> list[int]:
     return found
 
 
-def check_terms(
+def terms_of(
     op: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], x: Sequence[int], y: Sequence[int]
-) -> None:
-    """!! ValueError where one element of a product is a sum of more terms than limbs can add up without a carry"""
-    if min(math.prod(x), math.prod(y)) <= MOST_TERMS:
-        return
-    found = op(torch.ones(tuple(x)), torch.ones(tuple(y)))
-    if found.numel() and float(found.max()) > MOST_TERMS:
+) -> int:
+    """The most products that one element of op(x, y) is the sum of.
+
+    !! ValueError where limbs could not add them up without a carry
+    """
+    return _terms_of(op, tuple(x), tuple(y)) if isinstance(op, Bilinear) else _counted(op, x, y)
+
+
+def _counted(op: Any, x: Sequence[int], y: Sequence[int]) -> int:
+    if op == MUL:
+        return 1
+    if op == MATMUL:
+        terms = x[-1]
+    else:
+        found = op(torch.ones(tuple(x)), torch.ones(tuple(y)))
+        terms = int(found.max()) if found.numel() else 0
+    if terms > MOST_TERMS:
         raise ValueError(
             f"A product under protocol='spdz2k' adds up to {MOST_TERMS} terms for each element, and this one has "
-            f"{int(found.max())}. Multiply smaller parts and add them."
+            f"{terms}. Multiply smaller parts and add them."
         )
+    return terms
+
+
+_terms_of = lru_cache(maxsize=1024)(_counted)
+MATMUL = Bilinear("matmul")
 
 
 def _joined(like: Auth, planes: list[Any]) -> Any:
@@ -198,7 +215,8 @@ def _joined(like: Auth, planes: list[Any]) -> Any:
         return tuple(_joined(like, list(parts)) for parts in zip(*planes, strict=True))
     if len(planes) == 4:
         return Auth.unpacked(like.key, like.first, torch.stack(planes))
-    return like.like(planes[: wide.COUNT], planes[wide.COUNT :]).normal()
+    made = torch.stack(planes).view(wide.COUNT, 2, *planes[0].shape)
+    return like.like(wide.normal_(made), 1)
 
 
 def _scaled(func: Any, args: Sequence[Any], shares: Sequence[Auth], tensors: Sequence[torch.Tensor]) -> Auth:
@@ -209,6 +227,8 @@ def _scaled(func: Any, args: Sequence[Any], shares: Sequence[Auth], tensors: Seq
         raise NoMacsError(str(func), "One factor is public here, and one is secret.")
     share, public = shares[0].normal(), tensors[args[kinds.index("f")][1]].to(torch.int64)
     op: Callable[..., torch.Tensor] = lambda x, y: func(x, y, *rest)  # noqa: E731
+    if func is aten.mul.Tensor:
+        return share * public
     given = (share.shape, public.shape) if kinds[0] == "s" else (public.shape, share.shape)
-    check_terms(lambda x, y: op(x, y), *given)
-    return share.through(op, public) if kinds[0] == "s" else share.under(op, public)
+    terms = terms_of(op, *given)
+    return share.through(op, public, terms) if kinds[0] == "s" else share.under(op, public, terms)

@@ -39,7 +39,7 @@ class Key:
         return cls(alpha, drawn.bits(TAGS).neg_())
 
     @cached_property
-    def limbs(self) -> wide.Limbs:
+    def limbs(self) -> torch.Tensor:
         return wide.of_public(torch.tensor(self.alpha))
 
 
@@ -125,13 +125,15 @@ def _authenticated(
     drawn: Sequence[Stream],
 ) -> list[torch.Tensor]:
     """Shares of alpha x mod 2^110, for the number x that `lows` and `highs` add up to."""
-    total = _sum([wide.unpacked(lo, hi) for lo, hi in zip(lows, highs, strict=True)])
+    total = wide.unpacked(lows[0], highs[0])
+    for lo, hi in zip(lows[1:], highs[1:], strict=True):
+        total += wide.unpacked(lo, hi)
     alpha = wide.of_public(torch.tensor(sum(key.alpha for key in keys)))
-    rest = wide.product(torch.mul, alpha, total)
+    rest = wide.scaled(alpha, wide.normal_(total))
     shares = [stream.words((2, *lows[0].shape)) for stream in drawn[:-1]]
     for share in shares:
-        rest = wide.sub(rest, wide.unpacked(share[0], share[1]))
-    return [*shares, torch.stack(wide.packed(rest))]
+        rest -= wide.unpacked(share[0], share[1])
+    return [*shares, wide.packed(rest)]
 
 
 def _tagged(
@@ -147,10 +149,3 @@ def _tagged(
     for share in shares:
         last.bitwise_xor_(share)
     return [*shares, last]
-
-
-def _sum(numbers: Sequence[wide.Limbs]) -> wide.Limbs:
-    total = numbers[0]
-    for number in numbers[1:]:
-        total = wide.add(total, number)
-    return wide.normal(total)

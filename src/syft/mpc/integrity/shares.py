@@ -16,127 +16,156 @@ import torch
 from syft.mpc.correlations import Tensors
 from syft.mpc.integrity import wide
 from syft.mpc.integrity.sealed import TAGS, Key, Sealed
+from syft.mpc.kernels import Bilinear
 
 Public = int | torch.Tensor
-_SMALL = 1 << 16  # factors up to which limbs are scaled as they are
+_SMALL = 1 << 10  # factors up to which limbs are scaled as they are
+_LOOSEST = 1 << 15  # so that a limb and what is made of it stay far from 63 bits
+
+MUL = Bilinear("mul")
 
 
 class Auth:
-    """A share of x and a share of alpha x, both mod 2^110."""
+    """A share of x and a share of alpha x, both mod 2^110: `planes` is (5, 2, *shape), limbs of the two.
 
-    __slots__ = ("first", "key", "mac", "value")
+    Limbs are at most `loose` times as large as normal ones.
+    """
 
-    def __init__(self, key: Key, first: bool, value: wide.Limbs, mac: wide.Limbs) -> None:
-        self.key, self.first = key, first
-        self.value, self.mac = value, mac
+    __slots__ = ("first", "key", "loose", "planes")
+
+    def __init__(self, key: Key, first: bool, planes: torch.Tensor, loose: int = 1) -> None:
+        self.key, self.first, self.planes, self.loose = key, first, planes, loose
 
     # -- forms -----------------------------------------------------------------------------------------
 
     @classmethod
     def unpacked(cls, key: Key, first: bool, words: torch.Tensor) -> Auth:
-        """From the four words per element that a holder keeps: of the value and of the MAC."""
-        return cls(key, first, wide.unpacked(words[0], words[1]), wide.unpacked(words[2], words[3]))
+        """From the four words per element that a holder keeps: `lo` of value and MAC, `hi` of value and MAC."""
+        return cls(key, first, wide.unpacked(words[:2], words[2:]))
 
     def packed(self) -> torch.Tensor:
         """(4, *shape): what a holder keeps."""
-        return torch.stack([*wide.packed(self.value), *wide.packed(self.mac)])
-
-    @property
-    def planes(self) -> tuple[torch.Tensor, ...]:
-        return self.value + self.mac
-
-    @property
-    def shape(self) -> torch.Size:
-        return self.value[0].shape
-
-    @property
-    def ndim(self) -> int:
-        return self.value[0].ndim
-
-    @property
-    def device(self) -> torch.device:
-        return self.value[0].device
-
-    def numel(self) -> int:
-        return self.value[0].numel()
-
-    def like(self, value: Sequence[torch.Tensor], mac: Sequence[torch.Tensor]) -> Auth:
-        return Auth(self.key, self.first, tuple(value), tuple(mac))
-
-    def map(self, function: Callable[[torch.Tensor], torch.Tensor]) -> Auth:
-        """A linear function without public summands, on every limb."""
-        return self.like([function(v) for v in self.value], [function(m) for m in self.mac])
-
-    def normal(self) -> Auth:
-        return self.like(wide.normal(self.value), wide.normal(self.mac))
+        return wide.packed(self.planes).view(4, *self.shape)
 
     @classmethod
     def of_public(cls, key: Key, first: bool, value: torch.Tensor) -> Auth:
         """A public value as a holder's part of an authenticated one."""
         limbs = wide.of_public(value)
-        zero = torch.zeros_like(value)
-        own = wide.normal((*limbs, zero, zero)) if first else (zero,) * wide.COUNT
-        return cls(key, first, own, wide.product(torch.mul, key.limbs, limbs))
+        planes = torch.zeros((wide.COUNT, 2, *value.shape), dtype=torch.int64)
+        if first:
+            planes[: wide.PUBLIC, 0] = limbs
+        wide.normal_(planes)
+        planes[:, 1] = wide.scaled(key.limbs, limbs)
+        return cls(key, first, planes)
+
+    @property
+    def value(self) -> torch.Tensor:
+        """(5, *shape): limbs of the share."""
+        return self.planes[:, 0]
+
+    @property
+    def mac(self) -> torch.Tensor:
+        return self.planes[:, 1]
+
+    @property
+    def shape(self) -> torch.Size:
+        return self.planes.shape[2:]
+
+    @property
+    def ndim(self) -> int:
+        return self.planes.ndim - 2
+
+    @property
+    def device(self) -> torch.device:
+        return self.planes.device
+
+    def numel(self) -> int:
+        return self.shape.numel()
+
+    def like(self, planes: torch.Tensor, loose: int | None = None) -> Auth:
+        return Auth(self.key, self.first, planes, self.loose if loose is None else loose)
+
+    def normal(self) -> Auth:
+        return self if self.loose == 1 else self.like(wide.normal_(self.planes.clone()), 1)
 
     def public(self, value: torch.Tensor) -> Auth:
         return self.of_public(self.key, self.first, value)
 
+    def _aligned(self, ndim: int) -> torch.Tensor:
+        """The planes with dimensions of size 1 in front, as torch broadcasts."""
+        missing = ndim - self.ndim
+        return self.planes if missing <= 0 else self.planes.view(wide.COUNT, 2, *[1] * missing, *self.shape)
+
+    def map(self, function: Callable[[torch.Tensor], torch.Tensor]) -> Auth:
+        """A linear function of tensors of this shape, without public summands, on every limb."""
+        each = [function(plane) for plane in self.planes.flatten(0, 1)]
+        return self.like(torch.stack(each).view(wide.COUNT, 2, *each[0].shape))
+
     # -- arithmetic ------------------------------------------------------------------------------------
 
+    def _combined(self, other: Any, function: Callable[..., torch.Tensor]) -> Auth:
+        found = other if isinstance(other, Auth) else self.public(_tensor(other))
+        ndim = max(self.ndim, found.ndim)
+        loose = self.loose + found.loose
+        made = self.like(function(self._aligned(ndim), found._aligned(ndim)), loose)
+        return made if loose < _LOOSEST else made.normal()
+
     def __add__(self, other: Any) -> Auth:
-        found = other if isinstance(other, Auth) else self._public(other)
-        return self.like(wide.add(self.value, found.value), wide.add(self.mac, found.mac)).normal()
+        return self._combined(other, torch.add)
 
     __radd__ = __add__
 
-    def __neg__(self) -> Auth:
-        return self.map(torch.neg).normal()
-
     def __sub__(self, other: Any) -> Auth:
-        found = other if isinstance(other, Auth) else self._public(other)
-        return self.like(wide.sub(self.value, found.value), wide.sub(self.mac, found.mac)).normal()
+        return self._combined(other, torch.sub)
+
+    def __neg__(self) -> Auth:
+        return self.like(-self.planes, self.loose + 1)
 
     def __rsub__(self, other: Public) -> Auth:
-        return self._public(other) - self
+        return self.public(_tensor(other)) - self
 
     def __mul__(self, factor: Public) -> Auth:
         """Times a public integer, or element by element with public ones."""
         if isinstance(factor, Auth):
             raise TypeError("Two secrets are multiplied by a program.")
         if isinstance(factor, int) and abs(factor) < _SMALL:
-            return self.map(lambda limb: limb * factor).normal()
-        return self.through(torch.mul, _tensor(factor))
+            return self.like(self.normal().planes * factor, abs(factor) + 1)
+        public = _tensor(factor)
+        return self.like(wide.scaled(wide.of_public(public), self.normal()._aligned(public.ndim)), 1)
 
     __rmul__ = __mul__
 
     def __lshift__(self, bits: int) -> Auth:
         return self * (1 << bits)
 
-    def through(self, op: wide.Op, public: torch.Tensor) -> Auth:
-        """op(self, public) for a bilinear `op`."""
+    def through(self, op: wide.Op, public: torch.Tensor, terms: int) -> Auth:
+        """op(self, public) for a bilinear `op`, in which so many terms add up to an element."""
+        if op == MUL:
+            return self * public
         limbs = wide.of_public(public)
-        return self.like(wide.product(op, self.value, limbs), wide.product(op, self.mac, limbs))
+        each = [wide.product(op, part, limbs, terms) for part in self.normal().planes.unbind(1)]
+        return self.like(torch.stack(each, 1), 1)
 
-    def under(self, op: wide.Op, public: torch.Tensor) -> Auth:
+    def under(self, op: wide.Op, public: torch.Tensor, terms: int) -> Auth:
         """op(public, self) for a bilinear `op`."""
+        if op == MUL:
+            return self * public
         limbs = wide.of_public(public)
-        return self.like(wide.product(op, limbs, self.value), wide.product(op, limbs, self.mac))
+        each = [wide.product(op, limbs, part, terms) for part in self.normal().planes.unbind(1)]
+        return self.like(torch.stack(each, 1), 1)
 
     def where(self, mask: torch.Tensor) -> Auth:
         """Self where a public word is all ones, 0 where it is 0."""
-        return self.map(lambda limb: limb & mask)
+        return self.like(self.planes & mask)
 
     def negated_where(self, mask: torch.Tensor) -> Auth:
         """-self where a public word is all ones: -x = ~x + 1, limb by limb."""
-        return self.map(lambda limb: (limb ^ mask).sub_(mask)).normal()
-
-    def _public(self, value: Public) -> Auth:
-        return self.public(_tensor(value))
+        return self.like((self.planes ^ mask).sub_(mask), self.loose + 1)
 
     # -- in place, as programs write it: the object, not its memory --------------------------------------
 
     def _become(self, other: Auth) -> Auth:
-        self.value, self.mac = other.value, other.mac
+        self.planes, self.loose = other.planes, other.loose
         return self
 
     def add_(self, other: Any) -> Auth:
@@ -154,7 +183,8 @@ class Auth:
     # -- rearranging -----------------------------------------------------------------------------------
 
     def __getitem__(self, index: Any) -> Auth:
-        return self.map(lambda limb: limb[index])
+        where = index if isinstance(index, tuple) else (index,)
+        return self.like(self.planes[(slice(None), slice(None), *where)])
 
     def __iter__(self) -> Iterator[Auth]:
         return (self[k] for k in range(self.shape[0]))
@@ -163,34 +193,40 @@ class Auth:
         return self.shape[0]
 
     def view(self, *shape: Any) -> Auth:
-        return self.map(lambda limb: limb.reshape(*shape))
+        wanted = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
+        if -1 in wanted and not self.numel():
+            return self.map(lambda limb: limb.reshape(wanted))
+        return self.like(self.planes.reshape(wide.COUNT, 2, *wanted))
 
     reshape = view
 
+    def _axis(self, dim: int, ndim: int) -> int:
+        return 2 + dim % ndim
+
     def movedim(self, source: int, destination: int) -> Auth:
-        return self.map(lambda limb: limb.movedim(source, destination))
+        return self.like(
+            self.planes.movedim(self._axis(source, self.ndim), self._axis(destination, self.ndim))
+        )
 
     def unsqueeze(self, dim: int) -> Auth:
-        return self.map(lambda limb: limb.unsqueeze(dim))
-
-    def sum(self, dim: int) -> Auth:
-        return self.map(lambda limb: limb.sum(dim)).normal()
+        return self.like(self.planes.unsqueeze(self._axis(dim, self.ndim + 1)))
 
     def gather(self, dim: int, index: torch.Tensor) -> Auth:
-        return self.map(lambda limb: limb.gather(dim, index))
+        wide_index = index.expand(wide.COUNT, 2, *index.shape)
+        return self.like(self.planes.gather(self._axis(dim, self.ndim), wide_index))
 
     def contiguous(self) -> Auth:
         return self
 
     def clone(self) -> Auth:
-        return self.map(torch.clone)
+        return self.like(self.planes.clone())
 
     @staticmethod
-    def joined(function: Callable[..., torch.Tensor], parts: Sequence[Auth], *args: Any) -> Auth:
-        """`torch.cat` or `torch.stack` of several, limb by limb."""
-        value = [function([one.value[k] for one in parts], *args) for k in range(wide.COUNT)]
-        mac = [function([one.mac[k] for one in parts], *args) for k in range(wide.COUNT)]
-        return parts[0].like(value, mac)
+    def joined(function: Callable[..., torch.Tensor], parts: Sequence[Auth], dim: int = 0) -> Auth:
+        """`torch.cat` or `torch.stack` of several."""
+        ndim = parts[0].ndim + (function is torch.stack)
+        made = function([part.planes for part in parts], 2 + dim % ndim)
+        return parts[0].like(made, max(part.loose for part in parts))
 
 
 def _tensor(value: Public) -> torch.Tensor:
@@ -264,5 +300,6 @@ def fields_of(key: Key, first: bool, sealed: Sealed, part: Tensors) -> list[Any]
         if one.bits:
             made.append(AuthBits(key, first, torch.cat([low.unsqueeze(0), mac])))
         else:
-            made.append(Auth(key, first, wide.unpacked(low, next(uppers)), wide.unpacked(mac[0], mac[1])))
+            words = torch.stack([low, mac[0], next(uppers), mac[1]])
+            made.append(Auth.unpacked(key, first, words))
     return made

@@ -145,7 +145,7 @@ def reveal(party: Party, x: torch.Tensor) -> Program[torch.Tensor]:
     share = seal.part(x)
     yield from seal.check()
     (mask,) = seal.take(Mask(tuple(share.shape)))
-    upper = share.like(wide.shifted_by_word(mask.value), wide.shifted_by_word(mask.mac))
+    upper = share.like(wide.shifted_by_word(mask.planes), 1)
     value: torch.Tensor = yield seal.open(share + upper)
     yield from seal.check()
     return value
@@ -206,11 +206,11 @@ OUTLINES |= {
 @sealed_twin("beaver.spdz_mul")
 def multiply(party: Party, x: Auth, y: Auth, op: Bilinear = MUL) -> Program[Auth]:
     """Beaver 1991 on numbers of 110 bits: op(x, y) = c + op(d, y) + op(a, e)."""
-    linear_operations.check_terms(op, x.shape, y.shape)
+    terms = linear_operations.terms_of(op, x.shape, y.shape)
     seal: Seal = party.seal
     a, b, c = seal.take(Triple(op, tuple(x.shape), tuple(y.shape)))
     d, e = yield seal.open(x - a, y - b)
-    return y.under(op, d) + a.through(op, e) + c
+    return y.under(op, d, terms) + a.through(op, e, terms) + c
 
 
 @sealed_twin("beaver.square")
@@ -251,6 +251,6 @@ def one_hot(party: Party, x: Auth, size: int) -> Program[Auth]:
         raise ValueError(f"A one-hot vector has a power of two of rows, got {size}.")
     r, rows = party.seal.take(OneHot(x.numel(), size))
     z = yield party.seal.open(r + x.reshape(-1))
-    places = (z.unsqueeze(0) - torch.arange(size).unsqueeze(1)).bitwise_and_(size - 1)
-    made: Auth = rows.gather(0, places).view(size, *x.shape)
+    places = (z.unsqueeze(1) - torch.arange(size).unsqueeze(0)).bitwise_and_(size - 1)
+    made: Auth = rows.gather(1, places).movedim(1, 0).reshape(size, *x.shape)
     return made
