@@ -12,7 +12,7 @@ from syft.mpc.drivers import Lockstep, Shares
 from syft.mpc.integrity import wide
 from syft.mpc.integrity.sealed import Entrance, Sealed
 from syft.mpc.kernels import Bilinear
-from syft.mpc.party import Program, Round, Tensors
+from syft.mpc.party import Round, Tensors
 from syft.mpc.protocols import spdz2k
 
 Tamper = Callable[[random.Random, tuple[torch.Tensor, ...], list[Tensors]], tuple[torch.Tensor, ...]]
@@ -113,29 +113,16 @@ class Cheating(Lockstep):
     def arm(self, at: int, tamper: Tamper, rng: random.Random, alike: bool) -> None:
         self.at, self.tamper, self.rng, self.alike, self.rounds_seen = at, tamper, rng, alike, 0
 
-    def _drive(self, programs: Sequence[Program[Any]]) -> list[Any]:
-        results: list[Any] = [None] * len(programs)
-        order = sorted(range(len(programs)), key=lambda rank: rank == self.cheater)
-        replies: dict[int, Any] = dict.fromkeys(order)
-        while replies:
-            rounds: dict[int, Round] = {}
-            for rank, reply in replies.items():
-                try:
-                    rounds[rank] = programs[rank].send(reply)
-                except StopIteration as done:
-                    results[rank] = done.value
-            replies = self._exchange(rounds) if rounds else {}
-        return results
-
-    def _exchange(self, rounds: Mapping[int, Round]) -> dict[int, Any]:
+    def _exchange(self, rounds: Mapping[int, Round], *rest: Any) -> dict[int, Any]:
         mine = rounds[self.cheater]
+        honest_first = {rank: one for rank, one in rounds.items() if rank != self.cheater}
         if mine.outgoing:
             honest = next(iter(mine.outgoing.values()))
             if self.at is not None and self.rounds_seen == self.at:
-                rounds = {**rounds, self.cheater: self._changed(mine, honest)}
+                mine = self._changed(mine, honest)
             self.rounds_seen += 1
             self.sent.append(tuple(t.clone() for t in honest))
-        return super()._exchange(rounds)
+        return super()._exchange({**honest_first, self.cheater: mine}, *rest)
 
     def _changed(self, mine: Round, honest: Tensors) -> Round:
         self.tampered = True
