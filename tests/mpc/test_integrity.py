@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import pytest
@@ -104,7 +104,7 @@ def test_empty_secrets() -> None:
 # -- with one --------------------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=None)
+@cache
 def _rounds(case: int, holders: int) -> int:
     """Rounds of a program and of all its results' leaving, without a cheater."""
     name, secrets, public = CASES[case]
