@@ -20,9 +20,9 @@ from syft.core.place import PLACE
 from syft.exceptions import TensorsNotCollocatedException, WorkerNotFoundException
 from syft.messaging.message import ObjectMessage, Operation
 from syft.operations.table import is_admitted
+from syft.policy.permissions import Policy
 from syft.tensors.made_at import makes_of_numbers, uses_metadata_only
 from syft.tensors.pointer import PointerTensor
-from syft.workers.permissions import Policy
 
 
 def is_at(tensor: Any, worker: Any) -> bool:
