@@ -255,11 +255,12 @@ def check_attention(call: Call) -> None:
     for name in ("query", "key", "value"):
         require_dims(call, name, 4)
     query, key, value = (shape_of(call, name) for name in ("query", "key", "value"))
+    call.require(0 not in (*query, *key), f"'query' and 'key' are {query} and {key}")
+    # Several heads of the query may share one of key and value (grouped-query attention).
     call.require(
-        query[:2] == key[:2] == value[:2] and query[3] == key[3] == value[3] and key[2] == value[2],
+        key == value and query[0] == key[0] and query[3] == key[3] and query[1] % key[1] == 0,
         f"'query', 'key' and 'value' are {query}, {key} and {value}",
     )
-    call.require(0 not in (*query, *key), f"'query' and 'key' are {query} and {key}")
     require_same_type(call, "query", "key", "value", "grad_out", "out")
     whole = [*query[:3], key[2]]
     if call["attn_mask"] is not None:
