@@ -22,6 +22,7 @@ SAMPLE = [
     ("Qwen2", "remote forward"),
     ("nn.Transformer", "remote forward"),
     ("GPT-2", "encrypted forward"),
+    ("nn.Transformer", "encrypted forward"),
     ("Graph convolution", "remote training"),
     ("Graph convolution", "remote plan"),
     ("Graph convolution", "serialised plan"),

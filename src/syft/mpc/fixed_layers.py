@@ -31,6 +31,11 @@ def dropout(
     return input.mul_(mask) if inplace else input * mask
 
 
+def can_be_nested(*_args: Any, **_kwargs: Any) -> bool:
+    """`nn.TransformerEncoder` asks whether it may leave out padding, as a nested tensor: secrets are dense tensors."""
+    return False
+
+
 def scaled_dot_product_attention(*args: Any, **kwargs: Any) -> Any:
     """torch's attention as products and a softmax: its fused kernels are one operation on floats."""
     with torch._C.DisableTorchFunctionSubclass(), sdpa_kernel(SDPBackend.MATH):

@@ -274,6 +274,7 @@ class FixedPrecisionTensor(FixedMethods, AbstractTensor):
         module.rnn_tanh = overloads_chain(fixed_layers.rnn_tanh)
         module.rnn_relu = overloads_chain(fixed_layers.rnn_relu)
         module.cov = overloads_chain(fixed_layers.cov)
+        module._nested_tensor_from_mask_left_aligned = overloads_chain(fixed_layers.can_be_nested)
 
 
 def node_above(pointer: PointerTensor) -> FixedPrecisionTensor:
