@@ -45,6 +45,10 @@ def test_a_language_model_is_trained_on_a_network_bit_for_bit(name: str, client:
     assert trained_alike(name, client)
 
 
+def test_a_net_of_convolutions_without_a_bias_is_trained_on_a_network_bit_for_bit(client: Any) -> None:
+    assert trained_alike("ResNet", client)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.filterwarnings("ignore")
