@@ -54,6 +54,7 @@ def test_a_party_that_is_killed_behind_the_walls_of_isolation(
         nursery.close()
 
 
+@pytest.mark.timeout(600)  # on a busy machine
 def test_five_deaths(deaths: Deaths) -> None:
     for _ in range(5):
         deaths.one()
