@@ -183,6 +183,7 @@ def network() -> list[Figure]:
             _sgd_step(tcp),
             _training_plan_step(tcp),
             *_plan_call(tcp),
+            _bert_forward(tcp),
         ]
         if torch_rpc is None:
             print("torch RPC is not in this build of torch")
@@ -197,7 +198,7 @@ def _round_trip(client: Any) -> Figure:
 def _adds(client: Any, torch_rpc: _Rpc | None) -> list[Figure]:
     runs = [_chain(client), *([torch_rpc.job("chain")] if torch_rpc is not None else [])]
     ours, *others = side_by_side(*runs, rounds=7)
-    figures = [Figure("1000 chained pointer adds, tcp", ours, None, "", "<= 50 ms", ours <= 0.05)]
+    figures = [Figure("1000 chained pointer adds, tcp", ours, None, "", "<= 30 ms", ours <= 0.03)]
     if others:
         (other,) = others
         figures.append(Figure("  the same", ours, other, "torch RPC", ">= 4x faster", other >= 4 * ours))
@@ -288,7 +289,45 @@ def _plan_call(client: Any) -> list[Figure]:
     with torch.no_grad():
         local, round_trip, ours = side_by_side(lambda: model(data), client.sync, lambda: plan(there).get())
     wanted = local + 1.5 * round_trip
-    return [Figure("plan call and get over tcp", ours, wanted, "local + 1.5 rtt", "<= 1x", ours <= wanted)]
+    return [
+        Figure("plan call and get over tcp", ours, wanted, "local + 1.5 rtt", "<= 1.2x", ours <= 1.2 * wanted)
+    ]
+
+
+class _Block(torch.nn.Module):
+    """One layer of BERT-base, written out: 768 wide, 12 heads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query, self.key, self.value, self.out = (torch.nn.Linear(768, 768) for _ in range(4))
+        self.wide, self.narrow = torch.nn.Linear(768, 3072), torch.nn.Linear(3072, 768)
+        self.first, self.second = torch.nn.LayerNorm(768), torch.nn.LayerNorm(768)
+
+    def forward(self, x: Any) -> Any:
+        heads = [part(x).view(1, -1, 12, 64).transpose(1, 2) for part in (self.query, self.key, self.value)]
+        scores = heads[0] @ heads[1].transpose(-2, -1) / 8.0
+        mixed = (scores.softmax(-1) @ heads[2]).transpose(1, 2).reshape(1, -1, 768)
+        x = self.first(x + self.out(mixed))
+        return self.second(x + self.narrow(F.gelu(self.wide(x))))
+
+
+def _bert_forward(client: Any) -> Figure:
+    """Twelve layers of the shape of BERT-base on 128 tokens, op by op; all layers have one set of weights."""
+    torch.manual_seed(0)
+    local = _Block().eval()
+    remote = copy.deepcopy(local).send(client)  # type: ignore[operator]
+    data = torch.randn(1, 128, 768)
+    there = data.send(client)  # type: ignore[attr-defined]
+
+    def run(block: Any, x: Any) -> Any:
+        for _ in range(12):
+            x = block(x)
+        return x
+
+    with torch.no_grad():
+        plain, ours = side_by_side(lambda: run(local, data), lambda: run(remote, there).get(), rounds=5)
+    name = "BERT-base-shaped forward over tcp, op by op"
+    return Figure(name, ours, plain, "local forward", "<= 1.3x", ours <= 1.3 * plain)
 
 
 if __name__ == "__main__":
