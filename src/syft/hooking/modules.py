@@ -18,6 +18,7 @@ from syft.core.session import session
 from syft.exceptions import ChainError
 from syft.hooking.calls_there import call_there
 from syft.hooking.optimizers import follow_parameters
+from syft.tensors.transfer import prefetched
 
 logger = logging.getLogger(__name__)
 
@@ -82,8 +83,9 @@ def send(self: Any, *dest: Any, force_send: bool = False, **kwargs: Any) -> Any:
 
 def get(self: Any, **kwargs: Any) -> Any:
     """Fetch parameters, their gradients and buffers, in place; returns self. What is here stays here."""
-    for tensor in _travelling(self):
-        if _is_remote(tensor):
+    remote = [tensor for tensor in _travelling(self) if _is_remote(tensor)]
+    with prefetched(remote, kwargs.get("user"), kwargs.get("reason", "")):
+        for tensor in remote:
             tensor.get_(**kwargs)
     call_there(self)
     return self

@@ -71,6 +71,8 @@ class PointerTensor(BarePointer, ObjectPointer, AbstractTensor):
     _tags: set[str] | None = None
     #: The users that a PrivateTensor named when it was sent. What is fetched is private to them again.
     private_to: tuple[Any, ...] | None = None
+    #: The value, while `syft.tensors.transfer.prefetched` has asked for it together with others.
+    _prefetched: Any = None
     #: The graph that the worker keeps of how it was computed; see NOTE [Two graphs, one of them used].
     _tape: Any = None
 
@@ -141,6 +143,8 @@ class PointerTensor(BarePointer, ObjectPointer, AbstractTensor):
 
     def get_last(self, user: str | None = None, reason: str = "") -> Any:
         """Fetch the value for the only holder of this pointer: it is handed over instead of copied."""
+        if self._prefetched is not None:
+            return self._fetch(user, reason, keep=True)  # it is still there, and goes with this pointer
         value = self._fetch(user, reason, keep=False)
         self.garbage_collect_data = False
         return value
@@ -159,6 +163,9 @@ class PointerTensor(BarePointer, ObjectPointer, AbstractTensor):
                 f"get() was called on a pointer to the attribute {self.point_to_attr!r} of an object. Fetch the object: "
                 "set `point_to_attr = None` first."
             )
+        if self._prefetched is not None:
+            value, self._prefetched = self._prefetched, None
+            return value
         message = ObjectRequestMessage((self._id_at_location, user, reason), keep, is_random)
         return take_over(self.ask(message), self._speaker())
 

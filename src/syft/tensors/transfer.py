@@ -6,9 +6,12 @@ stays connected to it: the gradient of a send is a fetch, of a fetch a send, of 
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import math
 import sys
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -22,9 +25,9 @@ from syft.core.session import session
 from syft.core.spec import TensorSpec, make_spec, spec_of
 from syft.core.swap import become
 from syft.exceptions import SendNotPermittedError, UnsupportedOperationError
-from syft.messaging.message import ObjectMessage
+from syft.messaging.message import ObjectMessage, ObjectRequestMessage
 from syft.tensors import kept_graphs
-from syft.tensors.pointer import PointerTensor
+from syft.tensors.pointer import PointerTensor, take_over
 from syft.tensors.private import PrivateTensor, users_allowed
 from syft.tensors.remote_leaves import note_leaf
 from syft.tensors.stale_graphs import note_fetch
@@ -248,6 +251,45 @@ def fetch(tensor: Any, user: str | None = None, reason: str = "") -> torch.Tenso
         _keep_identity(value, pointer)
     tensor.child = None
     return _private_again(value, pointer)  # type: ignore[no-any-return]
+
+
+#: Tensors that are asked for together have so many bytes in all. A larger one takes longer than the way there and back.
+_TOGETHER_BYTES = 8 << 20
+
+
+@contextlib.contextmanager
+def prefetched(tensors: list[Any], user: str | None = None, reason: str = "") -> Iterator[None]:
+    """Inside, `fetch` has the values of these tensors and their gradients: each worker was asked for all of them at once.
+
+    Only workers on a network, where each answer takes a while. They keep what they hand out until its pointer goes, so
+    nothing has changed if one of them refuses.
+    """
+    wanted: dict[int, list[PointerTensor]] = {}
+    left = _TOGETHER_BYTES
+    for tensor in tensors:
+        for one in (tensor, tensor.grad if tensor.is_leaf else None):
+            pointer = without_autograd_node(one).child if type(one) is Wrapper else None
+            if (
+                type(pointer) is not PointerTensor
+                or pointer.point_to_attr
+                or not pointer.garbage_collect_data
+            ):
+                continue
+            spec = pointer.spec
+            size = math.prod(spec.shape) * spec.dtype.itemsize
+            if pointer.location.ask_all is not None and size <= left:
+                left -= size
+                wanted.setdefault(id(pointer.location), []).append(pointer)
+    try:
+        for pointers in wanted.values():
+            messages = [ObjectRequestMessage((p._id_at_location, user, reason), True) for p in pointers]
+            for pointer, value in zip(pointers, pointers[0].location.ask_all(messages), strict=True):
+                pointer._prefetched = take_over(value, pointer._speaker())
+        yield
+    finally:
+        for pointers in wanted.values():
+            for pointer in pointers:
+                pointer._prefetched = None
 
 
 def _private_again(value: Any, pointer: PointerTensor) -> Any:

@@ -14,6 +14,8 @@ class AbstractWorker(abc.ABC):
     id: Any
     #: Whether it runs nothing but the operations of `syft.operations`, because it serves those who may not see the data.
     admits_only_table = False
+    #: Asks several messages together, where an answer takes a while to come: see NetworkClientWorker.
+    ask_all: Any = None
     #: Whether it keeps graphs of what its users compute; see syft.tensors.kept_graphs.
     keeps_graphs = False
 

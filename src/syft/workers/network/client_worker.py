@@ -225,6 +225,12 @@ class NetworkClientWorker(BaseWorker):
             self._link.handed_over.note(message.object)
         return None
 
+    def ask_all(self, messages: list[Any]) -> list[Any]:
+        """The replies to several messages that are asked together. !! what the first that failed raised"""
+        if self.log_msgs or self.verbose:
+            return [self._recv_msg(message) for message in messages]
+        return self._link.ask_all(messages)
+
     def _recv_noted(self, message: Any) -> Any:
         """Carry a message there, and keep or print it here."""
         if self.log_msgs:

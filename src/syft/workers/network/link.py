@@ -168,6 +168,27 @@ class Link:
             head, payload = self._reply_to(key)
             if len(payload) > _LARGE_REPLY and self._awaited:
                 self._confirm()
+        return self._value_of(head, payload)
+
+    def ask_all(self, messages: list[Any]) -> list[Any]:
+        """Send several commands and return their replies, in the time of one. !! what the first that failed raised"""
+        with worker_lock.released():
+            with self._sending:
+                self._check_open()
+                self._outbox.add_deletes(self._deletes)
+                keys = []
+                for message in messages:
+                    self._outbox.add(message, site_of_caller())
+                    keys.append(self._flush(frames.WAITS))
+            try:
+                found = [self._reply_to(key) for key in keys]
+            finally:
+                for key in keys:  # those that nobody waits for any more
+                    self._awaited.discard(key)
+                    self._replies.pop(key, None)
+        return [self._value_of(head, payload) for head, payload in found]
+
+    def _value_of(self, head: Head, payload: memoryview) -> Any:
         value = serde.deserialize(payload, self._reader(), limits=self._limits, take_over=self._takes_over)
         if not head.flags & replies.A_FAILURE:
             return value
