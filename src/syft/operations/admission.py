@@ -77,7 +77,7 @@ class Admission:
 
     __slots__ = (
         "answer",
-        "is_simple",
+        "makes_one",
         "memory",
         "operation",
         "result_bytes",
@@ -99,10 +99,8 @@ class Admission:
         self.row, self.operation = row, row.name
         self.answer, self.results, self.writes = answer, results, writes
         self.work, self.memory = work, memory
-        #: It makes one new tensor, by a kernel that goes by strides and can be called as it is.
-        self.is_simple = (
-            row.is_simple and not writes and answer.spec is not None and results[0].view_of is None
-        )
+        #: It makes one new tensor, and writes into none.
+        self.makes_one = not writes and answer.spec is not None and results[0].view_of is None
         self.result_bytes = sum(size_in_memory(r.spec) for r in results if r.view_of is None)
 
     @property

@@ -26,6 +26,11 @@ class Expansion(TorchDispatchMode):  # type: ignore[no-untyped-call]
     work: int
     memory: int
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Not to be wrapped by torch, which takes as long as a small operation: nothing here is compiled."""
+        return False
+
     def __init__(self, row: Row) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.name = row.name

@@ -146,17 +146,6 @@ class Row:
         return (self.dense or self.family not in _BY_ELEMENT) and not self.is_view
 
     @cached_property
-    def is_simple(self) -> bool:
-        """Whether its kernel is called with its arguments as they are, and nothing else is done about it."""
-        return not (
-            self.way != "native"
-            or self.is_random
-            or self.is_view
-            or self.trusts_memory
-            or self.packet.startswith(("empty", "new_empty", "_efficientzerotensor"))
-        )
-
-    @cached_property
     def is_view(self) -> bool:
         """Whether its results share memory with its arguments."""
         returns = self.function._schema.returns

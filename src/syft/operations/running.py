@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import torch
@@ -27,6 +28,7 @@ from syft.core.spec import TensorSpec, extent_in_bytes
 from syft.operations.admission import Admission, Result
 from syft.operations.expansion import inner_row
 from syft.operations.row import Call, Row
+from syft.operations.table import all_rows
 from syft.operations.value_checks import VALUE_CHECKS
 from syft.operations.written_whole import WRITTEN_WHOLE
 
@@ -54,9 +56,11 @@ def run(admission: Admission, args: Sequence[Any], kwargs: Mapping[str, Any] | N
     given = dict(kwargs) if kwargs else {}
     if "device" in given:
         given["device"] = None
-    if admission.is_simple:
-        # Most operations by far: one new tensor, made by one kernel that goes by strides.
+    if admission.makes_one and _is_one_kernel(row.name):
+        # Most operations by far.
         try:
+            if row.trusts_memory:
+                args, given = _side_by_side(args), _side_by_side(given) if given else given
             made = row.function(*args, **given)
             result = admission.results[0]
             if _fits(made, result.spec):
@@ -64,7 +68,7 @@ def run(admission: Admission, args: Sequence[Any], kwargs: Mapping[str, Any] | N
             return Outcome([_fitted(made, result, (), row)])
         except Exception as error:  # noqa: BLE001
             return _failed(admission, error, ())
-    tensors = list(found_in((args, given), torch.Tensor))
+    tensors = _tensors_of(args, given)
     try:
         if admission.writes:
             made = _run_in_place(admission, args, given, tensors)
@@ -73,6 +77,24 @@ def run(admission: Admission, args: Sequence[Any], kwargs: Mapping[str, Any] | N
         return Outcome(_as_foretold(admission, made, tensors))
     except Exception as error:  # noqa: BLE001  (whatever it is, it must not show)
         return _failed(admission, error, tensors)
+
+
+@cache
+def _is_one_kernel(name: str) -> bool:
+    """Whether an operation is one call of torch's kernel, with nothing to be checked, drawn or written beside it."""
+    row = all_rows()[name]
+    return row.way == "native" and not row.is_random and not row.is_view and name not in WRITTEN_WHOLE
+
+
+def _tensors_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
+    """All tensors of a call, in order."""
+    found: list[torch.Tensor] = []
+    for value in (*args, *kwargs.values()) if kwargs else args:
+        if isinstance(value, torch.Tensor):
+            found.append(value)
+        elif isinstance(value, (list, tuple)):
+            found.extend(found_in(value, torch.Tensor))
+    return found
 
 
 def _failed(admission: Admission, error: Exception, tensors: Sequence[torch.Tensor]) -> Outcome:
@@ -109,12 +131,16 @@ def _compute(row: Row, args: Any, kwargs: dict[str, Any], tensors: list[torch.Te
     return function(*args, **kwargs)
 
 
+_NO_TENSORS = frozenset({int, float, bool, type(None), str, torch.dtype})
+
+
 def _side_by_side(value: Any) -> Any:
     """Arguments whose elements share memory, or have gaps between them, as copies that do not."""
-    if isinstance(value, torch.Tensor):
+    kind = type(value)
+    if kind is torch.Tensor or isinstance(value, torch.Tensor):
         return value if value.is_contiguous() or is_dense(value) else value.contiguous()
-    if isinstance(value, (tuple, list)) and not isinstance(value, torch.Size):
-        return type(value)(_side_by_side(v) for v in value)
+    if kind is list or kind is tuple:
+        return kind([v if type(v) in _NO_TENSORS else _side_by_side(v) for v in value])
     if isinstance(value, dict):
         return {k: _side_by_side(v) for k, v in value.items()}
     return value
@@ -122,8 +148,11 @@ def _side_by_side(value: Any) -> Any:
 
 def is_dense(tensor: torch.Tensor) -> bool:
     """Whether its elements fill its memory, in whatever order."""
+    strides = tensor.stride()
+    if len(strides) == 2 and strides == (1, tensor.shape[0]):  # a transposed matrix
+        return True
     step = 1
-    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+    for stride, size in sorted(zip(strides, tensor.shape, strict=True)):
         if size != 1:
             if stride != step:
                 return tensor.numel() == 0
@@ -138,6 +167,11 @@ def compute_inner(row: Row, args: Any, kwargs: dict[str, Any]) -> Any:
 
 class _Tabled(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Inside, every operation is run as its row says; one that has no row fails."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Not to be wrapped by torch, which takes as long as a small operation: nothing here is compiled."""
+        return False
 
     def __init__(self, name: str) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -205,17 +206,20 @@ class Admitting(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs = kwargs or {}
         if func.namespace in _ABOUT_NO_VALUES:
             return func(*args, **kwargs)
-        if self.within is not None and not is_admitted(str(func)):
+        name = _name_of(func)
+        if self.within is not None and not is_admitted(name):
             return compute_inner(inner_row(self.within, func), args, kwargs)
-        admission = admit(str(func), specs_in(args), specs_in(kwargs))
+        admission = admit(name, specs_in(args), specs_in(kwargs) if kwargs else None)
         self.total += admission.result_bytes
-        self.largest = max(self.largest, admission.memory)
-        tensors = list(found_in((args, kwargs), torch.Tensor))
+        if admission.memory > self.largest:
+            self.largest = admission.memory
         if self.call is None:
             # NB: what the function itself holds, such as weights, has values here.
             return func(*metas_in(args), **_on_meta(metas_in(kwargs)))
-        written = [tensors[place] for place in admission.writes]
-        if written:
+        written: list[torch.Tensor] = []
+        if admission.writes:
+            tensors = list(found_in((args, kwargs), torch.Tensor))
+            written = [tensors[place] for place in admission.writes]
             prepare_writing(self.call, written)
         outcome = run(admission, args, kwargs)
         if outcome.failure is not None and self.failure is None:
@@ -223,6 +227,16 @@ class Admitting(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if written and self.failure is not None:
             mark_failed(self.call.worker, written, self.failure)
         return _as_returned(func, admission, outcome.results, written)
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Not to be wrapped by torch, which takes as long as a small operation: nothing here is compiled."""
+        return False
+
+
+@cache
+def _name_of(func: OpOverload) -> str:
+    return str(func)
 
 
 def _as_returned(

@@ -55,7 +55,6 @@ class Holdings:
         self._opaque: dict[Entry, None] = {}
         self._waiting: deque[tuple[Entry, int]] = deque()
         self._lock = threading.Lock()
-        self._noting = _Noting(self)
 
     def charge(self, entry: Entry, count: int = 1) -> None:
         """Charge the holder of an entry for what it keeps. !! QuotaExceededError; nothing is charged then
@@ -69,7 +68,10 @@ class Holdings:
         obj = entry.value
         own_bytes, blocks = _memory_of(obj)
         own_bytes += entry.own_bytes
-        with self._noting:
+        self._lock.acquire()
+        try:
+            if self._waiting:
+                self._carry_out_releases()
             known, needed = self._blocks, own_bytes
             for key, storage in blocks.items():
                 if key not in known:
@@ -85,6 +87,10 @@ class Holdings:
             entry.own_bytes, entry.blocks = own_bytes, tuple(blocks)
             if type(obj) is not torch.Tensor:
                 self._opaque[entry] = None
+        finally:
+            self._lock.release()
+            if self._waiting:
+                self._run_releases()
 
     def fits_whole(self, entry: Entry) -> bool:
         """Whether all memory behind an entry, shared or not, fits into what its holder may still hold."""
@@ -146,27 +152,6 @@ class Holdings:
             if block is not None:
                 found |= block.entries
         return [*found, *self._opaque]
-
-
-class _Noting:
-    """Inside, the notes of some holdings are this thread's, and up to date."""
-
-    __slots__ = ("_holdings",)
-
-    def __init__(self, holdings: Holdings) -> None:
-        self._holdings = holdings
-
-    def __enter__(self) -> None:
-        holdings = self._holdings
-        holdings._lock.acquire()
-        if holdings._waiting:
-            holdings._carry_out_releases()
-
-    def __exit__(self, *_exception: object) -> None:
-        holdings = self._holdings
-        holdings._lock.release()
-        if holdings._waiting:
-            holdings._run_releases()
 
 
 _Storages = dict[Any, torch.UntypedStorage]
