@@ -17,7 +17,7 @@ from guarded_worlds import COMMANDS, ROWS, compare
 from syft.exceptions import RemoteError
 from syft.federated import pointer_dataset
 from syft.operations import running
-from syft.workers import admitted, guards, handlers, pipeline, quotas
+from syft.workers import admitted, guards, handlers, holdings, pipeline
 from syft.workers.admitted import tell_failures
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -76,13 +76,13 @@ def _not_stored(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _charged_by_value(monkeypatch: pytest.MonkeyPatch) -> None:
     """A quota charges for what is not zero."""
-    memory_of = quotas._memory_of
+    memory_of = holdings._memory_of
 
     def packed(obj: Any) -> Any:
         nbytes, blocks = memory_of(obj)
         return nbytes + (int(obj.count_nonzero()) if isinstance(obj, torch.Tensor) else 0), blocks
 
-    monkeypatch.setattr(quotas, "_memory_of", packed)
+    monkeypatch.setattr(holdings, "_memory_of", packed)
 
 
 def _draws_from_the_common_generator(monkeypatch: pytest.MonkeyPatch) -> None:

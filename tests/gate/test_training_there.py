@@ -76,3 +76,36 @@ def test_a_model_trains_there_as_it_does_here(make_worker: Any, name: str, optim
         there.get()  # type: ignore[operator]
     for one, other in zip(there.state_dict().values(), here.state_dict().values(), strict=True):
         assert torch.equal(one, other)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_small_bert_trains_there_as_it_does_here(make_worker: Any) -> None:
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+    dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    config = transformers.BertConfig(vocab_size=40, max_position_embeddings=16, **sizes, **dropout)
+    torch.manual_seed(0)
+    here = transformers.BertForSequenceClassification(config).train()
+    there = copy.deepcopy(here)
+    words, labels = torch.randint(40, (3, 6)), torch.tensor([0, 1, 1])
+    worker = make_worker("hospital", policy=OwnerPolicy(read_rules("")))
+
+    def steps(model: Any, words: Any, labels: Any) -> list[Any]:
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+        losses = []
+        for _ in range(2):
+            optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(model(input_ids=words).logits, labels)
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.detach())
+        return losses
+
+    expected = steps(here, words, labels)
+    with speaking_for("eve"):
+        there.send(worker)
+        losses = steps(there, words.send(worker), labels.send(worker))  # type: ignore[attr-defined]
+        assert [loss.get().item() for loss in losses] == [loss.item() for loss in expected]
+        there.get()
+    for name, value in here.state_dict().items():
+        assert torch.equal(there.state_dict()[name], value), name

@@ -136,8 +136,7 @@ class _Run:
         if call.is_free:
             return self.compute(), None
         specs = [spec_of(t) for t in self.tensors]
-        with Admitting():
-            found = self.held._replay.describe(specs[: self.inputs], specs[self.inputs :])
+        found = self.held._replay.describe(specs[: self.inputs], specs[self.inputs :], Admitting)
         if found is None:
             policy: Policy = self.worker.policy
             if self.worker.admits_only_table or not call.may_see:

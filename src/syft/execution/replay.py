@@ -6,7 +6,8 @@ more is dropped on the way.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -152,15 +153,22 @@ class Replay:
                 "called with."
             ) from None
 
-    def describe(self, inputs: Sequence[TensorSpec], state: Sequence[TensorSpec]) -> Description | None:
+    def describe(
+        self,
+        inputs: Sequence[TensorSpec],
+        state: Sequence[TensorSpec],
+        inside: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    ) -> Description | None:
         """The metadata of the results, and what is written; None if only the data can tell.
 
-        Errors about shapes are raised from here: no data has been looked at.
+        Errors about shapes are raised from here: no data has been looked at. `inside` makes what it is worked out in, if
+        it is not known yet.
         """
         key = (*inputs, *state)
         if key in self._described:
             return self._described[key]
-        found = self._run_without_data(inputs, state)
+        with inside():
+            found = self._run_without_data(inputs, state)
         # NB: nobody is charged for what is remembered.
         size = len(key) + (0 if found is None else len(found.results))
         if size <= _LARGEST_DESCRIBED:

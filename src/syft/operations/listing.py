@@ -11,6 +11,7 @@ from collections.abc import Iterable
 import torch
 
 from syft.operations.decomposition import is_decomposable
+from syft.operations.refused_entries import REFUSED
 from syft.operations.table import all_rows
 
 _HEAD = """# Operations on data that you may not fetch
@@ -66,6 +67,16 @@ def page() -> str:
         )
     parts.append("## Refused, and what to use instead\n\n| operation | instead |\n|---|---|")
     parts.append("".join(f"| {what} | {cure} |\n" for what, cure in _INSTEAD.items()))
+    refused = sum(len(names.split()) for names in REFUSED.values())
+    parts.append(
+        "## torch's operator database\n\nAll of its entries for float32 run there, forward and backward, bit for bit, "
+        f"but for these {refused}, of which some samples are refused:\n\n| because | entries |\n|---|---|"
+    )
+    parts.append(
+        "".join(
+            f"| {why} | {', '.join(f'`{n}`' for n in names.split())} |\n" for why, names in REFUSED.items()
+        )
+    )
     left = sorted(set(_recordable()) - set(all_rows()))
     decomposed = [_short(n) for n in left if is_decomposable(_overload(n))]
     parts.append(f"## Decomposed on your side ({len(decomposed)})\n")
