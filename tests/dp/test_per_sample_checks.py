@@ -11,6 +11,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from syft.dp.dpsgd import clipped_sum
+from syft.dp.kept_state import KeptStateError
 from syft.dp.per_sample import factors, per_sample_gradients
 from syft.dp.ruled_pass import Checked
 
@@ -233,7 +234,7 @@ def test_ordinary_models_stay_with_the_rules() -> None:
         assert checked.passes == 5
 
 
-def test_a_check_leaves_buffers_and_modes_alone() -> None:
+def test_a_counter_is_refused_and_a_check_leaves_modes_alone() -> None:
     class Counts(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -241,13 +242,17 @@ def test_a_check_leaves_buffers_and_modes_alone() -> None:
             self.register_buffer("calls", torch.zeros(()))
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            self.calls += 1
+            if self.training:
+                self.calls += 1
             return self.out(self.drop(x)).mean(1)
 
     model = Counts()
+    with pytest.raises(KeptStateError, match=r"model\.calls"):
+        factors(model, F.cross_entropy, *batch(), "rules")
+    model.eval()
     model.drop.train()
     factors(model, F.cross_entropy, *batch(), "rules")
-    assert float(model.calls) == 1 and model.training and model.drop.training
+    assert not model.training and model.drop.training
 
 
 def test_a_number_that_is_not_finite_neither_proves_nor_disproves() -> None:

@@ -335,3 +335,29 @@ def test_failures_are_passed_on_as_they_are() -> None:
 
     (report,) = Trainer(line(0.0), MSE, {"a": Fixed(1.0), "b": Fixed(1.0)}, engine=Lost()).fit(1).rounds
     assert str(report.failures[0]) == "a (error): Its actor died."
+
+
+class CountingLoss(nn.Module):
+    """Gives more the more often it was called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return self.calls * torch.nn.functional.mse_loss(output, target)
+
+
+def test_what_a_loss_keeps_stays_with_its_client() -> None:
+    found = []
+    for engine in ("serial", "threads"):
+        torch.manual_seed(0)
+        model, loss = nn.Linear(3, 1), CountingLoss()
+        data = {
+            str(i): torch.utils.data.TensorDataset(torch.randn(8, 3), torch.randn(8, 1)) for i in range(4)
+        }
+        Trainer(model, loss, data, engine=engine, batch_size=4, seed=1, optimizer_args={"lr": 0.01}).fit(2)
+        assert loss.calls == 0
+        found.append(model.weight.detach().clone())
+    assert torch.equal(*found)

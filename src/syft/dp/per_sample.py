@@ -4,7 +4,7 @@ One duty: `factors` of the per-sample gradients of a batch. Two ways: layers wit
 backward pass for the outputs only, and a product per layer (`ruled_pass`); a model with any other layer, or one that
 the rules do not fit, goes through `torch.func.vmap(grad(...))` as a whole. Both call the model with one example at a
 time, under vmap: example i's loss is `loss_fn` of a batch that holds example i alone, and no other example has a part
-in it. Imports `gradient_factors`, `layer_rules`, `recurrent`, `ruled_pass`.
+in it. Imports `gradient_factors`, `kept_state`, `layer_rules`, `recurrent`, `ruled_pass`.
 
 NOTE [Compiled models]
 What torch.compile made of a model does not call hooks that were added later, and cannot be mapped over examples. So
@@ -28,6 +28,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from syft.core.place import WITHOUT_VALUES
 from syft.dp.gradient_factors import Factor, Full
+from syft.dp.kept_state import unchanged
 from syft.dp.layer_rules import has_rule, has_rules, owners
 from syft.dp.recurrent import unrolled
 from syft.dp.ruled_pass import Checked, LossFunction, NoRule, Randomness, alone, ruled
@@ -55,6 +56,13 @@ def factors(
         raise ValueError(f'Per-sample gradients are computed by "auto", "rules" or "vmap", got {way!r}.')
     check_batch(inputs, targets)
     checked = Checked() if checked is None else checked
+    with unchanged(model=model, loss_fn=loss_fn):
+        return _factors(model, loss_fn, inputs, targets, way, checked)
+
+
+def _factors(
+    model: nn.Module, loss_fn: LossFunction, inputs: Tensor, targets: Tensor, way: str, checked: Checked
+) -> tuple[dict[str, Factor], Tensor]:
     layers = owners(model) if way != "vmap" and not checked.against else {}
     has_all = bool(layers) and has_rules(layers)
     if way == "rules" and layers and not has_all:

@@ -44,7 +44,10 @@ class Client(Protocol):
 
 @dataclass(frozen=True)
 class Work:
-    """What clients in this process train: each works on a copy of the model."""
+    """What clients in this process train: each works on copies of the model, loss, metrics and collate function.
+
+    What one of these keeps from batch to batch stays with that client. Functions are not copied, only objects are.
+    """
 
     model: nn.Module
     loss: Loss
@@ -52,14 +55,16 @@ class Work:
     collate_fn: Callable[[list[Any]], Any] | None = None
 
     def fit(self, dataset: Any, instructions: FitInstructions) -> FitResult:
-        return train_locally(self._copy(), self.loss, dataset, instructions, self.collate_fn)
+        model, loss, _, collate_fn = self._copies()
+        return train_locally(model, loss, dataset, instructions, collate_fn)
 
     def evaluate(self, dataset: Any, instructions: EvaluateInstructions) -> EvaluateResult:
-        return evaluate_locally(self._copy(), self.loss, dataset, self.metrics, instructions, self.collate_fn)
+        model, loss, metrics, collate_fn = self._copies()
+        return evaluate_locally(model, loss, dataset, metrics, instructions, collate_fn)
 
-    def _copy(self) -> nn.Module:
+    def _copies(self) -> tuple[nn.Module, Loss, Mapping[str, Metric], Callable[[list[Any]], Any] | None]:
         with torch.inference_mode(False):  # what is made inside it can never be trained
-            return copy.deepcopy(self.model)
+            return copy.deepcopy((self.model, self.loss, self.metrics, self.collate_fn))
 
 
 class DatasetClient:

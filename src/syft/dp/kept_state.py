@@ -1,0 +1,239 @@
+"""Whether a model and its loss keep anything of a pass: what they keep, the next batch could be told.
+
+One duty: `unchanged(model=..., loss_fn=...)`, a context in which nothing that can be reached from these objects may
+change. Imports nothing of ours.
+
+NOTE [What a pass may leave behind]
+Per-sample gradients are bounded one batch at a time. A model that remembers an example (an attribute, an entry of a list,
+a variable of a closure) can let it into the gradients of other examples in the next pass, as often as it likes, and no
+bound on one batch sees it. So everything that a pass could write to is compared before and after it, and what changed
+is refused by its name: attributes of every module and object, elements of containers, buffers and parameters (which
+tensor, how often written to, and of buffers the values), variables of closures, defaults and globals that functions use,
+positions of iterators. Tensors that only exist while examples are mapped (`torch.func.vmap`) are refused wherever they
+are found, before a pass as well. The same holds for counters and for running vectors (spectral norm): they tell how many
+passes there were, and are to be frozen (`.eval()`).
+
+What is not seen: files, the memory of C extensions, and attributes of classes and modules of Python.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import types
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.weight_norm import WeightNorm
+
+_VALUES = (
+    int,
+    float,
+    complex,
+    str,
+    bytes,
+    bool,
+    type(None),
+    torch.dtype,
+    torch.device,
+    torch.Size,
+    range,
+    slice,
+)
+_CONSTANT = (type, types.ModuleType, types.BuiltinFunctionType, property, torch.jit.ScriptFunction)
+_SEQUENCES = (list, tuple, deque)
+_MOST_ELEMENTS = 1 << 16
+_MOST_OBJECTS = 100_000
+
+State = dict[str, Any]
+
+
+class KeptStateError(ValueError):
+    """A model or a loss keeps something from one pass to the next."""
+
+
+@contextmanager
+def unchanged(**roots: Any) -> Iterator[None]:
+    """!! KeptStateError if anything that these objects lead to is another after the block. NOTE [What a pass may leave
+    behind]
+    """
+    _drop_old_gradients(roots.values())
+    before = _state(roots)
+    yield
+    after = _state(roots)
+    for path in before.keys() | after.keys():
+        if path not in after or path not in before or not _same(before[path], after[path]):
+            raise KeptStateError(
+                f"`{path}` changed while gradients were computed for each example. What a model or a loss keeps from one "
+                "batch can show in the gradients of the next, and no bound on one example holds then. Compute it from "
+                "the arguments each time, or freeze it: `.eval()` for counters and running vectors."
+            )
+
+
+def _drop_old_gradients(roots: Any) -> None:
+    """Gradients of frozen parameters would be read by a model that adds them to what it computes."""
+    for root in roots:
+        if isinstance(root, nn.Module):
+            for parameter in root.parameters():
+                if not parameter.requires_grad:
+                    parameter.grad = None
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, Tensor) and isinstance(other, Tensor):
+        return one.dtype == other.dtype and torch.equal(one, other)
+    return type(one) is type(other) and bool(one == other)
+
+
+def _state(roots: Mapping[str, Any]) -> State:
+    walk = _Walk()
+    for name, root in roots.items():
+        walk.visit(name, root)
+    return walk.found
+
+
+class _Walk:
+    """Notes, for every place that can be reached, what stands there."""
+
+    def __init__(self) -> None:
+        self.found: State = {}
+        self._seen: set[int] = set()
+        self._alive: list[Any] = []  # so that an id is not used twice
+
+    def visit(self, path: str, value: Any) -> None:
+        if isinstance(value, _VALUES):
+            # NaN is equal to nothing
+            self.found[path] = (type(value), repr(value) if isinstance(value, (float, complex)) else value)
+            return
+        if isinstance(value, Tensor):
+            self._visit_tensor(path, value)
+            return
+        self.found[path] = id(value)
+        if isinstance(value, _CONSTANT) or id(value) in self._seen:
+            return
+        self._seen.add(id(value))
+        self._alive.append(value)
+        if len(self._seen) > _MOST_OBJECTS:
+            raise KeptStateError(
+                f"`{path.split('.')[0]}` leads to more than {_MOST_OBJECTS} objects, too many to compare. Keep data sets "
+                "and caches out of the model and the loss."
+            )
+        self._visit_parts(path, value)
+
+    def _visit_tensor(self, path: str, value: Tensor) -> None:
+        if torch._C._functorch.is_functorch_wrapped_tensor(value):
+            raise KeptStateError(
+                f"`{path}` holds a tensor of an earlier pass, with numbers of its examples. They would show in the "
+                "gradients of others. Compute it from the arguments each time."
+            )
+        self._alive.append(value)
+        self.found[path] = (id(value), None if value.is_inference() else value._version, tuple(value.shape))
+        if (
+            not isinstance(value, nn.Parameter)
+            and value.numel() <= _MOST_ELEMENTS
+            and value.device.type != "meta"
+        ):
+            self.found[path + " (values)"] = value.detach().clone()
+        if value.grad_fn is None and value.grad is not None:
+            self.visit(path + ".grad", value.grad)
+
+    def _visit_parts(self, path: str, value: Any) -> None:
+        if isinstance(value, Mapping):
+            for key, part in list(value.items()):
+                self.visit(f"{path}[{key!r}]" if isinstance(key, _VALUES) else f"{path}[...]", part)
+            self.found[path + " (keys)"] = [k if isinstance(k, _VALUES) else id(k) for k in value]
+        elif isinstance(value, _SEQUENCES):
+            self.found[path + " (length)"] = len(value)
+            for index, part in enumerate(value):
+                self.visit(f"{path}[{index}]", part)
+        elif isinstance(value, (set, frozenset)):
+            self.found[path + " (elements)"] = {k if isinstance(k, _VALUES) else id(k) for k in value}
+        elif isinstance(value, types.FunctionType):
+            self._visit_function(path, value)
+        elif isinstance(value, types.MethodType):
+            self.visit(f"{path}.__self__", value.__self__)
+            self.visit(f"{path}.__func__", value.__func__)
+        elif isinstance(value, functools.partial):
+            self.visit(f"{path}.func", value.func)
+            self.visit(f"{path}.args", value.args)
+            self.visit(f"{path}.keywords", value.keywords)
+        elif isinstance(value, types.GeneratorType):
+            frame = value.gi_frame
+            self.found[path + " (position)"] = None if frame is None else frame.f_lasti
+            for name, part in ({} if frame is None else dict(frame.f_locals)).items():
+                self.visit(f"{path}.{name}", part)
+        elif isinstance(value, torch.Generator):
+            self.found[path + " (values)"] = value.get_state()
+        elif isinstance(value, (itertools.count, itertools.repeat)):
+            self.found[path + " (position)"] = repr(value)
+        elif isinstance(value, bytearray):
+            self.found[path + " (values)"] = bytes(value)
+        elif isinstance(value, types.CellType):
+            self.visit(f"{path}.cell_contents", _content(value))
+        else:
+            self._visit_attributes(path, value)
+
+    def _visit_attributes(self, path: str, value: Any) -> None:
+        attributes = dict(getattr(value, "__dict__", {}))
+        for kind in type(value).__mro__:
+            names = kind.__dict__.get("__slots__", ())
+            for name in (names,) if isinstance(names, str) else names:
+                if name not in ("__dict__", "__weakref__") and hasattr(value, name):
+                    attributes[name] = getattr(value, name)
+        if isinstance(value, nn.Module):
+            # The old weight norm computes the weight from its parts before each use.
+            for hook in value._forward_pre_hooks.values():
+                if isinstance(hook, WeightNorm):
+                    attributes.pop(hook.name, None)
+        for name, part in attributes.items():
+            # The tables of a module are shown as its attributes.
+            is_table = isinstance(value, nn.Module) and name in ("_parameters", "_buffers", "_modules")
+            if is_table:
+                self.found[f"{path}.{name} (keys)"] = list(part)
+                for key, one in part.items():
+                    self.visit(f"{path}.{key}", one)
+            else:
+                self.visit(f"{path}.{name}", part)
+
+    def _visit_function(self, path: str, function: types.FunctionType) -> None:
+        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+            self.visit(f"{path}.{name}", _content(cell))
+        for index, part in enumerate(function.__defaults__ or ()):
+            self.visit(f"{path}.__defaults__[{index}]", part)
+        for name, part in (function.__kwdefaults__ or {}).items():
+            self.visit(f"{path}.{name}", part)
+        for name, part in function.__dict__.items():
+            self.visit(f"{path}.{name}", part)
+        if _is_of_a_library(function):
+            return
+        for name in _names_used(function.__code__):
+            if name in function.__globals__:
+                self.visit(f"{path}.{name}", function.__globals__[name])
+
+
+def _content(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # empty
+        return None
+
+
+def _is_of_a_library(function: types.FunctionType) -> bool:
+    """Functions of torch and of Python itself keep nothing of what they are given."""
+    return (function.__module__ or "").partition(".")[0] in {
+        "torch",
+        "functools",
+        "contextlib",
+        "typing",
+        "syft",
+    }
+
+
+@functools.lru_cache(maxsize=4096)
+def _names_used(code: types.CodeType) -> tuple[str, ...]:
+    inner = [one for one in code.co_consts if isinstance(one, types.CodeType)]
+    return tuple(dict.fromkeys([*code.co_names, *(name for one in inner for name in _names_used(one))]))
