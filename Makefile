@@ -6,6 +6,9 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constr
 JOBS ?= 2
 CODE := src tests bench examples
 
+# Tests start many processes: each reads compiled code instead of compiling the library again.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test lint types unit slow ray gpu bench docs proto format clean
 .DELETE_ON_ERROR:
