@@ -31,7 +31,7 @@ def flip_bit(rng: random.Random, tensors: Any, _seen: Any) -> Any:
     index, place = _somewhere(rng, tensors)
     made = [t.clone() for t in tensors]
     words = made[index]
-    flat = (words[0] if words.ndim and words.shape[0] == 2 and words.ndim > 1 else words).view(-1)
+    flat = (words[:1] if words.ndim and words.shape[0] == 2 else words).view(-1)
     bit = rng.randrange(64)
     flat[place % flat.numel()] ^= -(1 << 63) if bit == 63 else 1 << bit
     return tuple(made)
