@@ -295,7 +295,7 @@ def test_a_worker_that_imported_nothing_else_knows_every_program() -> None:
     listed = subprocess.run([sys.executable, "-c", names], capture_output=True, text=True, check=True)
     known = set(listed.stdout.split())
     assert known == set(PROGRAMS) and {"documented.take", "local.add", "beaver.reveal"} <= known
-    assert known >= OPENING == {"beaver.reveal", "spdz2k.reveal"}
+    assert known >= OPENING == {"beaver.reveal", "spdz2k.leave", "spdz2k.reveal"}
 
 
 def test_a_program_keeps_its_name() -> None:

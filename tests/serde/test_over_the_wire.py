@@ -29,6 +29,7 @@ def wire(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         return serde.deserialize(bytearray(serde.serialize(reply, location)), self)
 
     monkeypatch.setattr(VirtualWorker, "_send_msg", carry)
+    monkeypatch.setattr(VirtualWorker, "keeps_graphs", False)  # a graph does not travel as bytes
     return sent
 
 

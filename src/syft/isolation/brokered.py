@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from syft import serde
+from syft.core.rooms import load_rest
 from syft.dp.events import written
 from syft.dp.provenance import Provenance
 from syft.dp.release import Desk
@@ -23,6 +24,7 @@ from syft.mpc.network.membership import Membership, tickets_of
 from syft.mpc.offers import SecretRecord
 from syft.workers import handlers
 from syft.workers.abstract import AbstractWorker
+from syft.workers.network import handlers as _network_handlers  # noqa: F401  (adds handlers that are replaced here)
 from syft.workers.network.presence import Condition
 from syft.workers.training import EXTENSIONS
 
@@ -205,7 +207,8 @@ def list_objects(worker: Any, _message: ListObjectsMessage) -> tuple[Any, ...]:
 
 
 def install() -> None:
-    """Change the table of handlers of this process."""
+    """Change the table of handlers of this process, once all rooms have filled it."""
+    load_rest()
     table = handlers.HANDLERS
     table[SearchMessage], table[ListObjectsMessage] = search, list_objects
     table[messages.JoinGroup] = join_and_tell

@@ -16,6 +16,7 @@ from syft.mpc.paillier import PaillierPrivateKey, PaillierPublicKey, PaillierTen
 from syft.mpc.precision import DEFAULT_BASE, DEFAULT_PRECISION, FixedPrecisionTensor
 from syft.mpc.sharing import secret_of
 from syft.tensors.autograd import AutogradTensor
+from syft.tensors.pointer import PointerTensor
 from syft.tensors.transfer import without_autograd_node
 
 #: Protocols of shares, and the comparison protocol that each names (None: the default one).
@@ -99,6 +100,10 @@ def decrypt(
     _check_protocol("decrypt", protocol)
     head = self.child if type(self) is Wrapper else None
     if protocol in SHARING:
+        # What was encoded and shared where it is: the secret itself is fetched first.
+        if isinstance(head, PointerTensor) and head.spec.number_format is not None:
+            self = self.get()
+            head = self.child if type(self) is Wrapper else None
         if isinstance(head, AutogradTensor):
             self = without_autograd_node(self) if self.is_leaf else step_down(self)
             head = self.child
