@@ -37,6 +37,10 @@ CLOSE = """
     linalg.householder_product
 """.split()
 
+#: Reflections multiply the rounding of earlier ones: a relative difference of 5e-6 was seen in a gradient.
+HOUSEHOLDER = ("ormqr", "linalg.householder_product")
+HOUSEHOLDER_TOLERANCE = {"rtol": 2e-5, "atol": 1e-5}
+
 
 @pytest.fixture(autouse=True)
 def _same_numbers(monkeypatch):
@@ -53,7 +57,11 @@ def _tensors(value: Any) -> list[torch.Tensor]:
 
 
 def _compare(
-    what: Callable[[Any], Any], arguments: Any, is_close: bool = False, may_read: Any = lambda _: False
+    what: Callable[[Any], Any],
+    arguments: Any,
+    is_close: bool = False,
+    may_read: Any = lambda _: False,
+    **tolerance: float,
 ) -> None:
     """Raises unless `what` gives inside the table what it gives outside."""
     opdb.seed(1)
@@ -65,7 +73,7 @@ def _compare(
     for want, got in zip(wanted, found, strict=True):
         want, got = want.detach().resolve_conj().resolve_neg(), got.detach().resolve_conj().resolve_neg()
         if is_close:
-            torch.testing.assert_close(got, want, equal_nan=True, check_stride=False, rtol=2e-5, atol=1e-5)
+            torch.testing.assert_close(got, want, equal_nan=True, check_stride=False, **tolerance)
         else:
             assert same(want, got)
 
@@ -87,7 +95,9 @@ def _check_entry(op: Any, limit: int) -> None:
     for sample in opdb._samples(op, torch.float32, op.supports_autograd, limit):
         if opdb._has_tensor(sample) and op.name not in opdb.WITHOUT_VALUES:
             arguments = ((sample.input, *sample.args), dict(sample.kwargs))
-            _compare(lambda given: _run_entry(op, sample, given), arguments, opdb.op_id(op) in CLOSE)  # noqa: B023
+            name = opdb.op_id(op)
+            tolerance = HOUSEHOLDER_TOLERANCE if name in HOUSEHOLDER else {}
+            _compare(lambda given: _run_entry(op, sample, given), arguments, name in CLOSE, **tolerance)  # noqa: B023
 
 
 _PARTS = 8
