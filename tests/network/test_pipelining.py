@@ -163,7 +163,9 @@ def test_several_workers_are_driven_in_parallel(connect: Any, serve: Any) -> Non
 def test_many_commands_travel_in_one_frame_and_in_order(
     connect: Any, serve: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # On a busy or slow machine few commands are made in the usual 3 ms and 600 us.
+    # On a busy machine few commands are made in the usual 3 ms.
+    # NB: with the usual 600 us of a batch 7.3 commands go into a frame, where more than 8 did before: a command costs the
+    # client more than it did. Take the second line out when that is mended.
     monkeypatch.setattr(keeper, "_MOMENT", 0.02)
     monkeypatch.setattr(outbox, "_BATCH_SECONDS", 0.004)
     server = serve()
