@@ -18,6 +18,7 @@ import msgspec
 import torch
 from torch import Tensor
 
+from syft.core.structs import prepared
 from syft.dp.accounting import Accountant, Budget, Gaussian, Kind
 
 #: Clipping bounds beyond these would meet the ends of single precision, and are mistakes.
@@ -109,7 +110,7 @@ class Counted:
     def take_over(self, charges: Mapping[str, Any]) -> None:
         """Count what an earlier run was charged for, also if a budget has no room for it: it was spent. !! ValueError"""
         try:
-            found = msgspec.convert(charges, _Charges)
+            found = msgspec.convert(charges, prepared(_Charges))
             spent = Accountant()
             for noise, rate, count in found.gaussians:
                 spent.compose(Gaussian(noise, rate), count)

@@ -26,6 +26,7 @@ from typing import Any
 
 import msgspec
 
+from syft.core.structs import prepared
 from syft.federated.aggregation import KeptPrivacy, Privacy
 from syft.identity.files import write_file
 from syft.serde import SerdeError
@@ -128,7 +129,7 @@ class Charges:
                 f"{str(record)!r}: leave it out."
             )
         try:
-            found = msgspec.convert(json.loads(data), ChargeRecord)
+            found = msgspec.convert(json.loads(data), prepared(ChargeRecord))
         except (ValueError, RecursionError) as error:  # msgspec's and json's errors are ValueErrors
             raise SerdeError(
                 f"The charges in {str(record)!r} cannot be read: {error}. They are not taken for none: restore the file."

@@ -17,6 +17,7 @@ import msgspec
 import torch
 
 from syft import serde
+from syft.core.structs import prepared
 from syft.federated.history import History
 from syft.federated.records import State
 from syft.serde import SerdeError
@@ -68,7 +69,7 @@ def load_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     if _KEY not in metadata:
         raise SerdeError(f"{name!r} is a file of tensors, but not a trainer's checkpoint.")
     try:
-        about = msgspec.convert(json.loads(metadata[_KEY]), _About)
+        about = msgspec.convert(json.loads(metadata[_KEY]), prepared(_About))
         history = History.from_dict(about.history)
     except (ValueError, RecursionError) as error:  # msgspec's and json's errors are ValueErrors
         raise SerdeError(f"The checkpoint {name!r} cannot be read: {error}") from error

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from syft.core.structs import prepared
 from syft.exceptions import DependencyError
 from syft.federated.records import ClientFailure, Metrics
 
@@ -81,7 +82,7 @@ class History:
     def from_dict(cls, data: Mapping[str, Any]) -> History:
         """The inverse of `to_dict`, also after JSON. !! ValueError"""
         try:
-            return cls(msgspec.convert(data["rounds"], list[RoundReport]))
+            return cls(msgspec.convert(data["rounds"], prepared(list[RoundReport])))
         except (KeyError, TypeError, msgspec.ValidationError) as error:
             raise ValueError(f"This is not a history: {error}.") from error
 

@@ -25,6 +25,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
+from syft.core.structs import prepared
 from syft.exceptions import AuthenticationError, ExpiredTokenError, InvalidTokenError, RevokedTokenError
 from syft.identity.files import make_private_directory, write_file
 from syft.identity.names import check_user_name, is_user_name
@@ -233,7 +234,7 @@ def _split(text: Any) -> tuple[bytes, bytes, bytes]:
 
 def _decode(data: bytes) -> _Payload:
     try:
-        payload = msgspec.json.decode(data, type=_Payload)
+        payload = msgspec.json.decode(data, type=prepared(_Payload))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise InvalidTokenError("The token does not hold what a token holds.") from None
     if not TOKEN_ID.fullmatch(payload.id) or not is_user_name(payload.user):

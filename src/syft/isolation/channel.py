@@ -15,6 +15,8 @@ from typing import Any
 
 import msgspec
 
+from syft.core.structs import prepared
+
 #: Bytes of the record, number of descriptors, bytes of the payload.
 _HEAD = struct.Struct("<IIQ")
 _LARGEST_RECORD = 64 << 20
@@ -36,7 +38,7 @@ class Channel:
 
     def __init__(self, end: socket.socket, incoming: Any, most_payload: int) -> None:
         self._socket = end
-        self._decoder = msgspec.msgpack.Decoder(incoming)
+        self._decoder = msgspec.msgpack.Decoder(prepared(incoming))
         self.most_payload = most_payload
 
     @classmethod

@@ -22,6 +22,7 @@ import torch
 
 from syft import serde
 from syft.core import first_use, rooms
+from syft.core.structs import prepared
 from syft.exceptions import ProtocolError, RemoteError
 from syft.hooking.torch_hook import TorchHook
 from syft.isolation import brokered, limits, records
@@ -168,7 +169,7 @@ def _error(text: str) -> list[Any]:
 
 
 def read_rules(rules: bytes) -> Rules:
-    return msgspec.msgpack.decode(rules, type=Rules)
+    return msgspec.msgpack.decode(rules, type=prepared(Rules))
 
 
 class SessionLane:

@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from syft.core.structs import prepared
 from syft.policy.permissions import AuditRecord
 
 #: Of a name or reason. Ids and names are short; a longer text is somebody's attempt to fill the disk.
@@ -127,7 +128,7 @@ def read_audit_log(path: str | Path) -> list[AuditLine]:
 
 def _read_line(line: bytes) -> AuditLine:
     try:
-        return msgspec.json.decode(line, type=AuditLine)
+        return msgspec.json.decode(line, type=prepared(AuditLine))
     except (msgspec.DecodeError, UnicodeDecodeError):
         text = _text(line.decode("utf-8", "replace"))
         return AuditLine("", "", None, "", "unreadable", None, False, text)

@@ -19,6 +19,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
+from syft.core.structs import prepared
 from syft.exceptions import ComputeNotPermittedError, ConnectNotPermittedError, SyftError
 from syft.identity.names import is_user_name
 from syft.policy.permissions import About, Allowed, AuditRecord, Policy, intersect
@@ -197,7 +198,7 @@ _T = TypeVar("_T")
 def _convert(value: Any, into: type[_T], where: str) -> _T:
     _table(value, where)
     try:
-        return msgspec.convert(value, into)
+        return msgspec.convert(value, prepared(into))
     except msgspec.ValidationError as error:
         what, _, path = str(error).partition(" - at `$")
         key = path.strip("`").lstrip(".")

@@ -18,6 +18,7 @@ import torch
 
 from syft.core.chain import Wrapper
 from syft.core.identity import identity_of, known_identity
+from syft.core.structs import prepared
 from syft.exceptions import DependencyError
 from syft.serde.errors import SerdeError, UnserializableError
 
@@ -116,7 +117,7 @@ def _entry(text: str | None, path: Any) -> _Entry:
     if text is None:
         return _Entry(_VERSION, {})
     try:
-        entry = msgspec.json.decode(text, type=_Entry)
+        entry = msgspec.json.decode(text, type=prepared(_Entry))
     except (msgspec.DecodeError, RecursionError) as error:
         raise SerdeError(f"The entry {_KEY!r} of {os.fspath(path)!r} cannot be read: {error}") from error
     if entry.version != _VERSION:

@@ -21,6 +21,7 @@ import torch
 
 from syft import serde
 from syft.core.identity import identity_of
+from syft.core.structs import prepared
 from syft.exceptions import SyftError
 from syft.serde.errors import SerdeError
 from syft.serde.torch_types import DTYPES
@@ -93,7 +94,7 @@ def _about(file: Path) -> _About:
     except (OSError, UnicodeDecodeError) as error:
         raise DataFileError(f"{file} cannot be read: {error}.") from error
     try:
-        return msgspec.convert(tomllib.loads(text), _About)
+        return msgspec.convert(tomllib.loads(text), prepared(_About))
     except (tomllib.TOMLDecodeError, msgspec.ValidationError, RecursionError) as error:
         raise DataFileError(
             f"{file} cannot be understood: {error}. Its keys are {', '.join(_About.__struct_fields__)}."

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 import msgspec
 
+from syft.core.structs import prepared
 from syft.serde.class_methods import add_class_methods
 from syft.serde.codec_tables import BY_CODE, BY_FAMILY, BY_TYPE, Codec, Simple, codec_of
 from syft.serde.errors import SerdeError
@@ -121,6 +122,6 @@ def register_record(cls: Any, code: str | None = None) -> None:
 def checked(value: Any, kind: Any, code: str) -> Any:
     """`value` as `kind`; !! SerdeError that says what is wrong with it."""
     try:
-        return msgspec.convert(value, kind)
+        return msgspec.convert(value, prepared(kind))
     except msgspec.ValidationError as error:
         raise SerdeError(f"The contents of a {code} are not what they must be: {error}.") from error

@@ -22,6 +22,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from syft.core.structs import prepared
 from syft.serde.compression import Compression, compress, decompress
 from syft.serde.errors import SerdeError
 from syft.serde.limits import Limits
@@ -55,7 +56,7 @@ class Header(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
 
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Header)
+_decoder = msgspec.msgpack.Decoder(prepared(Header))
 
 
 def pack(

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from syft.core.structs import prepared
 from syft.exceptions import ProtocolError
 
 PROTOCOL = 1
@@ -65,6 +66,6 @@ def decode(payload: memoryview, kind: Any) -> Any:
     if len(payload) > _MAX_BYTES:
         raise ProtocolError(f"A handshake of {len(payload)} bytes arrived; {_MAX_BYTES} are allowed.")
     try:
-        return msgspec.json.decode(payload, type=kind)
+        return msgspec.json.decode(payload, type=prepared(kind))
     except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError, RecursionError) as error:
         raise ProtocolError(f"The handshake cannot be read: {error}.") from error

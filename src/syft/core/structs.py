@@ -1,0 +1,26 @@
+"""msgspec's structs and dataclasses, made ready before threads read them.
+
+msgspec prepares a class when it is first read, and other threads see the class half prepared: one that reads it at that
+moment crashes the process (seen with 0.22). `prepared` lets one thread at a time prepare, and nobody read before.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TypeVar
+
+import msgspec
+
+_T = TypeVar("_T")
+_ready: set[object] = set()
+_preparing = threading.RLock()
+
+
+def prepared(kind: _T) -> _T:
+    """`kind`, which msgspec can now read in any thread: `msgspec.convert(value, prepared(Record))`."""
+    if kind not in _ready:
+        with _preparing:
+            if kind not in _ready:
+                msgspec.msgpack.Decoder(kind)
+                _ready.add(kind)
+    return kind
