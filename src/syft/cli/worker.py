@@ -118,6 +118,13 @@ def serve(
             "calls. none: all in this one."
         ),
     ] = Isolation.process,
+    device: Annotated[
+        str | None,
+        typer.Option(
+            help="Where to keep tensors and compute, e.g. cuda:0. It needs --isolation none.",
+            show_default="cpu",
+        ),
+    ] = None,
     peer_patience: Annotated[
         float,
         typer.Option(
@@ -159,6 +166,12 @@ def serve(
     from syft.workers.network.server import ServerSettings
     from syft.workers.network.server_worker import NetworkServerWorker, stopped_by_signals
 
+    if isolation is Isolation.process and device not in (None, "cpu"):
+        raise ValueError(
+            f"--device {device} was given, and users' commands run in processes of their own, which cannot open it. "
+            "Add --isolation none: commands then run in the worker's process, checked by its policy and its table of "
+            "operations."
+        )
     if threads is not None:
         torch.set_num_threads(threads)
     hook = sy.TorchHook(torch, verbose=False)
@@ -182,6 +195,7 @@ def serve(
         policy=rules,
         directory=keep,
         settings=ServerSettings(heartbeat=heartbeat, grace=grace),
+        device=device,
     )
     if budgets is not None:
         _keep_budgets(worker, budgets)

@@ -35,6 +35,11 @@ def known_identity(tensor: torch.Tensor) -> TensorIdentity | None:
     return found if isinstance(found, TensorIdentity) else None
 
 
+def give_identity(tensor: torch.Tensor, identity: TensorIdentity) -> None:
+    """Let a tensor stand for another one, which is not used any more."""
+    tensor.__dict__[_KEY] = identity
+
+
 def identity_of(tensor: torch.Tensor) -> Any:
     """The identity of a tensor: its own, or that of the head of its chain."""
     child = tensor.__dict__.get("child")

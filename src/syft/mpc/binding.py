@@ -23,6 +23,8 @@ from typing import Any
 import torch
 
 DIGEST_BYTES = 16
+#: Part of what parties agree on in a run with wide words: NOTE [Wide words] in `randomness`.
+WIDE = "wide"
 
 
 @dataclass(frozen=True)
@@ -63,9 +65,10 @@ def encoded(value: Any) -> bytes:
 _encoded_kind = lru_cache(maxsize=4096)(encoded)
 
 
-def purpose(run: int, program: bytes, position: int, kind: Any) -> bytes:
-    """What one correlation is for. NOTE [Bound to its purpose]"""
-    return b"%d,%d,%d;" % (run, position, len(program)) + program + _encoded_kind(kind)
+def purpose(run: int, program: bytes, position: int, kind: Any, is_wide: bool = False) -> bytes:
+    """What one correlation is for. NOTE [Bound to its purpose] `is_wide`: its words are, NOTE [Wide words]"""
+    place = b"%d,%d,%d%s;" % (run, position, len(program), b",wide" if is_wide else b"")
+    return place + program + _encoded_kind(kind)
 
 
 def program_digest(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], *more: Any) -> bytes:

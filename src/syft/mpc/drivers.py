@@ -203,11 +203,7 @@ class Lockstep:
             for rank, page in enumerate(self.ledger.pages())
         ]
         if getattr(protocol, "provider_online", False):
-            if dealing.device is not None:
-                raise NotImplementedError(
-                    f"Programs with the provider online (SecureNN) run on the CPU; the shares lie on {dealing.device}. "
-                    "Share with the default protocol, or move the secret with `.cpu()` first."
-                )
+            refuse_online_provider(dealing.device)
             parties.append(Party(self.holders, self.holders, NoSource()))
             self._share_pairwise_streams(parties, dealing)
         programs = [
@@ -307,6 +303,15 @@ def check(rank: int, expected: Mapping[int, tuple[Expected, ...]], received: Map
             raise RoundMismatchError(
                 f"Party {rank} expects {[(k.shape, k.dtype) for k in kinds]} from {sender} and got {got}."
             )
+
+
+def refuse_online_provider(device: Any) -> None:
+    """!! NotImplementedError for a program with the provider online, unless the shares lie on the CPU (None)"""
+    if device is not None:
+        raise NotImplementedError(
+            f"Programs with the provider online (SecureNN) run on the CPU; the shares lie on {device}. "
+            "Share with the default protocol, or move the secret with `.cpu()` first."
+        )
 
 
 def device_of(arguments: Any) -> torch.device | None:

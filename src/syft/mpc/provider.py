@@ -140,7 +140,8 @@ class Provider:
     ) -> Dealing:
         """The correlations of one run: the next one, or (on a network) the one that the client numbered.
 
-        `device` is where the shares lie, if not on the CPU: NOTE [Wide words] in `randomness`.
+        `device` is where the provider makes them for shares that lie on a device, which may be the CPU; None: for shares
+        on the CPU. NOTE [Wide words] in `randomness`.
         """
         return Dealing(self, next(self._runs) if run is None else run, program, device)
 
@@ -206,7 +207,7 @@ class Provider:
         """One correlation, drawn at a place that is used once. What it costs is noted in `also`, too."""
         with self._making:
             start = time.perf_counter()
-            meant = purpose(place.run, place.program, place.position, kind)
+            meant = purpose(place.run, place.program, place.position, kind, device is not None)
             parts: list[list[torch.Tensor]] | list[Tensors] | None = kind.deal(self._streams, meant)
             if parts is None:
                 parts = self._deal(kind, meant, device)
@@ -229,7 +230,7 @@ class Provider:
     def mask(self, name: Place, shape: Shape, device: torch.device | None = None) -> torch.Tensor:
         """The value of a mask that was drawn before, drawn again."""
         kind = Mask(shape)
-        meant = purpose(name.run, name.program, name.position, kind)
+        meant = purpose(name.run, name.program, name.position, kind, device is not None)
         return joined([stream.at(meant).draw(shape, device) for stream in self._streams], kind.base[0])
 
     def _deal(self, kind: Correlation, meant: bytes, device: torch.device | None) -> list[list[torch.Tensor]]:

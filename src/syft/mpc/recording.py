@@ -274,7 +274,7 @@ class Recorded:
             for run, ranks in zip(self._runs, self._ranks, strict=True):
                 number = next(provider._runs)
                 for position, (kind, drawn) in enumerate(zip(run.kinds, ranks, strict=True)):
-                    meant = purpose(number, run.program, position, kind)
+                    meant = purpose(number, run.program, position, kind, is_wide=True)
                     streams = [stream.at(meant) for stream in provider._streams]
                     keys += [streams[rank].raw(WIDE_KEY_BYTES) for rank in drawn]
                     provider.count(kind)

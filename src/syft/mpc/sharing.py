@@ -37,6 +37,8 @@ from syft.tensors.multi_pointer import MultiPointerTensor
 from syft.tensors.pointer import PointerTensor
 from syft.workers.abstract import AbstractWorker
 
+CPU = torch.device("cpu")
+
 #: What programs of 2020 pass on to get nodes instead of chains: `x.share(alice, bob, **no_wrap)`.
 no_wrap = {"no_wrap": True}
 
@@ -118,8 +120,10 @@ class AdditiveSharingTensor(SharedMethods, SharedNode):
                 f"n_bits={n_bits!r}: a field has 1 to 62 bits. Leave it out for the default of 62."
             )
         self.protocol = protocol
-        #: Where each holder keeps its share; public values go there, too.
-        self.device = torch.device("cpu")
+        #: Where each holder in this process keeps its share; on a network, `home`.
+        self.device = CPU
+        #: Where the values came from: what is opened comes there.
+        self.home = CPU
         #: See NOTE [The field].
         self.field = checked_field(2**n_bits if field is None and n_bits is not None else field)
 
@@ -158,8 +162,13 @@ class AdditiveSharingTensor(SharedMethods, SharedNode):
         made = AdditiveSharingTensor(
             {p.location.id: p for p in pointers}, crypto_provider=self.crypto_provider, protocol=self.protocol
         )
-        made.field, made.device = self.field, self.device
+        made.field, made.device, made.home = self.field, self.device, self.home
         return made
+
+    @property
+    def public_device(self) -> torch.device:
+        """Where public values are put that meet the shares. A worker on a network brings them to its own device."""
+        return self.device if self.locations[0].is_in_process else CPU
 
     @classmethod
     def takes_in(cls, other: type) -> bool:
@@ -297,6 +306,7 @@ class AdditiveSharingTensor(SharedMethods, SharedNode):
                 value = authenticated.leave(self)
             else:
                 value = ring.reconstruct([p.get_share(user, reason, self.is_found) for p in self.pointers])
+        value = value.to(self.home)
         if self.is_found:
             return value
         for pointer in self.pointers:
@@ -310,7 +320,7 @@ class AdditiveSharingTensor(SharedMethods, SharedNode):
 
     def put_back(self, value: torch.Tensor) -> AdditiveSharingTensor:
         """Integers that are here, shared among the same holders."""
-        return share_integers(value, self.locations, self.crypto_provider, self.protocol)
+        return share_integers(value.to(self.home), self.locations, self.crypto_provider, self.protocol)
 
     def virtual_get(self) -> torch.Tensor:
         """The secret, read from holders in this process; the shares stay (for tests and debugging)."""
@@ -333,8 +343,10 @@ class AdditiveSharingTensor(SharedMethods, SharedNode):
     def zero(self, shape: Any = None) -> AdditiveSharingTensor:
         """A secret of zeros, with the same holders."""
         size = tuple(self.shape if shape is None else shape)
-        zeros = torch.zeros(size, dtype=torch.int64, device=self.device)
-        return share_integers(zeros, self.locations, self.crypto_provider, self.protocol, is_public=True)
+        zeros = torch.zeros(size, dtype=torch.int64, device=self.public_device)
+        made = share_integers(zeros, self.locations, self.crypto_provider, self.protocol, is_public=True)
+        made.device, made.home = self.device, self.home
+        return made
 
     def refuse_reading(self, request: str) -> NoReturn:
         where = "split among " + ", ".join(map(str, self.child))
@@ -381,7 +393,8 @@ def share_integers(
         pointers = split_among(values, holders, provider, is_public)
     made = AdditiveSharingTensor(pointers, crypto_provider=provider, protocol=protocol)
     made._remembered = Remembered(is_lasting=True)
-    made.device = values.device
+    made.home = values.device
+    made.device = (holders[0].device if holders[0].is_in_process else None) or values.device
     return made
 
 
@@ -399,6 +412,8 @@ def _shared_again(_me: Any, parts: Any) -> AdditiveSharingTensor:
         shares, provider, protocol=protocol, id=obj_id, tags=tags, description=description
     )
     made._remembered = Remembered(is_lasting=True)
+    holder = made.locations[0]
+    made.device = (holder.device if holder.is_in_process else None) or CPU
     return made
 
 

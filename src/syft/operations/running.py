@@ -192,12 +192,17 @@ def own_randomness() -> Iterator[None]:
 
     How many numbers an operation draws may depend on its data, and the next one drawn would tell.
     """
-    state = torch.default_generator.get_state()
-    torch.default_generator.manual_seed(new_seed())
+    generators = [torch.default_generator]
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        generators.extend(torch.cuda.default_generators)
+    states = [generator.get_state() for generator in generators]
+    for generator in generators:
+        generator.manual_seed(new_seed())
     try:
         yield
     finally:
-        torch.default_generator.set_state(state)
+        for generator, state in zip(generators, states, strict=True):
+            generator.set_state(state)
 
 
 def new_seed() -> int:
@@ -257,7 +262,7 @@ def _are_alone(tensors: list[torch.Tensor], places: tuple[int, ...]) -> bool:
 
 
 def _copied_memory(storage: Any) -> torch.Tensor:
-    return torch.empty(0, dtype=torch.uint8).set_(storage.clone())
+    return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage.clone())
 
 
 class _Copies:
@@ -274,7 +279,7 @@ class _Copies:
                 if storage._cdata not in memories:
                     memories[storage._cdata] = _copied_memory(storage)
                 memory: Any = memories[storage._cdata].untyped_storage()
-                self._of_place[place] = torch.empty(0, dtype=tensor.dtype).set_(
+                self._of_place[place] = torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(
                     memory, tensor.storage_offset(), tensor.shape, tensor.stride()
                 )
         self._place = 0
@@ -359,7 +364,7 @@ def _fitted(made: torch.Tensor, result: Result, tensors: Sequence[torch.Tensor],
 
 def _copied(made: torch.Tensor, spec: TensorSpec) -> torch.Tensor:
     """A result in new memory of exactly the size and layout that were foretold."""
-    memory = _memory_for(spec)
+    memory = _memory_for(spec, made.device)
     with torch.set_grad_enabled(made.requires_grad):
         if made.stride() == spec.strides and extent_in_bytes(spec) < spec.nbytes:
             # Elements that lie in one place, as in an expanded tensor, are copied once.
@@ -369,8 +374,10 @@ def _copied(made: torch.Tensor, spec: TensorSpec) -> torch.Tensor:
         return memory.as_strided(spec.shape, spec.strides, spec.offset).copy_(made)
 
 
-def _memory_for(spec: TensorSpec) -> torch.Tensor:
-    return torch.zeros(spec.offset + extent_in_bytes(spec) // spec.dtype.itemsize, dtype=spec.dtype)
+def _memory_for(spec: TensorSpec, device: torch.device | None = None) -> torch.Tensor:
+    return torch.zeros(
+        spec.offset + extent_in_bytes(spec) // spec.dtype.itemsize, dtype=spec.dtype, device=device
+    )
 
 
 def _zeros(result: Result, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -378,4 +385,5 @@ def _zeros(result: Result, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     if result.view_of is not None:
         # NB: a view looks at no values, so only a lack of memory gets here.
         return tensors[result.view_of].as_strided(spec.shape, spec.strides, spec.offset)
-    return _memory_for(spec).as_strided(spec.shape, spec.strides, spec.offset)
+    where = tensors[0].device if tensors else None
+    return _memory_for(spec, where).as_strided(spec.shape, spec.strides, spec.offset)

@@ -33,7 +33,8 @@ class Welcome(msgspec.Struct, frozen=True):
     """The server: this is me, this is the session, and this is how far it came.
 
     `user` is the name under which the client may do things here; `is_new` says that the session begins; `failed` is
-    the first command that failed and has not been told of; `admits_only_table` that it runs only operations of the table.
+    the first command that failed and has not been told of; `admits_only_table` that it runs only operations of the table;
+    `device` is where it keeps tensors, if not on the CPU.
     """
 
     protocol: int
@@ -48,6 +49,7 @@ class Welcome(msgspec.Struct, frozen=True):
     compressions: list[str]
     failed: int = 0
     admits_only_table: bool = False
+    device: str = ""
 
 
 class Refusal(msgspec.Struct, frozen=True):

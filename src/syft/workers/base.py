@@ -35,6 +35,7 @@ from syft.workers.documented import DocumentedWorker, own
 from syft.workers.documented_storage import ObjectStorage
 from syft.workers.entry import Entry
 from syft.workers.holdings import Holdings
+from syft.workers.placing import device_of_worker
 from syft.workers.references import as_refs
 from syft.workers.releases import ReleasingWorker
 from syft.workers.remote import Remote
@@ -64,6 +65,7 @@ class BaseWorker(ObjectStorage, DocumentedWorker, ReleasingWorker, TrainsHere, A
         verbose: bool = False,
         auto_add: bool = True,
         policy: Policy | None = None,
+        device: Any = None,
     ) -> None:
         if isinstance(hook, (str, int)):
             raise TypeError(
@@ -75,6 +77,7 @@ class BaseWorker(ObjectStorage, DocumentedWorker, ReleasingWorker, TrainsHere, A
             first_use.prepare()
         self.hook = hook
         self.id = id
+        self.device = device_of_worker(device, id)
         self._is_client_worker = is_client_worker
         self.log_msgs = log_msgs
         self.verbose = verbose
@@ -126,6 +129,7 @@ class BaseWorker(ObjectStorage, DocumentedWorker, ReleasingWorker, TrainsHere, A
             "_known_workers",
             "msg_history",
             "policy",
+            "device",
         ):
             setattr(self, name, getattr(other, name))
 

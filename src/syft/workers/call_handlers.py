@@ -119,7 +119,7 @@ class _StoreWithLeaves:
     """A worker's objects, those to differentiate replaced by leaves of a new graph."""
 
     def __init__(self, worker: Any, leaves: dict[Any, torch.Tensor]) -> None:
-        self.id = worker.id
+        self.id, self.device = worker.id, worker.device
         new = {i: Entry(i, leaf) for i, leaf in leaves.items()}
         self._entries = {**worker._entries, **new} if new else worker._entries
         self.entry_of = worker.entry_of

@@ -93,7 +93,7 @@ def resolve(worker: Any, values: Any, found: list[Entry] | None = None) -> list[
         elif cls is dict:
             resolved.append(dict(zip(value, resolve(worker, value.values(), found), strict=True)))
         elif cls in _TRAVELS:
-            resolved.append(value)
+            resolved.append(value if cls is not torch.device else worker.device or value)
         else:
             raise TypeError(
                 f"A command carries numbers, names and references to objects, not a {cls.__name__}. Send the "
@@ -211,7 +211,7 @@ def execute(worker: Any, message: Operation) -> Any:
     else:
         result = function(*args, **kwargs)
     is_one = type(result) is torch.Tensor and len(return_ids) == 1 and not message.wants_specs
-    if is_one and result.layout is torch.strided:
+    if is_one and result.layout is torch.strided and worker.device is None:
         if result.requires_grad:
             worker._entries[return_ids[0]] = Entry(return_ids[0], result.detach(), tracked=result)
         else:

@@ -17,6 +17,7 @@ from syft.tensors import kept_graphs
 from syft.workers.entry import Entry, Objects
 from syft.workers.guards import PERMISSION, Guard, Ownership, Quota
 from syft.workers.holdings import Holdings, storages_of
+from syft.workers.placing import on_device
 
 # NOTE [Prepared, then committed]
 # `store_entry` first does everything that may refuse an object: who may replace what is there, the quota, the data
@@ -32,6 +33,8 @@ class ObjectStorage:
 
     id: Any = None
     policy: Any
+    #: Where tensors are kept, if not on the CPU: see `syft.workers.placing`.
+    device: Any = None
 
     def __init__(self) -> None:
         self._entries: dict[Any, Entry] = {}
@@ -109,6 +112,8 @@ class ObjectStorage:
 
     def store_entry(self, entry: Entry) -> None:
         """Put an entry into the table: see NOTE [Prepared, then committed]."""
+        if self.device is not None:
+            entry.value = on_device(entry.value, self.device)
         before = self._entries.get(entry.id)
         if entry.allowed is AS_IT_IS:
             entry.allowed = None if before is None else before.allowed

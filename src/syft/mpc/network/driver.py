@@ -19,9 +19,9 @@ from syft.core.session import session
 from syft.core.shapes import contiguous_spec
 from syft.exceptions import SyftError
 from syft.messaging.message import ForceObjectDeleteMessage, ObjectMessage, Ref
-from syft.mpc.binding import Share, program_digest
+from syft.mpc.binding import WIDE, Share, program_digest
 from syft.mpc.correlations import Correlation, Mask, Place, placed
-from syft.mpc.drivers import Cost, Shares
+from syft.mpc.drivers import Cost, Shares, refuse_online_provider
 from syft.mpc.network import messages
 from syft.mpc.network.execution import AHEAD
 from syft.mpc.network.membership import LINKS_OF_CLIENTS
@@ -160,6 +160,11 @@ class NetworkDriver:
         with self.waiting():
             return [me.send_msg(message(rank), member) for rank, member in enumerate(self.members)]
 
+    def _devices(self) -> tuple[str, ...]:
+        """Where each member keeps its tensors; empty if all holders do so on the CPU. NOTE [Wide words]"""
+        found = tuple(getattr(member, "keeps_on", "") for member in self.members)
+        return tuple(one or "cpu" for one in found) if any(found[:-1]) else ()
+
     # -- costs -----------------------------------------------------------------------------------------
 
     def ask_costs(self, reset: bool = False) -> list[Any]:
@@ -213,6 +218,9 @@ class NetworkDriver:
                 tuple(_stand_in(value, at) for at, value in enumerate(given)),
                 tuple((key, _stand_in(value)) for key, value in named.items()),
             )
+            devices = self._devices()
+            if outline.needs_provider:
+                refuse_online_provider(next((one for one in devices if one != "cpu"), None))
             self._run += 1
             places = {
                 _stand_in(value, at).place: value.masked.place
@@ -226,6 +234,7 @@ class NetworkDriver:
                 [_agreed(value) for value in given],
                 {key: _agreed(value) for key, value in named.items()},
                 ahead,
+                *((WIDE,) if devices else ()),
             )
             places |= _own_places(kinds, ahead, self._run, digest)
             missing = tuple(
@@ -234,7 +243,7 @@ class NetworkDriver:
             for at, kind in enumerate(kinds):
                 place = places.get(Place(0, b"", at), Place(self._run, digest, at))
                 note_taken(self.provider, placed(kind, places), place)
-            deal = messages.DealCorrelations(group, self._run, missing, digest)
+            deal = messages.DealCorrelations(group, self._run, missing, digest, bool(devices))
             commands: list[tuple[Any, Any]] = [(deal, self.members[-1])] if missing else []
             made: list[Made | MadeMasked] = []
             _flatten(outline.results, made)
@@ -250,7 +259,15 @@ class NetworkDriver:
                         if isinstance(value, GivenMasked)
                     )
                     command = messages.RunProgram(
-                        group, self._run, name, parts, named_parts, returned, ahead, masked
+                        group,
+                        self._run,
+                        name,
+                        parts,
+                        named_parts,
+                        returned,
+                        ahead,
+                        masked,
+                        devices[rank] if devices else "",
                     )
                     commands.append((command, member))
             # NB: first, so that what some make is deleted if the others cannot be asked.
@@ -275,11 +292,13 @@ class NetworkDriver:
         with ISSUING, self.waiting():
             group = self.joined()
             self._run += 1
-            dealt, taken = (
-                kind(group, self._run, tuple(kinds))
-                for kind in (messages.DealCorrelations, messages.TakeAhead)
-            )
-            self._send([(dealt, self.members[-1]), *((taken, holder) for holder in self.holders)])
+            devices = self._devices()
+            dealt = messages.DealCorrelations(group, self._run, tuple(kinds), is_wide=bool(devices))
+            taken = [
+                messages.TakeAhead(group, self._run, tuple(kinds), devices[rank] if devices else "")
+                for rank in range(len(self.holders))
+            ]
+            self._send([(dealt, self.members[-1]), *zip(taken, self.holders, strict=True)])
             for position, kind in enumerate(kinds):
                 self._ahead[kind].append((self._run, position))
 

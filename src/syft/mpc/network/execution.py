@@ -6,7 +6,7 @@ See NOTE [What a network driver does] in `syft.mpc.drivers`. May import `members
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -34,9 +34,14 @@ class HolderSource(NoSource):
     """`party.CorrelationSource` of one run: the seed in common with the provider, and what it sends."""
 
     def __init__(
-        self, membership: Membership, program: bytes, ahead: Sequence[tuple[int, int] | None] = ()
+        self,
+        membership: Membership,
+        program: bytes,
+        ahead: Sequence[tuple[int, int] | None] = (),
+        device: torch.device | None = None,
     ) -> None:
         self._membership = membership
+        self._device = device
         self._program = program
         self._ahead = list(ahead)
         self._taken = self._drawn = 0
@@ -70,8 +75,14 @@ class HolderSource(NoSource):
                     f"Holder {membership.rank} takes a {kind}, and the provider dealt a {dealt.kind} in run "
                     f"{membership.last_run}."
                 )
-        stream = self._stream.at(purpose(membership.last_run, self._program, position, kind))
-        return expand(kind, stream, received, is_last)
+        return self.expand(kind, position, received)
+
+    def expand(self, kind: Correlation, position: int, received: Tensors) -> Tensors:
+        """This holder's fields, where its shares lie, of what the provider sent and of the stream that they share."""
+        membership, device = self._membership, self._device
+        meant = purpose(membership.last_run, self._program, position, kind, device is not None)
+        is_last = membership.rank == membership.holders - 1
+        return expand(kind, self._stream.at(meant), _arrived(received, device), is_last, device)
 
     def mask(self, shape: Sequence[int]) -> tuple[Place, torch.Tensor]:
         kind = Mask(tuple(shape))
@@ -94,17 +105,19 @@ def run_program(
     kwargs: dict[str, Any],
     ahead: Sequence[tuple[int, int] | None],
     digest: bytes,
+    device: torch.device | None = None,
 ) -> Any:
     """Run a program as this member, for the run that has begun; returns this party's result.
 
     `digest` says what was asked for: randomness is bound to it, and the parties compare it before the first frame.
+    `device`: where its shares lie in a run whose words are wide. Frames travel from and to the CPU.
     """
     start = time.perf_counter()
     program = program_named(name)
     is_online = getattr(program, "provider_online", False)
     parties = [rank for rank in membership.channels if is_online or rank != membership.holders]
     _tell_program(membership, parties, digest)
-    source = NoSource() if membership.is_provider else HolderSource(membership, digest, ahead)
+    source = NoSource() if membership.is_provider else HolderSource(membership, digest, ahead, device)
     party = Party(membership.rank, membership.holders, source, page=membership.ledger.pages()[0])
     if is_online:
         party.private = {
@@ -116,7 +129,7 @@ def run_program(
         one = running.send(None)
         _check_agreement(membership, parties, name, digest)
         while True:
-            one = running.send(_exchange(membership, one))
+            one = running.send(_exchange(membership, one, device))
     except StopIteration as done:
         if party.seal is not None:
             membership.ledger.commit([party.seal])
@@ -154,9 +167,9 @@ def _check_dealt(membership: Membership, dealt: Dealt, digest: bytes) -> None:
         )
 
 
-def _exchange(membership: Membership, one: Round) -> Any:
+def _exchange(membership: Membership, one: Round, device: torch.device | None = None) -> Any:
     sent = 0
-    for to, tensors in one.outgoing.items():
+    for to, tensors in departing(one.outgoing).items():
         channel = membership.channels[to]
         channel.send(Frame(channel.ticket, membership.last_run, tensors))
         sent += sum(tensor.nbytes for tensor in tensors)
@@ -164,18 +177,44 @@ def _exchange(membership: Membership, one: Round) -> Any:
     check(membership.rank, one.incoming, received)
     membership.bytes_sent += sent
     membership.rounds += bool(sent or any(t.nbytes for tensors in received.values() for t in tensors))
-    return one.finish(received)
+    return one.finish({rank: _arrived(tensors, device) for rank, tensors in received.items()})
 
 
-def deal(membership: Membership, run: int, kinds: Sequence[Correlation], program: bytes) -> None:
-    """Make correlations for a run, in order, and send each holder what it needs of them."""
+def departing(outgoing: Mapping[int, Tensors]) -> Mapping[int, Tensors]:
+    """What goes out, on the CPU. All copies from a device are under way at once, and are waited for once."""
+    there = {id(t): t for tensors in outgoing.values() for t in tensors if t.device.type != "cpu"}
+    if not there:
+        return outgoing
+    copies = {key: t.to("cpu", non_blocking=True) for key, t in there.items()}
+    for device in {t.device for t in there.values() if t.device.type == "cuda"}:
+        torch.cuda.current_stream(device).synchronize()
+    return {to: tuple(copies.get(id(t), t) for t in tensors) for to, tensors in outgoing.items()}
+
+
+def _arrived(tensors: Tensors, device: torch.device | None) -> Tensors:
+    """What came, where the shares lie. The copy has left the memory of the frame when this returns."""
+    return tensors if device is None else tuple(tensor.to(device) for tensor in tensors)
+
+
+def deal(
+    membership: Membership,
+    run: int,
+    kinds: Sequence[Correlation],
+    program: bytes,
+    device: torch.device | None = None,
+) -> None:
+    """Make correlations for a run, in order, and send each holder what it needs of them.
+
+    `device`: where to make them for shares that lie on devices; it may be the CPU.
+    """
     for kind in kinds:
         _check_kind(kind)
     provider = Provider(membership.holders, [membership.dealing[rank] for rank in range(membership.holders)])
     provider.cost = membership.deals
-    dealing = provider.begin(run, program or AHEAD)
+    dealing = provider.begin(run, program or AHEAD, device)
     for kind in kinds:
-        for rank, tensors in enumerate(dealing.corrections(kind)):
+        corrections = departing(dict(enumerate(dealing.corrections(kind))))
+        for rank, tensors in corrections.items():
             if tensors:
                 channel = membership.channels[rank]
                 channel.send(Dealt(channel.ticket, run, dealing.program, kind, tensors))
@@ -212,9 +251,11 @@ def size_of(kinds: Sequence[Correlation]) -> int:
     return sum(one.nbytes for kind in kinds for one in (*kind.base, *kind.derived))
 
 
-def take_ahead(membership: Membership, kinds: Sequence[Correlation]) -> TakenAhead:
+def take_ahead(
+    membership: Membership, kinds: Sequence[Correlation], device: torch.device | None = None
+) -> TakenAhead:
     """Take correlations now, for programs that name them later."""
-    source = HolderSource(membership, AHEAD)
+    source = HolderSource(membership, AHEAD, device=device)
     parts = [(kind, source.draw(kind)) for kind in kinds]
     for position, part in enumerate(parts):
         membership.ahead[membership.last_run, position] = part

@@ -16,11 +16,12 @@ from syft.exceptions import (
     WorkerNotFoundException,
 )
 from syft.messaging.message import Ref
-from syft.mpc.binding import Share, program_digest
+from syft.mpc.binding import WIDE, Share, program_digest
 from syft.mpc.kernels import Bilinear
 from syft.mpc.network import execution, messages
 from syft.mpc.network.membership import LINKS_OF_CLIENTS, Membership, channel_of, tickets_of
 from syft.mpc.network.programs import OPENING, program_named
+from syft.mpc.placing import all_placed
 from syft.mpc.protocols.beaver import MaskedOperand
 from syft.mpc.protocols.select import Pooling
 from syft.mpc.reuse import MaskedFormOutdatedError
@@ -31,6 +32,7 @@ from syft.workers.admitted import tell_failures
 from syft.workers.network import worker_lock
 from syft.workers.network.presence import await_introduction
 
+CPU = torch.device("cpu")
 _LONGEST_PATIENCE = 600.0
 _MOST_MEMBERS = 256
 _PUBLIC = frozenset({type(None), bool, int, float, str, torch.Tensor, Bilinear, Pooling, *messages.KINDS})
@@ -148,7 +150,7 @@ def run(worker: Any, message: messages.RunProgram) -> None:
         permitted = call.may_see
         args = [_argument(worker, value, permitted) for value in message.args]
         kwargs = {name: _argument(worker, value, permitted) for name, value in message.kwargs.items()}
-        given = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
+        device = _device(worker, message.device, message.program)
         for position, operand in masked.items():
             args[position] = _masked(worker, message, position, args[position], worker.get_obj(operand))
         digest = program_digest(
@@ -156,9 +158,15 @@ def run(worker: Any, message: messages.RunProgram) -> None:
             [_agreed(sent, value) for sent, value in zip(message.args, args, strict=True)],
             {name: _agreed(message.kwargs[name], value) for name, value in kwargs.items()},
             message.ahead,
+            *((WIDE,) if device is not None else ()),
         )
+        if device is not None:
+            args, kwargs = all_placed((args, kwargs), device)
+        given = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
         with worker_lock.released(), torch.no_grad():
-            result = execution.run_program(membership, message.program, args, kwargs, message.ahead, digest)
+            result = execution.run_program(
+                membership, message.program, args, kwargs, message.ahead, digest, device
+            )
             return [] if membership.is_provider else _kept(result, given, message.group), call
 
     try:
@@ -172,6 +180,19 @@ def run(worker: Any, message: messages.RunProgram) -> None:
         )
     for obj_id, value in zip(message.return_ids, results, strict=True):
         call.keep(obj_id, value)
+
+
+def _device(worker: Any, named: str, program: str) -> torch.device | None:
+    """Where a run happens here; None: on the CPU, with words that are not wide. !! ProtocolError if it cannot"""
+    if not named:
+        return None
+    here: torch.device = worker.device or CPU
+    if named != str(here):
+        raise ProtocolError(
+            f"Worker {worker.id!r} was asked to run {program} on {named[:60]}, and it keeps its tensors on {here}. "
+            "Was it restarted with another device? Connect to it anew, or start it with `syft worker --device`."
+        )
+    return here
 
 
 def _argument(worker: Any, value: Any, permitted: bool) -> Any:
@@ -265,7 +286,8 @@ def deal(worker: Any, message: messages.DealCorrelations) -> None:
 
     def work() -> None:
         with worker_lock.released():
-            execution.deal(membership, message.run, message.kinds, message.program)
+            device = (worker.device or CPU) if message.is_wide else None
+            execution.deal(membership, message.run, message.kinds, message.program, device)
 
     _told(membership, message.run, work, lambda: True)
 
@@ -278,8 +300,9 @@ def take_ahead(worker: Any, message: messages.TakeAhead) -> None:
     def work() -> None:
         call = pipeline.permit(worker, message, name="Dealing ahead of time")
         call.check_fits(execution.size_of(message.kinds), 1)
+        device = _device(worker, message.device, "dealing ahead of time")
         with worker_lock.released():
-            taken = execution.take_ahead(membership, message.kinds)
+            taken = execution.take_ahead(membership, message.kinds, device)
         taken.obj_id = ID_PROVIDER.pop()
         membership.charged[message.run] = taken
         try:

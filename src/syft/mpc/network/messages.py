@@ -74,7 +74,8 @@ class RunProgram(Command, frozen=True):
 
     `ahead` names what was taken ahead of time, (run, position), for the correlations that the program takes, in their
     order; None where it takes a new one. Empty: all are new. `masked` has (position, id) of the arguments whose masked
-    form you have under that id.
+    form you have under that id. `device`: not empty if shares of the run lie on a device, at any holder; it says where
+    yours lie, and its words are wide (NOTE [Wide words] in `syft.mpc.randomness`).
     """
 
     group: Id
@@ -85,26 +86,30 @@ class RunProgram(Command, frozen=True):
     return_ids: tuple[Id, ...]
     ahead: tuple[tuple[int, int] | None, ...] = ()
     masked: tuple[tuple[int, Id], ...] = ()
+    device: str = ""
 
 
 class DealCorrelations(Command, frozen=True):
     """Provider: make these for a run, in this order, and send the holders what they need.
 
     `program` is the digest that the run's randomness is bound to; a wrong one gives useless randomness, no more.
+    `is_wide`: for shares that lie on a device, at any holder.
     """
 
     group: Id
     run: int
     kinds: tuple[Any, ...]
     program: bytes = b""
+    is_wide: bool = False
 
 
 class TakeAhead(Command, frozen=True):
-    """Holder: take these now, and keep them for programs that name them (`RunProgram.ahead`)."""
+    """Holder: take these now, and keep them for programs that name them (`RunProgram.ahead`). `device`: as there."""
 
     group: Id
     run: int
     kinds: tuple[Any, ...]
+    device: str = ""
 
 
 class AbandonRun(Command, frozen=True):

@@ -96,8 +96,8 @@ def at_every_holder(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         results.append(
             PointerTensor.interpret(
                 func,
-                at_holder(args, holder_id, first, template.device),
-                at_holder(kwargs, holder_id, first, template.device),
+                at_holder(args, holder_id, first, template.public_device),
+                at_holder(kwargs, holder_id, first, template.public_device),
             )
         )
     made = _joined(template, results, all(node.was_shared_there for node in nodes))
@@ -305,8 +305,14 @@ def read_value(x: AST, *_args: Any) -> Any:
 def to_copy(x: AST, dtype: Any = None, device: Any = None, **_options: Any) -> Any:
     if dtype is not None and dtype.is_floating_point:
         raise TypeError("Shared integers have no floating-point form. Call fix_precision() before share().")
-    if device is None or torch.device(device) == x.device:
-        return at_every_holder(aten.clone.default, (x,), {})
-    moved = at_every_holder(aten._to_copy.default, (x,), {"device": torch.device(device)})
-    moved.device = torch.device(device)
-    return moved
+    wanted = x.home if device is None else torch.device(device)
+    holder = x.locations[0]
+    if wanted == x.device or not holder.is_in_process or holder.device is not None:
+        # Its owner says where a worker keeps its shares: what is opened comes to the device.
+        made = at_every_holder(aten.clone.default, (x,), {})
+        made.device = x.device if holder.is_in_process else wanted
+    else:
+        made = at_every_holder(aten._to_copy.default, (x,), {"device": wanted})
+        made.device = wanted
+    made.home = wanted
+    return made

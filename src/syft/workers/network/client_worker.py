@@ -139,6 +139,11 @@ class NetworkClientWorker(BaseWorker):
         return self.user.startswith(ANONYMOUS)
 
     @property
+    def keeps_on(self) -> str:
+        """The device on which the worker keeps tensors, as it said when we connected; empty for the CPU."""
+        return "" if self._link.welcome is None else self._link.welcome.device
+
+    @property
     def url(self) -> str:
         return self.address
 

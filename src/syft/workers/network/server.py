@@ -433,6 +433,7 @@ class Server:
                 list(serde.available_compressions()),
                 session.failed,
                 self.worker.admits_only_table,
+                str(self.worker.device or ""),
             )
         )
 

@@ -45,6 +45,7 @@ class NetworkServerWorker(VirtualWorker):
     policy      who may do what; without one, everybody has what they bring and what they compute from it
     directory   where tagged data is kept over restarts
     settings    heartbeats, limits
+    device      where tensors are kept and computed, e.g. "cuda:0"; the CPU if it is left out
     anonymous   serve those who prove no name: the default where nobody else can connect, on this machine alone
     """
 
@@ -66,6 +67,7 @@ class NetworkServerWorker(VirtualWorker):
         log_msgs: bool = False,
         verbose: bool = False,
         auto_add: bool = False,
+        device: Any = None,
     ) -> None:
         self._child: ServerProcess | None = None
         #: Objects and bytes in other processes of this worker (`syft.isolation`).
@@ -88,6 +90,7 @@ class NetworkServerWorker(VirtualWorker):
             verbose=verbose,
             auto_add=auto_add,
             policy=policy or OwnerPolicy.for_network(),
+            device=device,
         )
         self._known_workers[self.id] = self
         if directory is not None:
@@ -193,6 +196,8 @@ class NetworkServerWorker(VirtualWorker):
                 "policy=OwnerPolicy.load(path)."
             )
         options["--budgets"] = self._book_to_hand_over()
+        if self.device is not None:
+            options |= {"--device": self.device, "--isolation": "none"}
         settings = self._server.settings
         options |= {"--heartbeat": settings.heartbeat, "--grace": settings.grace}
         given = [part for name, value in options.items() if value is not None for part in (name, str(value))]
