@@ -39,7 +39,7 @@ ray: .venv/.ray  ## the tests of the Ray engine, which needs 240 MB more than th
 	$(BIN)/python -m pytest -m 'slow or not slow' tests/federated/test_engine_ray.py $(ARGS)
 
 gpu: .venv/.dev  ## the tests that need a CUDA device and Triton
-	$(BIN)/python -m pytest -m gpu tests/mpc/test_device.py $(ARGS)
+	$(BIN)/python -m pytest -m gpu tests/mpc/test_device.py tests/mpc/test_network_device.py $(ARGS)
 
 bench: .venv/.dev  ## measure; results go to bench/results
 	$(BIN)/python -m bench $(ARGS)

@@ -229,15 +229,6 @@ def test_an_operation_stays_on_the_device_and_reads_no_value(workers, name):
     assert found == {CUDA}
 
 
-def test_protocols_without_a_device_backend_say_so(workers):
-    alice, bob, carol = workers.alice, workers.bob, workers.charlie
-    with fake_cuda():
-        x = torch.empty(4, dtype=torch.int64, device=CUDA)
-        shared = x.share(alice, bob, crypto_provider=carol, protocol="snn")
-        with pytest.raises(NotImplementedError, match="run on the CPU"):
-            _ = shared < 0
-
-
 # -- on a real device ------------------------------------------------------------------------------------
 
 

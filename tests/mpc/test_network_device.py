@@ -194,15 +194,42 @@ def test_parties_who_disagree_about_wide_words_send_nothing(hook: Any, me: Any) 
             client.holders[1].sync()
 
 
-@pytest.mark.parametrize("protocol", ["snn"])
-def test_programs_with_the_provider_online_say_that_they_run_on_the_cpu(
-    hook: Any, me: Any, monkeypatch: Any, protocol: str
+# -- protocols that are computed on the CPU -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("device", [CPU, pytest.param(torch.device("cuda", 0), marks=needs_gpu)])
+@pytest.mark.parametrize("protocol", ["snn", "fss", "spdz2k", "tree2"])
+def test_every_protocol_is_right_where_workers_have_a_device(
+    hook: Any, me: Any, protocol: str, device: torch.device
 ) -> None:
-    with parties_with(hook, {}) as client:
-        x = client.share(torch.tensor([1, -2]), protocol=protocol)
-        monkeypatch.setattr(NetworkDriver, "_devices", lambda _self: ("cuda:0", "cuda:0", "cpu"))
-        with pytest.raises(NotImplementedError, match="run on the CPU; the shares lie on cuda:0"):
-            _ = x < 0
+    x = torch.tensor([-3, 0, 4, 2**40, -(2**40)])
+    with parties_with(hook, dict.fromkeys(NAMES, device)) as client:
+        xs = client.share(x, protocol=protocol)
+        assert (xs < 0).get().tolist() == [1, 0, 0, 0, 1]
+        assert torch.relu(client.share(x, protocol=protocol)).get().tolist() == x.relu().tolist()
+        assert (xs * xs + torch.ones(5, dtype=torch.int64)).get().tolist() == (x * x + 1).tolist()
+
+
+@pytest.mark.parametrize("device", [CPU, pytest.param(torch.device("cuda", 0), marks=needs_gpu)])
+@pytest.mark.parametrize("protocol", ["snn", "fss", "spdz2k"])
+def test_protocols_of_the_cpu_in_one_process_give_results_on_the_device(
+    workers: Any, monkeypatch: pytest.MonkeyPatch, protocol: str, device: torch.device
+) -> None:
+    moved: list[torch.device] = []
+    plain = drivers.shares_at
+    monkeypatch.setattr(drivers, "shares_at", lambda v, where: (moved.append(where), plain(v, where))[1])
+    if device.type == "cpu":  # it stands for a device
+        monkeypatch.setattr(drivers, "device_of", lambda _arguments: device)
+        for name in ("alice", "bob"):
+            monkeypatch.setattr(getattr(workers, name), "device", device)
+    x = torch.tensor([-3, 0, 4, 2**40, -(2**40)], device=device)
+    xs = x.share(workers.alice, workers.bob, crypto_provider=workers.charlie, protocol=protocol)
+    for got, expected in (((xs < 0), x < 0), (torch.relu(xs), x.relu())):
+        opened = got.get()
+        assert opened.device == x.device
+        assert opened.tolist() == expected.long().tolist()
+    if protocol != "spdz2k" or device.type == "cpu":
+        assert moved[:2] == [CPU, device]
 
 
 # -- where tensors lie ---------------------------------------------------------------------------------------
@@ -238,4 +265,3 @@ def test_a_worker_keeps_what_arrives_and_what_it_makes_on_its_device(hook: Any, 
         x = torch.empty(3, 2).send(bob)
         made = [x, x + torch.ones(2).send(bob), torch.zeros_like(x), x.to("cpu"), x.new_ones(4)]
         assert {bob._entries[t.child.id_at_location].value.device for t in made} == {CUDA}
-    assert drivers.device_of(drivers.Shares((torch.zeros(1),))) is None

@@ -23,11 +23,13 @@ from syft.mpc.group import Group
 from syft.mpc.integrity import linear
 from syft.mpc.integrity.errors import IntegrityError, NoMacsError
 from syft.mpc.integrity.sealed import Entrance, Sealed
+from syft.mpc.placing import all_placed
 from syft.mpc.programs import name_of
 from syft.mpc.protocols import spdz2k
 from syft.tensors.pointer import PointerTensor
 
 PROTOCOL = spdz2k.NAME
+CPU = torch.device("cpu")
 
 
 def is_authenticated(node: Any) -> bool:
@@ -63,15 +65,10 @@ def check_current(nodes: Sequence[Any]) -> None:
 
 def enter(values: torch.Tensor, holders: Sequence[Any], provider: Any) -> dict[Any, PointerTensor]:
     """Share integers that are here: pointers by the holders' ids. NOTE [Entering and leaving] in `protocols.spdz2k`"""
-    if values.device.type != "cpu":
-        raise NotImplementedError(
-            f"Shares with MACs live on the CPU, and the tensor lies on {values.device}. Share without protocol='spdz2k', "
-            "or move it with `.cpu()` first."
-        )
     group = Group.of(holders, provider)
     shape = tuple(values.shape)
     masks, mask = group.run_and_tell(Sealed(Entrance(shape)), spdz2k.entrance, shape)
-    masked = values.to(torch.int64).contiguous() - mask
+    masked = values.to("cpu", torch.int64).contiguous() - mask
     pointers = group.run(spdz2k.enter, _Held(masks), masked)
     return {pointer.location.id: pointer for pointer in pointers}
 
@@ -80,7 +77,7 @@ def leave(node: Any) -> torch.Tensor:
     """The integers of a secret, after all that was opened so far has been checked. !! IntegrityError"""
     check_current([node])
     masked, mask = node.group.run_and_tell(Sealed(Entrance(tuple(node.shape))), spdz2k.leave, node)
-    copies = [pointer.get_share() for pointer in masked]
+    copies = [pointer.get_share().cpu() for pointer in masked]
     if any(not torch.equal(copies[0], other) for other in copies[1:]):
         raise IntegrityError(
             "The holders of a secret under protocol='spdz2k' do not agree about it. At least one of them did not follow "
@@ -109,6 +106,7 @@ def run(node: Any, protocol: Any, args: Sequence[Any], kwargs: dict[str, Any]) -
             f"The program {name}",
             "Share without protocol='spdz2k', or use one of the operations that docs/secrets.md names.",
         )
+    args, kwargs = all_placed((tuple(args), kwargs), CPU)
     return node.group.run(spdz2k.apply, name, node, *args, **{**fixed, **kwargs})
 
 
@@ -131,6 +129,7 @@ def at_every_holder(func: Any, args: Any, kwargs: dict[str, Any], nodes: Sequenc
 
 def _run(node: Any, name: str, described: tuple[Any, list[Any], list[torch.Tensor]]) -> Any:
     template, secrets, tensors = described
+    tensors = all_placed(tensors, CPU)
     return node.group.run(spdz2k.linear, name, template, len(secrets), *secrets, *tensors)
 
 

@@ -13,6 +13,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import ClassVar
 
 import torch
 
@@ -55,6 +56,9 @@ class Place:
 
 class Correlation:
     """Base of all kinds. A holder receives its shares of `base`, then of `derived`, as one tuple."""
+
+    #: It is made and kept on the CPU wherever the shares lie: NOTE [On the CPU] in `drivers`.
+    on_cpu: ClassVar[bool] = False
 
     @property
     def base(self) -> tuple[Field, ...]:

@@ -12,6 +12,11 @@ waits for one frame from each rank in `incoming`, checks that it has exactly the
 Frames between two holders are ordered, so no numbering is needed beyond that of the runs. Its
 `CorrelationSource` calls `provider.expand` on the seed it shares with the provider and on the corrections
 received. Programs never learn which driver runs them.
+
+NOTE [On the CPU]
+SecureNN (its provider is a party online), function secret sharing (AES, the processor's own) and shares with MACs are
+computed on the CPU. Where the shares lie on a device they are brought to the CPU for such a program, and its results
+back to the device.
 """
 
 from __future__ import annotations
@@ -20,6 +25,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -33,6 +39,8 @@ from syft.mpc.party import Expected, Party, Program, Round, RoundMismatchError, 
 from syft.mpc.placing import all_placed
 from syft.mpc.provider import Dealing, Provider, ProviderCost
 from syft.mpc.randomness import Stream, derived_seed, new_seed
+
+CPU = torch.device("cpu")
 
 
 class Shares(tuple[Any, ...]):
@@ -135,8 +143,15 @@ class Lockstep:
         return result, self.provider.tell(dealing.run, dealing.program, kind)
 
     def _run(self, protocol: Callable[..., Program[Any]], args: Any, kwargs: Any) -> tuple[Any, Dealing]:
-        start = time.perf_counter()
         device = device_of((args, kwargs))
+        if device is not None and runs_on_cpu(protocol, kwargs):
+            return self._run_on_cpu(protocol, args, kwargs, device)
+        return self._run_at(device, protocol, args, kwargs)
+
+    def _run_at(
+        self, device: torch.device | None, protocol: Callable[..., Program[Any]], args: Any, kwargs: Any
+    ) -> tuple[Any, Dealing]:
+        start = time.perf_counter()
         if device is not None:
             args, kwargs = all_placed((args, kwargs), device, Shares)
         dealing = self.provider.begin(program=self.program, device=device)
@@ -159,6 +174,19 @@ class Lockstep:
         if metering.is_measuring():
             metering.note(programs_name(protocol), spent_by(cost, dealing.cost))
         return _gathered(results), dealing
+
+    def _run_on_cpu(
+        self, protocol: Callable[..., Program[Any]], args: Any, kwargs: Any, device: torch.device
+    ) -> tuple[Any, Dealing]:
+        """NOTE [On the CPU]"""
+        if self.session is not None:
+            raise NotImplementedError(
+                f"{programs_name(protocol)} is computed on the CPU, and a recording stays on the device. Record a model "
+                "whose secrets are shared with the default protocol."
+            )
+        given, named = shares_at((tuple(args), dict(kwargs)), CPU)
+        result, dealing = self._run_at(None, protocol, given, named)
+        return shares_at(result, device), dealing
 
     def _count(self, cost: Cost) -> None:
         with self._counting:
@@ -203,7 +231,6 @@ class Lockstep:
             for rank, page in enumerate(self.ledger.pages())
         ]
         if getattr(protocol, "provider_online", False):
-            refuse_online_provider(dealing.device)
             parties.append(Party(self.holders, self.holders, NoSource()))
             self._share_pairwise_streams(parties, dealing)
         programs = [
@@ -305,13 +332,25 @@ def check(rank: int, expected: Mapping[int, tuple[Expected, ...]], received: Map
             )
 
 
-def refuse_online_provider(device: Any) -> None:
-    """!! NotImplementedError for a program with the provider online, unless the shares lie on the CPU (None)"""
-    if device is not None:
-        raise NotImplementedError(
-            f"Programs with the provider online (SecureNN) run on the CPU; the shares lie on {device}. "
-            "Share with the default protocol, or move the secret with `.cpu()` first."
-        )
+def runs_on_cpu(protocol: Any, kwargs: Mapping[str, Any]) -> bool:
+    """Whether a program is computed on the CPU wherever its shares lie. NOTE [On the CPU]"""
+    how = kwargs.get("how")
+    while isinstance(protocol, partial):
+        how = protocol.keywords.get("how", how)
+        protocol = protocol.func
+    marks = getattr(protocol, "provider_online", False), getattr(protocol, "on_cpu", False)
+    return any(marks) or isinstance(how, str)
+
+
+def shares_at(value: Any, device: torch.device) -> Any:
+    """Arguments or results with their shares, and all other tensors, on a device."""
+    if isinstance(value, Shares):
+        return Shares(shares_at(part, device) for part in value)
+    if isinstance(value, dict):
+        return {name: shares_at(one, device) for name, one in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(shares_at(one, device) for one in value)
+    return value.to(device) if isinstance(value, torch.Tensor) else value
 
 
 def device_of(arguments: Any) -> torch.device | None:

@@ -288,6 +288,12 @@ def with_provider(protocol: F) -> F:
     return protocol
 
 
+def on_cpu(protocol: F) -> F:
+    """Mark a protocol that is computed on the CPU wherever the shares lie: NOTE [On the CPU] in `drivers`."""
+    protocol.on_cpu = True  # type: ignore[attr-defined]
+    return protocol
+
+
 def done(value: T) -> Program[T]:
     """A program without rounds, so that local results fit where a program is expected."""
     return value

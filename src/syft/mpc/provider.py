@@ -205,6 +205,7 @@ class Provider:
         device: torch.device | None = None,
     ) -> Deal:
         """One correlation, drawn at a place that is used once. What it costs is noted in `also`, too."""
+        device = None if kind.on_cpu else device
         with self._making:
             start = time.perf_counter()
             meant = purpose(place.run, place.program, place.position, kind, device is not None)

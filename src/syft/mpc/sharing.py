@@ -394,7 +394,10 @@ def share_integers(
     made = AdditiveSharingTensor(pointers, crypto_provider=provider, protocol=protocol)
     made._remembered = Remembered(is_lasting=True)
     made.home = values.device
-    made.device = (holders[0].device if holders[0].is_in_process else None) or values.device
+    if holders[0].is_in_process:  # shares with MACs are made on the CPU
+        made.device = holders[0].device or (CPU if protocol == authenticated.PROTOCOL else values.device)
+    else:
+        made.device = values.device
     return made
 
 

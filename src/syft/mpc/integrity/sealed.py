@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import torch
 
@@ -58,6 +59,7 @@ class Entrance(Correlation):
 class Sealed(Correlation):
     """`kind` with MACs. Holders read its fields by `syft.mpc.integrity.shares.fields_of`."""
 
+    on_cpu: ClassVar[bool] = True
     kind: Correlation
 
     def __post_init__(self) -> None:

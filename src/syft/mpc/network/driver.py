@@ -21,7 +21,7 @@ from syft.exceptions import SyftError
 from syft.messaging.message import ForceObjectDeleteMessage, ObjectMessage, Ref
 from syft.mpc.binding import WIDE, Share, program_digest
 from syft.mpc.correlations import Correlation, Mask, Place, placed
-from syft.mpc.drivers import Cost, Shares, refuse_online_provider
+from syft.mpc.drivers import Cost, Shares, runs_on_cpu
 from syft.mpc.network import messages
 from syft.mpc.network.execution import AHEAD
 from syft.mpc.network.membership import LINKS_OF_CLIENTS
@@ -218,9 +218,7 @@ class NetworkDriver:
                 tuple(_stand_in(value, at) for at, value in enumerate(given)),
                 tuple((key, _stand_in(value)) for key, value in named.items()),
             )
-            devices = self._devices()
-            if outline.needs_provider:
-                refuse_online_provider(next((one for one in devices if one != "cpu"), None))
+            devices = () if runs_on_cpu(protocol, kwargs) else self._devices()
             self._run += 1
             places = {
                 _stand_in(value, at).place: value.masked.place

@@ -22,6 +22,7 @@ from syft.mpc.party import Party, Round, RoundMismatchError
 from syft.mpc.provider import CorrelationReusedError, Provider, expand
 from syft.mpc.randomness import BoundStream, Stream
 
+CPU = torch.device("cpu")
 #: The most a provider makes for one correlation.
 _MOST_BYTES = 16 << 30
 
@@ -57,7 +58,7 @@ class HolderSource(NoSource):
             raise CorrelationReusedError(
                 f"The correlation {tag}, taken ahead of time, is not here any more, or is no {type(kind).__name__}."
             )
-        return part
+        return _arrived(part, self._device or CPU)
 
     def draw(self, kind: Correlation) -> Tensors:
         """This holder's part of a new correlation."""
@@ -79,7 +80,7 @@ class HolderSource(NoSource):
 
     def expand(self, kind: Correlation, position: int, received: Tensors) -> Tensors:
         """This holder's fields, where its shares lie, of what the provider sent and of the stream that they share."""
-        membership, device = self._membership, self._device
+        membership, device = self._membership, None if kind.on_cpu else self._device
         meant = purpose(membership.last_run, self._program, position, kind, device is not None)
         is_last = membership.rank == membership.holders - 1
         return expand(kind, self._stream.at(meant), _arrived(received, device), is_last, device)

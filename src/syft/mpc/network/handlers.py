@@ -160,8 +160,8 @@ def run(worker: Any, message: messages.RunProgram) -> None:
             message.ahead,
             *((WIDE,) if device is not None else ()),
         )
-        if device is not None:
-            args, kwargs = all_placed((args, kwargs), device)
+        if worker.device is not None and not membership.is_provider:  # NOTE [On the CPU] in `drivers`
+            args, kwargs = all_placed((args, kwargs), device or CPU)
         given = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
         with worker_lock.released(), torch.no_grad():
             result = execution.run_program(

@@ -75,11 +75,6 @@ def _compared(party: Party, x: torch.Tensor, how: How, sign: bool, select: bool)
         return (yield from _tree(party, x, _kind(x.numel(), how, sign, select)))
     if how not in BIT_PROTOCOLS:
         raise ValueError(f"No comparison of bits is called {how!r}, only {', '.join(sorted(BIT_PROTOCOLS))}.")
-    if x.device.type == "cuda":
-        raise NotImplementedError(
-            f"protocol={how!r} compares on the CPU, and the shares lie on {x.device}. Share with the default protocol, "
-            "or move the secret with `.cpu()` first."
-        )
     return (yield from BIT_PROTOCOLS[how](party, x, sign, select))
 
 

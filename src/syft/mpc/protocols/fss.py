@@ -25,6 +25,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -147,6 +148,7 @@ def evaluate(
 class Key(Correlation):
     """r, and keys of the sign (or the zero) of z - r; with `select` as in `correlations.Comparison`."""
 
+    on_cpu: ClassVar[bool] = True
     count: int
     sign: bool = True
     select: bool = False

@@ -44,7 +44,7 @@ from syft.mpc.integrity.ledger import Seal
 from syft.mpc.integrity.sealed import Entrance, Sealed
 from syft.mpc.integrity.shares import Auth
 from syft.mpc.kernels import Bilinear, floor_divide
-from syft.mpc.party import Party, Program, sealed_twin
+from syft.mpc.party import Party, Program, on_cpu, sealed_twin
 from syft.mpc.programs import OUTLINES, opening_program, party_program, program_named
 from syft.mpc.protocols.beaver import MUL
 from syft.mpc.protocols.registry import register_comparison
@@ -90,6 +90,7 @@ def _kept(result: Any) -> Any:
 
 
 @party_program
+@on_cpu
 def apply(party: Party, program: str, *args: Any, **kwargs: Any) -> Program[Any]:
     """Another program, of `COVERED`, on authenticated shares; every tensor among the arguments is one."""
     if program not in COVERED:
@@ -102,6 +103,7 @@ def apply(party: Party, program: str, *args: Any, **kwargs: Any) -> Program[Any]
 
 
 @party_program
+@on_cpu
 def linear(party: Party, op: str, template: Any, secrets: int, *tensors: torch.Tensor) -> Program[Any]:
     """An operation of aten that is linear in its secrets, the first of `tensors`; without rounds."""
     seal = Seal.begin(party)
@@ -111,6 +113,7 @@ def linear(party: Party, op: str, template: Any, secrets: int, *tensors: torch.T
 
 
 @party_program
+@on_cpu
 def entrance(party: Party, shape: Any) -> Program[torch.Tensor]:
     """Shares of a mask that the client is told. NOTE [Entering and leaving]"""
     seal = Seal.begin(party)
@@ -120,6 +123,7 @@ def entrance(party: Party, shape: Any) -> Program[torch.Tensor]:
 
 
 @party_program
+@on_cpu
 def enter(party: Party, mask: torch.Tensor, masked: torch.Tensor) -> Program[torch.Tensor]:
     """Shares of `masked`, public, plus the mask."""
     seal = Seal.begin(party)
@@ -128,6 +132,7 @@ def enter(party: Party, mask: torch.Tensor, masked: torch.Tensor) -> Program[tor
 
 
 @opening_program  # NB: the provider tells the mask to the client, who may know a holder
+@on_cpu
 def leave(party: Party, x: torch.Tensor) -> Program[torch.Tensor]:
     """x minus a mask that the client is told, public to the holders, after all was checked. Five rounds."""
     seal = Seal.begin(party)
@@ -139,6 +144,7 @@ def leave(party: Party, x: torch.Tensor) -> Program[torch.Tensor]:
 
 
 @opening_program
+@on_cpu
 def reveal(party: Party, x: torch.Tensor) -> Program[torch.Tensor]:
     """Open a secret to all holders: everything before it is checked first, then the opening. Nine rounds."""
     seal = Seal.begin(party)

@@ -57,7 +57,7 @@ def at_holder(value: Any, holder_id: Any, first: bool, device: torch.device = CP
     if isinstance(value, AST):
         return value.child[holder_id]
     if isinstance(value, torch.Tensor):
-        return value if device.type == "cpu" else placed(value, device)
+        return value if value.device == device else placed(value, device)
     if isinstance(value, MultiPointerTensor):
         return _own_of(value, holder_id)
     if isinstance(value, Addend):
@@ -307,7 +307,8 @@ def to_copy(x: AST, dtype: Any = None, device: Any = None, **_options: Any) -> A
         raise TypeError("Shared integers have no floating-point form. Call fix_precision() before share().")
     wanted = x.home if device is None else torch.device(device)
     holder = x.locations[0]
-    if wanted == x.device or not holder.is_in_process or holder.device is not None:
+    is_fixed = not holder.is_in_process or holder.device is not None or authenticated.is_authenticated(x)
+    if wanted == x.device or is_fixed:
         # Its owner says where a worker keeps its shares: what is opened comes to the device.
         made = at_every_holder(aten.clone.default, (x,), {})
         made.device = x.device if holder.is_in_process else wanted
