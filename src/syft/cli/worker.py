@@ -159,6 +159,7 @@ def serve(
     from syft.identity.tokens import TokenVerifier
     from syft.isolation.broker import Broker
     from syft.isolation.sealed import Sealed
+    from syft.mpc.kernels import keep_freed_memory
     from syft.policy.audit import AuditLog
     from syft.policy.owner_policy import OwnerPolicy
     from syft.serde.data_files import load_folder
@@ -174,6 +175,7 @@ def serve(
         )
     if threads is not None:
         torch.set_num_threads(threads)
+    keep_freed_memory()
     hook = sy.TorchHook(torch, verbose=False)
     rules = OwnerPolicy.load(policy) if policy is not None else OwnerPolicy.for_network()
     if audit is not None:

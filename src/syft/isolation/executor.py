@@ -32,6 +32,7 @@ from syft.isolation.preloading import import_all
 from syft.isolation.progress import Progress
 from syft.isolation.walls import ExecutorWorker
 from syft.messaging.message import ObjectMessage, ObjectRequestMessage, Operation, PointersGoneMessage
+from syft.mpc.kernels import keep_freed_memory
 from syft.policy.caller import speaking_for
 from syft.policy.owner_policy import Rules
 from syft.transport.session_frames import Head, Kind
@@ -56,6 +57,7 @@ class Prepared:
 def preload(budgets: bool) -> Prepared:
     """Import everything, once, in the fork server."""
     torch.set_num_threads(1)  # NB: no thread may run where it is forked
+    keep_freed_memory()
     hook = TorchHook(torch, verbose=False)
     brokered.install()
     import_all(budgets)

@@ -222,6 +222,44 @@ class OneHot(Correlation):
 
 
 @dataclass(frozen=True)
+class Digit(Correlation):
+    """r uniform, r mod 2^shift, and (count, size): which digit r has above its `shift` lowest bits.
+
+    The digit is hi * 2^low + lo, with `low` bits in lo. Column j is 2^(2^low - 1 - lo) where hi mod `size`, a power of
+    two, is j, and 0 elsewhere: without `low` the digit's one-hot row.
+    """
+
+    count: int
+    shift: int
+    size: int
+    low: int = 0
+
+    def __post_init__(self) -> None:
+        width = self.size.bit_length() - 1
+        if self.size < 1 or self.size & (self.size - 1):
+            raise ValueError(f"A digit has a power of two of values, got {self.size}.")
+        if self.shift < 1 or not 0 <= self.low <= 5 or self.shift + self.low + width > ring.BITS:
+            raise ValueError(
+                f"A digit of {self.low} + {width} bits above {self.shift} lower ones is not inside a word of {ring.BITS}."
+            )
+
+    @property
+    def base(self) -> tuple[Field, ...]:
+        return (Field((self.count,)),)
+
+    @property
+    def derived(self) -> tuple[Field, ...]:
+        return (Field((self.count,)), Field((self.count, self.size)))
+
+    def derive(self, *base: torch.Tensor) -> Tensors:
+        digit, lowest = base[0] >> self.shift, (1 << self.low) - 1
+        column = (digit >> self.low).bitwise_and_(self.size - 1).unsqueeze_(1)
+        rows = torch.zeros((self.count, self.size), dtype=torch.int64, device=digit.device)
+        height = torch.ones_like(digit).bitwise_left_shift_(lowest - digit.bitwise_and_(lowest)).unsqueeze_(1)
+        return base[0] & ((1 << self.shift) - 1), rows.scatter_(1, column, height)
+
+
+@dataclass(frozen=True)
 class Bits(Correlation):
     """`count` random bits rho, packed and Boolean-shared, and as additive shares: doubly shared bits.
 

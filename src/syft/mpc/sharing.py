@@ -27,7 +27,7 @@ from syft.messaging.message import ForceObjectDeleteMessage
 from syft.mpc import authenticated, fixed_layers, ring, watching
 from syft.mpc.node_methods import FIELD as FIELD
 from syft.mpc.node_methods import SharedMethods, checked_field
-from syft.mpc.protocols import beaver, derived, local, spdz2k, truncate
+from syft.mpc.protocols import beaver, derived, divide, local, lookup, select, spdz2k, truncate
 from syft.mpc.protocols.registry import comparison
 from syft.mpc.reuse import Masked, Remembered
 from syft.mpc.rules.registry import Interpret
@@ -260,6 +260,28 @@ class AdditiveSharingTensor(SharedMethods, SharedNode):
         """Shape (size, *shape): row i is 1 where x is i; size is a power of two."""
         return self.run(derived.one_hot, size)
 
+    def rescaled(self, factor: int, divisor: int) -> AdditiveSharingTensor:
+        """x * factor / divisor, rounded to one of the two integers next to it."""
+        return self.run(truncate.rescale, factor, divisor)
+
+    def polynomial(self, coefficients: bytes, shift: int, bits: int) -> AdditiveSharingTensor:
+        return self.run(lookup.polynomial, coefficients, shift, bits)
+
+    def piecewise(self, shift: int, size: int, tables: bytes) -> AdditiveSharingTensor:
+        return self.run(lookup.piecewise, shift, size, tables)
+
+    def scaled_power(self, *parameters: Any) -> AdditiveSharingTensor:
+        return self.run(lookup.scaled_power, *parameters)
+
+    def divided_bounded(self, other: AdditiveSharingTensor, *parameters: Any) -> AdditiveSharingTensor:
+        return self.run(divide.divide_bounded, other, *parameters, **self.how)
+
+    def clamped(self, low: int, high: int) -> AdditiveSharingTensor:
+        return self.run(select.clamp, low, high, **self.how)
+
+    def cut_magnitude(self, edge: int) -> tuple[AdditiveSharingTensor, ...]:
+        return self.run(select.cut_magnitude, edge, **self.how)
+
     def leading_bit(self, size: int) -> AdditiveSharingTensor:
         """Shape (size, *shape): row i is 1 where 2^i <= x < 2^(i+1)."""
         return self.run(derived.leading_bit, size)
@@ -267,6 +289,10 @@ class AdditiveSharingTensor(SharedMethods, SharedNode):
     def maximum_along(self, dim: int) -> tuple[AdditiveSharingTensor, AdditiveSharingTensor]:
         """The maximum along `dim`, and a 0/1 tensor that shows where it is."""
         return self.run(derived.maximum_and_place, dim, **self.how)
+
+    def largest_along(self, dim: int) -> AdditiveSharingTensor:
+        """The maximum along `dim`, which is gone."""
+        return self.run(derived.largest, dim, **self.how)
 
     def positive_part(self) -> tuple[AdditiveSharingTensor, AdditiveSharingTensor]:
         """max(x, 0), and 1 where x > 0."""

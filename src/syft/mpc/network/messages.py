@@ -210,6 +210,7 @@ KINDS: tuple[type[Correlation], ...] = (
     correlations.And,
     correlations.Truncation,
     correlations.OneHot,
+    correlations.Digit,
     correlations.Bits,
     correlations.Prefix,
     correlations.MaskedWord,

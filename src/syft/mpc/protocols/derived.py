@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import torch
 
 from syft.mpc.correlations import OneHot
-from syft.mpc.party import Party, Program, primitive
+from syft.mpc.party import Party, Program, primitive, stack
 from syft.mpc.programs import party_program
-from syft.mpc.protocols.beaver import and_bits
+from syft.mpc.protocols.beaver import and_bits, spdz_mul
 from syft.mpc.protocols.compare import TREE, How, negative_bits
 from syft.mpc.protocols.convert import split_bits, to_bits
-from syft.mpc.protocols.select import multiply_compared, tournament
+from syft.mpc.protocols.select import is_negative, multiply_compared, tournament
 
 
 @party_program
@@ -31,6 +34,38 @@ def maximum_and_place(
     found = yield from tournament(party, x.movedim(dim, 0).contiguous(), onehot=True, how=how)
     assert found.onehot is not None  # noqa: S101  (asked for)
     return found.values, found.onehot.movedim(0, dim).contiguous()
+
+
+_MOST_PAIRS = 1 << 14
+"""Up to so many comparisons, all elements along a dimension are compared at once: what counts then is rounds."""
+
+
+@party_program
+def largest(party: Party, x: torch.Tensor, dim: int, how: How = TREE) -> Program[torch.Tensor]:
+    """The maximum along `dim`, which is gone. Seven rounds for few elements, four for each halving for many."""
+    values = x.movedim(dim, 0)
+    length, rest = values.shape[0], tuple(values.shape[1:])
+    flat = values.reshape(length, math.prod(rest))
+    if not 3 <= length <= 32 or length * (length - 1) // 2 * flat.shape[1] > _MOST_PAIRS:
+        return (yield from tournament(party, values, how=how)).values
+    found = yield from _largest_of_all_pairs(party, flat, how)
+    return found.view(rest)
+
+
+def _largest_of_all_pairs(party: Party, x: torch.Tensor, how: How) -> Program[torch.Tensor]:
+    """Along dimension 0 of two: the one that is larger than all before it, and not smaller than any after it."""
+    length = x.shape[0]
+    pairs = [(i, j) for i in range(length) for j in range(i + 1, length)]
+    first, second = (torch.tensor(side, device=x.device) for side in zip(*pairs, strict=True))
+    is_less = yield from is_negative(party, x[first] - x[second], how)
+    wins: list[Any] = [None] * length
+    for (i, j), bit in zip(pairs, is_less, strict=True):
+        wins[j] = bit if wins[j] is None else wins[j] + bit
+        lost = party.plus(-bit, 1)
+        wins[i] = lost if wins[i] is None else wins[i] + lost
+    rows = yield from one_hot(party, stack(wins), 1 << (length - 1).bit_length())
+    chosen = yield from spdz_mul(party, rows[length - 1], x)
+    return sum(chosen[1:], start=chosen[0])
 
 
 @party_program

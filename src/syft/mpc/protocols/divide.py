@@ -1,8 +1,8 @@
-"""Integer division, exact: by a public divisor and by a shared one."""
+"""Integer division, exact: by a public divisor and by a shared one; and of fractions whose range is known."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
@@ -11,6 +11,7 @@ from syft.mpc.programs import party_program
 from syft.mpc.protocols.beaver import spdz_mul
 from syft.mpc.protocols.compare import TREE, How, negative_bits
 from syft.mpc.protocols.convert import multiply_bits
+from syft.mpc.protocols.lookup import polynomial
 from syft.mpc.protocols.select import invert_bits, is_negative, relu_with_bit
 from syft.mpc.protocols.truncate import truncate
 
@@ -74,3 +75,38 @@ def divide_shared(
     size = 2 * quotient + left[0] if left else 2 * quotient
     off = yield from spdz_mul(party, size, differ)
     return quotient - off
+
+
+@party_program
+def divide_bounded(
+    party: Party,
+    x: torch.Tensor,
+    y: torch.Tensor,
+    lowest: int,
+    highest: int,
+    coefficients: bytes,
+    shift: int,
+    bits: int,
+    divisor: int,
+    how: How = TREE,
+) -> Program[torch.Tensor]:
+    """x p(t) gain / divisor for y from 2^lowest to 2^(highest + 1), where t = 4 y gain / 2^(highest + 1) - 3.
+
+    gain is the power of two that brings y to its highest place; p the polynomial, with `bits` fractional bits and t with
+    `shift`. x and y broadcast.
+    """
+    gain: Any = 1
+    if highest > lowest:
+        places = range(lowest + 1, highest + 1)
+        below = yield from is_negative(party, stack([party.plus(y, -(1 << i)) for i in places]), how)
+        # 2^(highest - i) falls to half where y reaches 2^i.
+        steps = [bit << (highest - i) for bit, i in zip(below, places, strict=True)]
+        gain = party.plus(sum(steps[1:], start=steps[0]), 1)
+        y = yield from spdz_mul(party, y, gain)
+    raised = shift + 1 - highest
+    t = y << raised if raised >= 0 else (yield from truncate(party, y, 1 << -raised))
+    inverse = yield from polynomial(party, party.plus(t, -(3 << shift)), coefficients, shift, bits)
+    if highest > lowest:
+        inverse = yield from spdz_mul(party, inverse, gain)
+    product = yield from spdz_mul(party, x, inverse)
+    return (yield from truncate(party, product, divisor))

@@ -139,6 +139,18 @@ def clamp(
     return share.sub_(parts[-1]) if high is not None else share
 
 
+@party_program
+def cut_magnitude(
+    party: Party, x: torch.Tensor, edge: int, how: How = TREE
+) -> Program[tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]]:
+    """[x < 0], [x > edge], [x < -edge] and |x| cut at the edge. Five rounds. NOTE [Range]"""
+    sides = stack([x, party.plus(-x, edge), party.plus(x, edge)])
+    negative, above, below = yield from is_negative(party, sides, how)
+    turn = party.plus(negative * -2, 1) - above + below
+    inside = yield from spdz_mul(party, turn, x)
+    return negative, above, below, inside + (above + below) * edge
+
+
 # -- extremes --------------------------------------------------------------------------------------------
 
 

@@ -59,8 +59,9 @@ COVERED = frozenset(
     beaver.spdz_mul beaver.square truncate.truncate local.add local.zeros local.negate
     select.is_negative select.is_zero select.sign select.relu select.relu_with_bit select.absolute select.clamp
     select.maximum select.minimum select.argmax select.argmin select.max_with_indices
-    derived.positive_part derived.maximum_and_place derived.one_hot derived.leading_bit
-    divide.divide_public divide.divide_shared
+    derived.positive_part derived.largest derived.maximum_and_place derived.one_hot derived.leading_bit lookup.split_digit
+    divide.divide_public divide.divide_shared divide.divide_bounded
+    truncate.rescale select.cut_magnitude lookup.polynomial lookup.piecewise lookup.scaled_power
     """.split()
 )
 """The programs that run on authenticated shares."""

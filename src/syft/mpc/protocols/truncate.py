@@ -62,6 +62,12 @@ def truncate(party: Party, x: torch.Tensor, divisor: int) -> Program[torch.Tenso
     return share
 
 
+@party_program
+def rescale(party: Party, x: torch.Tensor, factor: int, divisor: int) -> Program[torch.Tensor]:
+    """A share of x * factor / divisor; the product is in the range of `truncate`. One round."""
+    return (yield from truncate(party, x * factor, divisor))
+
+
 def _shifted(rest: torch.Tensor, constant: int, divisor: int) -> torch.Tensor:
     """floor((q d + rest + constant) / d) - q for 0 <= rest < d.
 

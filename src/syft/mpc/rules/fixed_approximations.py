@@ -6,7 +6,7 @@ Everything starts with secret bits that bring the argument into one small interv
 
     1/x, x^(±1/2), log     the leading bit of x gives x = y * 2^j with y in [1/2, 1)
     exp                    x / ln 2 = n + f with whole n and |f| < 1
-    sigmoid, tanh, erf,..  |x|, cut at a bound beyond which the function is known, is in one of 64 segments
+    sigmoid, tanh, erf,..  |x|, cut at a bound beyond which the function is known, is in one of 16 to 64 segments
 
 Inside, numbers have WORK fractional bits whatever base and precision the tensor has. Powers of the argument
 are made by doubling (x, x^2 | x^3 x^4 | x^5..x^8), so that a polynomial of degree 8 takes three products
@@ -26,6 +26,7 @@ import numpy as np
 import torch
 from numpy.polynomial import chebyshev
 
+from syft.mpc.protocols.lookup import packed
 from syft.mpc.rules import fixed_ring as ring
 from syft.mpc.rules.registry import on_children
 
@@ -36,7 +37,6 @@ WORK = 28
 #: Candidates for the leading bit of a representable number.
 LEADING = 62
 _DEGREE = 8
-_SEGMENTS = 64
 
 
 # -- polynomials --------------------------------------------------------------------------------------------
@@ -67,13 +67,20 @@ def powers(t: Any, degree: int) -> list[Any]:
     return made
 
 
-def polynomial(coefficients: Sequence[float], t: Any) -> Any:
-    """The value at t (WORK bits, |t| <= 1) at WORK bits."""
+def polynomial(coefficients: Sequence[float], t: Any, bits: int = WORK) -> Any:
+    """The value at t (WORK bits, |t| <= 1), at `bits` bits."""
+    own = ring.fused(t, "polynomial")
+    if own is not None:
+        return own(_packed(coefficients), WORK, bits)
     total: Any = None
     for coefficient, power in zip(coefficients[1:], powers(t, len(coefficients) - 1), strict=True):
         term = ring.times(power, round(coefficient * (1 << WORK)))
         total = term if total is None else ring.plus(total, term)
-    return ring.plus(ring.truncate(total, 1 << WORK), round(coefficients[0] * (1 << WORK)))
+    return ring.plus(ring.truncate(total, 1 << (2 * WORK - bits)), round(coefficients[0] * (1 << bits)))
+
+
+def _packed(coefficients: Sequence[float]) -> bytes:
+    return packed([round(c * (1 << WORK)) for c in coefficients])
 
 
 # -- scaling ------------------------------------------------------------------------------------------------
@@ -90,6 +97,9 @@ def rescaled(child: Any, factor: float, bound: float) -> Any:
     multiplier = round(factor * 2.0**shift)
     while shift and multiplier and multiplier % 2 == 0:
         multiplier, shift = multiplier // 2, shift - 1
+    own = ring.fused(child, "rescaled")
+    if own is not None:
+        return own(multiplier, 1 << shift)
     return ring.truncate(ring.times(child, multiplier), 1 << shift)
 
 
@@ -233,6 +243,42 @@ def divide_small(numerator: Any, denominator: Any, scale: int) -> Any:
     return ring.truncate(ring.times(made, last), 1 << 24)
 
 
+#: The widest range of denominators in `divide_bounded`, as a quotient: wider ones would not fit the ring.
+MOST_SPREAD = 1 << 8
+
+
+def divide_bounded(numerator: Any, denominator: Any, scale: int, low: int, high: int) -> Any:
+    """x / y for 0 <= x <= y, and y of the same units from `low` to `high` <= 2^37, give or take a little: the caller knows.
+
+    high / low is at most MOST_SPREAD, so the leading bit is one of few. Error 2^-20 plus 1 unit.
+    """
+    lowest, highest = low.bit_length() - 1, high.bit_length() - 1
+    scale_bits = (scale - 1).bit_length()
+    fitted = [c * scale / 2.0**scale_bits for c in _fitted(_inverse, 0.5, 1.0)]
+    # scale / y = inverse * gain * 2^scale_bits / 2^(highest + 1)
+    divisor = 1 << (_QUOTIENT_BITS + highest + 1 - scale_bits)
+    own = ring.fused(numerator, "divided_bounded")
+    if own is not None and ring.fused(denominator, "divided_bounded") is not None:
+        return own(denominator, lowest, highest, _packed(fitted), WORK, _QUOTIENT_BITS, divisor)
+    places = range(lowest, highest + 1)
+    gain: Any = 1
+    if len(places) > 1:
+        # [y < 2^i] for all i but the first: there the gain, a power of two, falls to its half.
+        edges = torch.tensor([1 << i for i in places[1:]]).view(-1, *[1] * len(ring.shape_of(denominator)))
+        below = ring.less_than_zero(ring.minus(ring.unsqueezed(denominator, 0), edges))
+        (found,) = ring.weighted_rows(below, [1 << (highest - i) for i in places[1:]])
+        gain = ring.plus(found, 1)
+    # y * gain is in [2^highest, 2^(highest + 1)): 4 * that / 2^(highest + 1) - 3 at WORK bits.
+    top = ring.times(denominator, gain)
+    t = ring.minus(_shifted(top, WORK + 1 - highest), 3 << WORK)
+    fine = ring.times(numerator, ring.times(polynomial(fitted, t, _QUOTIENT_BITS), gain))
+    return ring.truncate(fine, divisor)
+
+
+def _shifted(child: Any, bits: int) -> Any:
+    return ring.times(child, 1 << bits) if bits >= 0 else ring.truncate(child, 1 << -bits)
+
+
 def square_root(child: Any, scale: float) -> Any:
     """sqrt(x) for x >= 0 in units of `scale`; also of sums in units of scale^2, see `fixed_reductions`.
 
@@ -280,6 +326,9 @@ def to_work(child: Any, scale: int, bound: float, factor: float = 1.0) -> Any:
 
 def clamped(child: Any, low: int, high: int) -> Any:
     """The child cut to [low, high]: one comparison for both ends."""
+    own = ring.fused(child, "clamped")
+    if own is not None:
+        return own(low, high)
     below, above = ring.unstacked(
         ring.less_than_zero(ring.stacked([ring.minus(child, low), ring.from_public(high, child)]))
     )
@@ -288,61 +337,110 @@ def clamped(child: Any, low: int, high: int) -> Any:
     return ring.plus(ring.multiply_bit(inside, child), ends)
 
 
-def exponential(child: Any, scale: int, result_scale: int | None = None) -> Any:
+#: Bits of 2^f in an exponential, and of what it is divided by where its result is small.
+_POWER_BITS, _POWER_SHIFT = 24, 31
+#: Exponents per entry of its tables, as bits, and entries. See NOTE [Powers of two by two digits] in `protocols.lookup`.
+_POWER_LOW, _POWER_ENTRIES = 2, 32
+
+
+def exponential(child: Any, scale: int, result_scale: int | None = None, most: float | None = None) -> Any:
     """exp(x). Relative error 2^-19 plus 1 unit; beyond 2^57 units the result is that.
 
-    `result_scale`: the units of the result where they are not those of x.
+    `result_scale`: the units of the result where they are not those of x. `most`: what the caller knows that no x exceeds.
     """
     units = result_scale or scale
     # In turns of ln 2: from an eighth of a unit, which is 0, to what the ring holds.
     low, high = -math.log2(units) - 3, 57 - math.log2(units)
-    cut = clamped(child, math.ceil(low * math.log(2) * scale), math.floor(high * math.log(2) * scale))
+    lowest = math.ceil(low * math.log(2) * scale)
+    if most is None:
+        cut = clamped(child, lowest, math.floor(high * math.log(2) * scale))
+    else:
+        high = min(high, most * math.log2(math.e))
+        cut = raised(child, lowest)
     turns = to_work(cut, scale, max(high, -low), math.log2(math.e))
-    whole = ring.truncate(turns, 1 << WORK)
-    fraction = ring.minus(turns, ring.times(whole, 1 << WORK))
-    lowest, highest = math.floor(low - 1), math.ceil(high + 1)
-    size = 64
-    rows = ring.one_hot(ring.minus(whole, lowest), size)
-    # Rows that cannot occur have no gain to overflow with.
-    gains = [units * 2.0 ** (lowest + i) if lowest + i <= highest else 0.0 for i in range(size)]
-    # 2^f is below 2 and its polynomial below 2^(WORK + 1).
-    return gained(polynomial(_fitted(np.exp2, -1.0, 1.0), fraction), rows, gains)
+    # 2^turns = 2^(4 hi + lo) 2^f, with 4 hi + lo counted from `start` on so that hi begins at 0, and |lo| < 4.
+    width = 1 << _POWER_LOW
+    start = math.floor(low) - width
+    turns, tables = ring.minus(turns, start << WORK), _power_tables(units, start)
+    coefficients = [c * math.frexp(units)[0] for c in _fitted(np.exp2, -1.0, 1.0, 6)]
+    divisor = 1 << _POWER_SHIFT
+    own = ring.fused(turns, "scaled_power")
+    if own is not None:
+        given = WORK, _POWER_ENTRIES, packed(*tables), _POWER_LOW, _packed(coefficients), _POWER_BITS, divisor
+        return own(*given)
+    fraction, (small, large) = ring.looked_up(turns, WORK, tables, _POWER_LOW)
+    power = polynomial(coefficients, fraction, _POWER_BITS)
+    fine, coarse = ring.unstacked(ring.times(ring.stacked([small, large]), ring.unsqueezed(power, 0)))
+    return ring.plus(ring.truncate(fine, divisor), coarse)
+
+
+@cache
+def _power_tables(units: int, start: int) -> list[list[int]]:
+    """What 2^f (times the mantissa of the units) is multiplied by for a hi: before a truncation, and without one."""
+    small, large = [0] * _POWER_ENTRIES, [0] * _POWER_ENTRIES
+    width, (_, exponent) = 1 << _POWER_LOW, math.frexp(units)
+    for hi in range(_POWER_ENTRIES):
+        # Read times 2^(lo + width - 1), so the result is 2^f at _POWER_BITS times that times 2^place.
+        place = start + width * hi + exponent - _POWER_BITS - (width - 1)
+        if -_POWER_SHIFT <= place < 0:
+            small[hi] = 1 << (place + _POWER_SHIFT)
+        elif 0 <= place <= 57 + width - _POWER_BITS:  # those beyond cannot occur
+            large[hi] = 1 << place
+    return [small, large]
+
+
+def raised(child: Any, low: int) -> Any:
+    """The child, or `low` where it is less."""
+    above = ring.minus(child, low)
+    return ring.plus(ring.positive_part(above)[0], low)
 
 
 # -- functions that are known far from zero ------------------------------------------------------------
 
 
+#: (segments, degree) of tables of polynomials, cheap ones first; the first one that is near enough is taken.
+_TABLES = ((16, 4), (32, 4), (32, 5), (64, 4))
+_NEAR = 2.0**-16.5
+
+
 @cache
-def _segment_table(function: Callable[[Any], Any], bound: float) -> list[list[int]]:
-    """Per power 0..3 the coefficients of the segments around i * width, fitted over [-width, width]."""
-    width = bound / (_SEGMENTS - 2)
-    rows = []
-    for i in range(_SEGMENTS):
-        centre = i * width
+def _segment_table(function: Callable[[Any], Any], bound: float) -> tuple[float, list[list[int]]]:
+    """(width, tables): per power the coefficients of the segments around i * width, fitted over [-width, width]."""
+    for segments, degree in _TABLES:
+        width = bound / (segments - 2)
+        fits = [_around(function, i * width, width, degree) for i in range(segments)]
+        if max(error for _, error in fits) <= _NEAR:
+            break
+    rows = [[round(float(c) * (1 << WORK)) for c in coefficients] for coefficients, _ in fits]
+    return width, [list(column) for column in zip(*rows, strict=True)]
 
-        def around(t: Any, centre: float = centre) -> Any:
-            return function(centre + t * width)
 
-        fit = chebyshev.Chebyshev.interpolate(around, 3, domain=[-1, 1])
-        coefficients = np.zeros(4)
-        converted = chebyshev.cheb2poly(fit.coef)
-        coefficients[: len(converted)] = converted
-        rows.append([round(float(c) * (1 << WORK)) for c in coefficients])
-    return [list(column) for column in zip(*rows, strict=True)]
+def _around(function: Callable[[Any], Any], centre: float, width: float, degree: int) -> tuple[Any, float]:
+    """Coefficients in t for function(centre + t * width), and their largest error for |t| <= 1."""
+
+    def local(t: Any) -> Any:
+        return function(centre + t * width)
+
+    fit = chebyshev.Chebyshev.interpolate(local, degree, domain=[-1, 1])
+    coefficients = np.zeros(degree + 1)
+    converted = chebyshev.cheb2poly(fit.coef)
+    coefficients[: len(converted)] = converted
+    grid = np.linspace(-1, 1, 65)
+    return coefficients, float(np.abs(fit(grid) - local(grid)).max())
 
 
 def segmented(size: Any, function: Callable[[Any], Any], scale: int, bound: float) -> Any:
-    """function(|x|) at WORK bits, where `size` is |x| in units and at most `bound`. Error 2^-17 or less.
+    """function(|x|) at WORK bits, where `size` is |x| in units and at most `bound`. Error 2^-16.
 
-    The function must be smooth on [-bound / 62, 1.1 * bound].
+    The function must be smooth on [-bound / 14, 1.15 * bound].
     """
-    width = bound / (_SEGMENTS - 2)
+    width, tables = _segment_table(function, bound)
     place = to_work(size, scale, bound * 1.01, 1.0 / width)
-    index = ring.truncate(place, 1 << WORK)
-    t = ring.minus(place, ring.times(index, 1 << WORK))
-    rows = ring.one_hot(index, _SEGMENTS)
-    constant, *others = ring.weighted_rows(rows, *_segment_table(function, bound))
-    terms = ring.times(ring.stacked(others), ring.stacked(powers(t, 3)))
+    own = ring.fused(place, "piecewise")
+    if own is not None:
+        return own(WORK, len(tables[0]), packed(*tables))
+    t, (constant, *others) = ring.looked_up(place, WORK, tables)
+    terms = ring.times(ring.stacked(others), ring.stacked(powers(t, len(others))))
     return ring.plus(constant, ring.truncate(ring.summed(terms, [0]), 1 << WORK))
 
 
@@ -351,6 +449,9 @@ def cut_magnitude(child: Any, scale: int, bound: float) -> tuple[Any, Any, Any, 
     comparison.
     """
     edge = math.floor(bound * scale)
+    own = ring.fused(child, "cut_magnitude")
+    if own is not None:
+        return own(edge)  # type: ignore[no-any-return]
     negative, above, below = ring.unstacked(
         ring.less_than_zero(ring.stacked([child, ring.from_public(edge, child), ring.plus(child, edge)]))
     )

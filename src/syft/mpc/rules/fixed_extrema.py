@@ -62,7 +62,8 @@ def _over(self: Any, dim: Any, keepdim: bool, sign: int) -> Any:
         on_children(aten.permute.default, self.child, [*kept, *dims]),
         [*[self.shape[d] for d in kept], -1],
     )
-    values, _ = _along(kinds.same_kind(flat, self), len(kept), sign)
+    largest = ring.largest_along(flat if sign > 0 else ring.negated(flat), len(kept))
+    values = largest if sign > 0 else ring.negated(largest)
     if keepdim:
         for d in dims:
             values = ring.unsqueezed(values, d)

@@ -103,7 +103,7 @@ def sigmoid(self: Any) -> Any:
 
 @rule(FixedPrecisionTensor, aten.tanh.default)
 def tanh(self: Any) -> Any:
-    return _odd(self, np.tanh, 8.0)
+    return _odd(self, np.tanh, 7.0)
 
 
 @rule(FixedPrecisionTensor, aten.erf.default)
@@ -169,7 +169,7 @@ def softplus_backward(grad_output: Any, self: Any, beta: float, threshold: float
 
 @rule(FixedPrecisionTensor, aten.silu.default)
 def silu(self: Any) -> Any:
-    return _relu_and_tail(self, _silu_tail, 16.0)
+    return _relu_and_tail(self, _silu_tail, 15.0)
 
 
 @rule(FixedPrecisionTensor, aten.gelu.default)

@@ -37,7 +37,7 @@ _POWER_SCALE = 1 << 28
 
 def _powers(below: Any, dims: list[int]) -> tuple[Any, Any]:
     """(exp(x), its sum) in units of 1 / _POWER_SCALE, for x <= 0."""
-    powers = approx.exponential(below.child, below.scale, _POWER_SCALE)
+    powers = approx.exponential(below.child, below.scale, _POWER_SCALE, most=0.0)
     return powers, reductions.total(powers, dims, True)
 
 
@@ -47,6 +47,10 @@ def softmax(self: Any, dim: int, half_to_float: bool = False) -> Any:
     if not self.shape:
         return kinds.real(ring.plus(ring.times(self.child, 0), self.scale), self)
     powers, total = _powers(_below_maximum(self, [dim])[0], [dim])
+    if 0 < self.shape[dim] <= approx.MOST_SPREAD:
+        # The largest power is 1 and no other is more, up to their errors.
+        high = self.shape[dim] * _POWER_SCALE
+        return kinds.real(approx.divide_bounded(powers, total, self.scale, _POWER_SCALE, high), self)
     return kinds.real(approx.divide_small(powers, total, self.scale), self)
 
 

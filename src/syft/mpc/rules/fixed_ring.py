@@ -17,6 +17,10 @@ operations; another node has a METHOD OF THE SAME NAME:
     leading_bit(size)       shape (size, *x.shape), row i is 1 where 2^i <= x < 2^(i+1). None for x <= 0.
     maximum_along(dim)      (values, selection): the maximum along `dim`, which is gone from `values`, and a
                             0/1 tensor of x's shape with one 1 along `dim`, at the first maximum.
+    largest_along(dim)      the values alone.
+
+    rescaled, polynomial, piecewise, scaled_power, divided_bounded, clamped, cut_magnitude
+                            what `fixed_approximations` says of them, as one program each.
 
 Only `truncate` and `less_than_zero` are necessary: a node without one of the other methods is served by a
 generic form made of these two and aten operations.
@@ -118,6 +122,38 @@ def one_hot(child: Any, size: int) -> Any:
     return equals_zero(minus(unsqueezed(child, 0), counting(size, len(shape_of(child)))))
 
 
+def fused(child: Any, name: str) -> Any:
+    """The node's own program for a function of `fixed_approximations`, or None.
+
+    Those that compare need one whose comparison works inside others.
+    """
+    if _has_values(child) or (name in _COMPARING and not getattr(child, "how", None)):
+        return None
+    return _own(child, name)
+
+
+_COMPARING = frozenset({"clamped", "cut_magnitude", "divided_bounded"})
+
+
+def looked_up(child: Any, shift: int, tables: list[list[int]], low: int = 0) -> tuple[Any, list[Any]]:
+    """(rest, values): the child less d * 2^shift for an integer d next to child / 2^shift, and an entry of each table.
+
+    It is table[hi] * 2^(lo + 2^low - 1) for d = hi * 2^low + lo with 0 <= lo < 2^low: table[d] itself without `low`. hi is
+    in [0, size), the length of the tables, a power of two.
+    """
+    digit = truncate(child, 1 << shift)
+    full = [
+        [table[i >> low] << ((i & ((1 << low) - 1)) + (1 << low) - 1) for i in range(len(table) << low)]
+        for table in tables
+    ]
+    if _has_values(child):
+        place = on_children(aten.bitwise_and.Scalar, digit, len(full[0]) - 1)
+        read = [on_children(aten.take.default, torch.tensor(table), place) for table in full]
+    else:
+        read = weighted_rows(one_hot(digit, len(full[0])), *full)
+    return minus(child, times(digit, 1 << shift)), read
+
+
 def leading_bit(child: Any, size: int = 62) -> Any:
     """Shape (size, *shape): row i is 1 where the highest set bit of the child is bit i; no row for x <= 0."""
     if not _has_values(child) and _own(child, "leading_bit") is not None:
@@ -142,6 +178,13 @@ def maximum_along(child: Any, dim: int) -> tuple[Any, Any]:
     if _own(child, "maximum_along") is not None:
         return child.maximum_along(dim)
     return _tournament(child, dim)
+
+
+def largest_along(child: Any, dim: int) -> Any:
+    """The values of `maximum_along`."""
+    if not _has_values(child) and _own(child, "largest_along") is not None:
+        return child.largest_along(dim % len(shape_of(child)))
+    return maximum_along(child, dim)[0]
 
 
 def _tournament(child: Any, dim: int) -> tuple[Any, Any]:

@@ -1,0 +1,168 @@
+"""Public tables, read at a digit of a secret: what functions that are known piece by piece are made of.
+
+NOTE [A digit for the price of an opening]
+z = x + r is open, with r uniform. With a = floor(z / 2^shift) and b = floor(r / 2^shift), x = 2^shift (a - b) + (z mod
+2^shift - r mod 2^shift): the digit a - b of x, rounded down or up, and what is left of x, between -2^shift and 2^shift,
+are found by one opening. a is public and b the dealer's, so the dealer's one-hot row of b, read from a downwards, is that
+of a - b, and a table is read by a sum over it (the one-time tables of Ishai, Kushilevitz, Meldgaard, Orlandi, Paskin-
+Cherniavsky, TCC 2013, section 3.1, kept as rows so that one serves several tables). Only b mod `size` is used, so the digit
+is known mod `size`: the caller sees to it that it lies in a range of that size.
+
+NOTE [Powers of two by two digits]
+A table of the form 2^i needs no row per i. With i = 2^low hi + lo, differences of lo need no borrow if lo may be negative:
+2^(lo of a - lo of b) is the public 2^(lo of a) times the dealer's 2^-(lo of b), which is put into the row of hi. So the
+row has one column for 2^low values of i, and what is read is table[hi] * 2^(lo + 2^low - 1), where hi * 2^low + lo = i
+and |lo| < 2^low: the table has to be right for both hi that an i may have.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+
+from syft.mpc.correlations import Digit
+from syft.mpc.kernels import Bilinear, is_on_cuda
+from syft.mpc.party import Party, Program, primitive, sealed_twin, stack
+from syft.mpc.programs import party_program
+from syft.mpc.protocols.beaver import spdz_mul, square
+from syft.mpc.protocols.truncate import truncate
+
+_MATMUL = Bilinear("matmul")
+_BLOCK = 1 << 11
+
+
+def packed(*tables: list[int]) -> bytes:
+    """Tables of one length as an argument of the programs below: hashed, compared and sent at once."""
+    return np.asarray(tables, dtype=np.int64).tobytes()
+
+
+# -- polynomials -----------------------------------------------------------------------------------------
+
+
+def _powers(party: Party, t: Any, degree: int, shift: int) -> Program[list[Any]]:
+    """[t, t^2, ..., t^degree], all with `shift` fractional bits, by doubling. Two rounds for each."""
+    made = [t]
+    while len(made) < degree:
+        taken, highest = made[: degree - len(made)], made[-1]
+        if len(taken) == 1:
+            product = (yield from square(party, t)) if highest is t else (yield from spdz_mul(party, taken[0], highest))
+            made.append((yield from truncate(party, product, 1 << shift)))
+        else:
+            products = yield from spdz_mul(party, stack(taken), highest.unsqueeze(0))
+            made += list((yield from truncate(party, products, 1 << shift)))
+    return made
+
+
+@party_program
+def polynomial(party: Party, t: torch.Tensor, coefficients: bytes, shift: int, bits: int) -> Program[torch.Tensor]:
+    """The value at t, |t| <= 1, which has `shift` fractional bits like the coefficients, lowest first, with `bits`."""
+    constant, *others = np.frombuffer(coefficients, dtype=np.int64).tolist()
+    powers = yield from _powers(party, t, len(others), shift)
+    terms = [power * coefficient for power, coefficient in zip(powers, others, strict=True)]
+    total = yield from truncate(party, sum(terms[1:], start=terms[0]), 1 << (2 * shift - bits))
+    return party.plus(total, (constant + ((1 << (shift - bits)) >> 1)) >> (shift - bits))
+
+
+# -- tables ------------------------------------------------------------------------------------------------
+
+
+@party_program
+@primitive
+def split_digit(
+    party: Party, x: torch.Tensor, shift: int, size: int, tables: bytes, low: int = 0
+) -> Program[tuple[torch.Tensor, torch.Tensor]]:
+    """(rest, read): x less its digit times 2^shift, and (tables, *shape) read at the digit. One round, 8 bytes.
+
+    The digit is one of the two integers next to x / 2^shift, so |rest| < 2^shift.
+    """
+    kind = Digit(x.numel(), shift, size, low)
+    entries = _entries(tables, size)
+    r, rest, rows = party.take(kind)
+    z = yield party.open(r.add_(x.reshape(-1)))
+    rest.neg_()
+    if party.first:
+        rest.add_(z & ((1 << shift) - 1))
+    digit = z >> shift
+    read = _read(rows, (digit >> low).bitwise_and_(size - 1), entries)
+    if low:
+        read.bitwise_left_shift_(digit.bitwise_and_((1 << low) - 1))
+    return rest.view(x.shape), read.view(-1, *x.shape)
+
+
+@lru_cache(maxsize=64)
+def _entries(tables: bytes, size: int) -> torch.Tensor:
+    """(tables, size)"""
+    found = np.frombuffer(tables, dtype=np.int64)
+    if not found.size or found.size % size:
+        raise ValueError(f"Tables of {size} words each were expected, got {found.size} words.")
+    return torch.from_numpy(found.copy()).view(-1, size)
+
+
+def _read(rows: torch.Tensor, digit: torch.Tensor, entries: torch.Tensor) -> torch.Tensor:
+    """(tables, n): each table times each row (n, size), which is read from the digit downwards.
+
+    Block by block on the CPU: what is moved stays in the cache.
+    """
+    count, size = rows.shape
+    entries, counts = entries.to(rows.device), torch.arange(size, device=rows.device)
+    out = rows.new_empty((entries.shape[0], count))
+    step = count if is_on_cuda(rows) else _BLOCK
+    for start in range(0, count, max(step, 1)):
+        part = slice(start, start + step)
+        places = (digit[part].unsqueeze(1) - counts).bitwise_and_(size - 1)
+        out[:, part] = _MATMUL(entries, rows[part].gather(1, places).t())
+    return out
+
+
+@party_program
+def piecewise(party: Party, x: torch.Tensor, shift: int, size: int, tables: bytes) -> Program[torch.Tensor]:
+    """sum_k tables[k][d] t^k for x = d + t with a digit d and |t| < 1; all have `shift` fractional bits."""
+    t, read = yield from split_digit(party, x, shift, size, tables)
+    powers = yield from _powers(party, t, read.shape[0] - 1, shift)
+    terms = yield from spdz_mul(party, read[1:], stack(powers))
+    total = yield from truncate(party, sum(terms[1:], start=terms[0]), 1 << shift)
+    return read[0] + total
+
+
+@party_program
+def scaled_power(
+    party: Party,
+    x: torch.Tensor,
+    shift: int,
+    size: int,
+    tables: bytes,
+    low: int,
+    coefficients: bytes,
+    bits: int,
+    divisor: int,
+) -> Program[torch.Tensor]:
+    """p(t) tables[0][d] / divisor + p(t) tables[1][d] for x = d + t. NOTE [Powers of two by two digits]
+
+    p is the polynomial, with `bits` fractional bits.
+    """
+    t, read = yield from split_digit(party, x, shift, size, tables, low)
+    value = yield from polynomial(party, t, coefficients, shift, bits)
+    small, large = yield from spdz_mul(party, read, value.unsqueeze(0))
+    return (yield from truncate(party, small, divisor)) + large
+
+
+@sealed_twin("lookup.split_digit")
+def split_digit_sealed(
+    party: Party, x: Any, shift: int, size: int, tables: bytes, low: int = 0
+) -> Program[tuple[Any, Any]]:
+    """The same on authenticated shares."""
+    entries = _entries(tables, size)
+    r, lowest, rows = party.seal.take(Digit(x.numel(), shift, size, low))
+    z = yield party.seal.open(r + x.reshape(-1))
+    digit = z >> shift
+    counts = torch.arange(size)
+    places = ((digit >> low).unsqueeze(1) - counts).bitwise_and_(size - 1)
+    read = rows.gather(1, places).through(_MATMUL, entries.t().contiguous(), size).movedim(1, 0)
+    if low:
+        height = torch.ones_like(digit).bitwise_left_shift_(digit.bitwise_and_((1 << low) - 1))
+        read = read * height
+    rest = -lowest + (z & ((1 << shift) - 1))
+    return rest.reshape(*x.shape), read.reshape(entries.shape[0], *x.shape)
