@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -77,12 +78,24 @@ class Trio:
         for member in self.members:
             member.sync()
 
+    def cpu_seconds(self) -> list[float]:
+        """Processor time of each party so far, where the system tells it by nanoseconds (Linux)."""
+        return [_cpu_seconds(self.processes[name].pid) for name in NAMES]
+
     def close(self) -> None:
         for member in self.members:
             member.close()
         for name, process in self.processes.items():
             self._stdin(name).close()
             process.wait(20)
+
+
+def _cpu_seconds(pid: int) -> float:
+    spent = 0
+    for task in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+        with contextlib.suppress(OSError):
+            spent += int(task.read_text().split()[0])
+    return spent * 1e-9
 
 
 @contextlib.contextmanager
@@ -124,6 +137,7 @@ def _figure(
     parties.wait()
     group.reset_costs()
     times = []
+    before = parties.cpu_seconds()
     for _ in range(_REPEATS):
         if is_ahead:
             group.provide(*taken)
@@ -132,11 +146,13 @@ def _figure(
         run()
         parties.wait()
         times.append(time.perf_counter() - started)
+    cpu = [(b - a) / _REPEATS * 1e3 for a, b in zip(before, parties.cpu_seconds(), strict=True)]
     online, offline = group.online, group.offline
     print(
         f"    {name}: {online.rounds / _REPEATS:g} rounds, {max(online.bytes_sent) / _REPEATS / 1e6:.3g} MB sent by a "
         f"holder, busy {online.seconds / _REPEATS * 1e3:.3g} ms; provider {offline.seconds / _REPEATS * 1e3:.3g} ms, "
-        f"{offline.bytes / _REPEATS / 1e6:.3g} MB"
+        f"{offline.bytes / _REPEATS / 1e6:.3g} MB; "
+        f"processor time of the parties {' '.join(f'{one:.0f}' for one in cpu)} ms"
     )
     ours = statistics.median(times)
     if target_ms is None:
@@ -168,8 +184,31 @@ def _cases(parties: Trio) -> Iterator[tuple[str, Callable[[], Any], float | None
             return model(data)
 
     yield "MLP 784-128-128-10, batch 128", infer, 30
+    yield "CNN of TARGETS, batch 1", _cnn(parties), 40
+    many = parties.share(torch.randn(100_000))
+    yield "exp, 1e5", lambda: torch.exp(many), 76 / 5
+    yield "sigmoid, 1e5", lambda: torch.sigmoid(many), 320 / 5
+    rows = parties.share(torch.randn(32, 10))
+    yield "softmax, 32x10", lambda: torch.softmax(rows, 1), 45.9
     one = parties.share(torch.randn(1))
     yield "relu, 1 element", lambda: torch.relu(one), None
+
+
+def _cnn(parties: Trio) -> Callable[[], Any]:
+    torch.manual_seed(1)
+    convolutions = (torch.nn.Conv2d(1, 20, 5), torch.nn.Conv2d(20, 50, 5))
+    first, second = ((c, torch.nn.ReLU(), torch.nn.MaxPool2d(2)) for c in convolutions)
+    rest = torch.nn.Flatten(), torch.nn.Linear(800, 500), torch.nn.ReLU(), torch.nn.Linear(500, 10)
+    model: Any = torch.nn.Sequential(*first, *second, *rest)
+    *holders, provider = parties.members
+    model.fix_precision(base=2, precision_fractional=16).share(*holders, crypto_provider=provider)
+    picture = parties.share(torch.randn(1, 1, 28, 28))
+
+    def infer() -> Any:
+        with torch.no_grad():
+            return model(picture)
+
+    return infer
 
 
 def _measured(scheme: str, is_ahead: bool = False) -> list[Figure]:

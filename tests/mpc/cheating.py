@@ -14,6 +14,7 @@ from syft.mpc.integrity.sealed import Entrance, Sealed
 from syft.mpc.kernels import Bilinear
 from syft.mpc.party import Round, Tensors
 from syft.mpc.protocols import spdz2k
+from syft.mpc.protocols.lookup import packed
 
 Tamper = Callable[[random.Random, tuple[torch.Tensor, ...], list[Tensors]], tuple[torch.Tensor, ...]]
 
@@ -217,6 +218,34 @@ EXAMPLES: dict[str, list[tuple[tuple[torch.Tensor, ...], tuple[Any, ...]]]] = {
     "derived.maximum_and_place": [((A,), (1,))],
     "derived.one_hot": [((SMALL,), (8,))],
     "derived.leading_bit": [((SMALL,), (5,))],
+    "derived.largest": [((A,), (1,)), ((A,), (0,)), ((torch.stack([B, A, B, A - B]),), (0,))],
+    # whole digits, so that no coin decides how they are rounded
+    "lookup.split_digit": [
+        ((SMALL << 4,), (4, 8, packed(list(range(10, 18)), list(range(8))))),
+        ((SMALL << 4,), (4, 8, packed([4**k for k in range(8)]), 1)),
+    ],
+    "lookup.polynomial": [((SMALL << 4,), (packed([16, -32, 48, 16]), 4, 4))],
+    "lookup.piecewise": [((SMALL << 4,), (4, 8, packed(list(range(8)), [16] * 8, [3] * 8)))],
+    "lookup.scaled_power": [
+        (
+            (SMALL << 4,),
+            (
+                4,
+                8,
+                packed([4 ** (k + 2) for k in range(8)], [4**k for k in range(8)]),
+                1,
+                packed([16, 16]),
+                4,
+                16,
+            ),
+        )
+    ],
+    "truncate.rescale": [((A,), (3000, 1000))],
+    "select.cut_magnitude": [((A,), (1000,))],
+    "divide.divide_bounded": [
+        ((SMALL << 9, SMALL + 16), (4, 5, packed([64, 0]), 6, 6, 64)),
+        ((SMALL << 9, SMALL + 8), (3, 3, packed([64, 0]), 6, 6, 64)),
+    ],
     "divide.divide_public": [((A,), (7,)), ((A,), (-3, "trunc"))],
     "divide.divide_shared": [((SMALL, SMALL + 2), (3, "floor"))],
 }

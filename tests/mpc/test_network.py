@@ -22,7 +22,18 @@ from syft.mpc.network.outline import outline_of
 from syft.mpc.network.programs import OPENING, PROGRAMS, name_of
 from syft.mpc.party import Party
 from syft.mpc.programs import party_program
-from syft.mpc.protocols import beaver, convert, derived, divide, fss, registry, securenn, select, truncate
+from syft.mpc.protocols import (
+    beaver,
+    convert,
+    derived,
+    divide,
+    fss,
+    lookup,
+    registry,
+    securenn,
+    select,
+    truncate,
+)
 from syft.mpc.provider import Provider
 from syft.workers.network.client_worker import NetworkClientWorker
 
@@ -151,6 +162,14 @@ CASES: list[tuple[Any, tuple[Any, ...]]] = [
     (derived.positive_part, ()),
     (derived.leading_bit, (62,)),
     (derived.one_hot, (8,)),
+    (derived.largest, (1,)),
+    (truncate.rescale, (3, 7)),
+    (lookup.piecewise, (28, 8, lookup.packed([5] * 8, [1 << 28] * 8, [7] * 8))),
+    (
+        lookup.scaled_power,
+        (28, 8, lookup.packed([64] * 8, [1] * 8), 2, lookup.packed([1 << 28] * 4), 24, 1 << 10),
+    ),
+    (select.cut_magnitude, (1000,)),
     (divide.divide_public, (7, "floor")),
 ]
 

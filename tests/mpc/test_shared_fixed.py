@@ -14,7 +14,7 @@ import syft as sy
 from mpc.lower import run, spread
 from syft.core.chain import new_wrapper
 from syft.mpc.precision import ENCODE_LIMIT, FixedPrecisionTensor
-from syft.mpc.protocols import derived
+from syft.mpc.protocols import derived, lookup, select
 from syft.mpc.sharing import AdditiveSharingTensor
 
 HOLDERS = (2, 3, 5)
@@ -222,6 +222,56 @@ def test_the_programs_made_for_fixed_precision_are_exact(holders: int) -> None:
     assert torch.equal(rows, F.one_hot(index, 8).movedim(-1, 0))
     with pytest.raises(ValueError, match="power of two"):
         run(2, derived.one_hot, index, size=10)
+
+
+@pytest.mark.parametrize("holders", HOLDERS)
+@pytest.mark.parametrize("low", [0, 2])
+def test_a_number_is_a_digit_and_a_rest_and_tables_are_read_at_the_digit(holders: int, low: int) -> None:
+    """For every place between two digits the one below and the one above are found, each with its own rest."""
+    shift, size = 28, 32
+    x = torch.linspace(4, size - 2 if not low else 56, 4001, dtype=torch.float64).mul(1 << shift).long()
+    powers = [1 << (k << low) if k << low <= 60 else 0 for k in range(size)]
+    table = lookup.packed(powers if low else list(range(100, 100 + size)), powers)
+    for _ in range(2):
+        rest, read = run(holders, lookup.split_digit, x, shift=shift, size=size, tables=table, low=low)
+        digit = (x - rest) >> shift
+        assert torch.equal((digit << shift) + rest, x) and int(rest.abs().max()) < 1 << shift
+        assert set((digit - (x >> shift)).tolist()) == {0, 1}
+        small = digit < 59  # what fits a word
+        expected = (torch.ones_like(digit) << (digit + 3).clamp(max=62)) if low else digit + 100
+        assert torch.equal(read[0][small], expected[small])
+
+
+def test_digits_that_are_none_and_tables_that_do_not_fit_are_refused() -> None:
+    x = torch.tensor([1 << 28])
+    for shift, size, low in ((28, 24, 0), (0, 8, 0), (60, 32, 0), (40, 1 << 20, 5), (28, 8, 9)):
+        with pytest.raises(ValueError, match="digit"):
+            run(2, lookup.split_digit, x, shift=shift, size=size, tables=lookup.packed([1] * size), low=low)
+    with pytest.raises(ValueError, match="Tables of 8 words"):
+        run(2, lookup.split_digit, x, shift=28, size=8, tables=lookup.packed([1] * 9))
+
+
+@pytest.mark.parametrize("holders", HOLDERS)
+@pytest.mark.parametrize("length", [1, 2, 3, 10, 32, 33])
+def test_the_largest_is_the_same_whether_all_pairs_are_compared_or_not(
+    holders: int, length: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generator = torch.Generator().manual_seed(length)
+    x = torch.randint(-(1 << 61), 1 << 61, (2, length, 3), generator=generator)
+    x[1] = torch.randint(-1, 2, (length, 3), generator=generator)  # many are equal
+    for most in (1 << 14, 0):
+        monkeypatch.setattr(derived, "_MOST_PAIRS", most)
+        assert torch.equal(run(holders, derived.largest, x, dim=1), x.amax(1))
+        assert torch.equal(run(holders, derived.largest, x, dim=2), x.amax(2))
+
+
+@pytest.mark.parametrize("holders", HOLDERS)
+def test_magnitudes_are_cut_at_the_edge(holders: int) -> None:
+    x = torch.tensor([0, 1, -1, 99, 100, 101, -99, -100, -101, 1 << 61, -(1 << 61)])
+    negative, above, below, size = run(holders, select.cut_magnitude, x, edge=100)
+    assert torch.equal(negative, (x < 0).long())
+    assert torch.equal(above, (x > 100).long()) and torch.equal(below, (x < -100).long())
+    assert torch.equal(size, x.abs().clamp(max=100))
 
 
 # -- what it costs ---------------------------------------------------------------------------------------------

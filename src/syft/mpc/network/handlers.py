@@ -35,7 +35,9 @@ from syft.workers.network.presence import await_introduction
 CPU = torch.device("cpu")
 _LONGEST_PATIENCE = 600.0
 _MOST_MEMBERS = 256
-_PUBLIC = frozenset({type(None), bool, int, float, str, bytes, torch.Tensor, Bilinear, Pooling, *messages.KINDS})
+_PUBLIC = frozenset(
+    {type(None), bool, int, float, str, bytes, torch.Tensor, Bilinear, Pooling, *messages.KINDS}
+)
 
 
 # -- a group comes together --------------------------------------------------------------------------------

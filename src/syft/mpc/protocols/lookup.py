@@ -5,14 +5,14 @@ z = x + r is open, with r uniform. With a = floor(z / 2^shift) and b = floor(r /
 2^shift - r mod 2^shift): the digit a - b of x, rounded down or up, and what is left of x, between -2^shift and 2^shift,
 are found by one opening. a is public and b the dealer's, so the dealer's one-hot row of b, read from a downwards, is that
 of a - b, and a table is read by a sum over it (the one-time tables of Ishai, Kushilevitz, Meldgaard, Orlandi, Paskin-
-Cherniavsky, TCC 2013, section 3.1, kept as rows so that one serves several tables). Only b mod `size` is used, so the digit
-is known mod `size`: the caller sees to it that it lies in a range of that size.
+Cherniavsky, TCC 2013, section 3.1, kept as rows so that one serves several tables). Only b mod `size` is used, so the
+digit is known mod `size`: the caller sees to it that it lies in a range of that size.
 
 NOTE [Powers of two by two digits]
-A table of the form 2^i needs no row per i. With i = 2^low hi + lo, differences of lo need no borrow if lo may be negative:
-2^(lo of a - lo of b) is the public 2^(lo of a) times the dealer's 2^-(lo of b), which is put into the row of hi. So the
-row has one column for 2^low values of i, and what is read is table[hi] * 2^(lo + 2^low - 1), where hi * 2^low + lo = i
-and |lo| < 2^low: the table has to be right for both hi that an i may have.
+A table of the form 2^i needs no row per i. With i = 2^low hi + lo, differences of lo need no borrow if lo may be
+negative: 2^(lo of a - lo of b) is the public 2^(lo of a) times the dealer's 2^-(lo of b), which is put into the row of
+hi. So the row has one column for 2^low values of i, and what is read is table[hi] * 2^(lo + 2^low - 1), where hi * 2^low
++ lo = i and |lo| < 2^low: the table has to be right for both hi that an i may have.
 """
 
 from __future__ import annotations
@@ -48,7 +48,11 @@ def _powers(party: Party, t: Any, degree: int, shift: int) -> Program[list[Any]]
     while len(made) < degree:
         taken, highest = made[: degree - len(made)], made[-1]
         if len(taken) == 1:
-            product = (yield from square(party, t)) if highest is t else (yield from spdz_mul(party, taken[0], highest))
+            product = (
+                (yield from square(party, t))
+                if highest is t
+                else (yield from spdz_mul(party, taken[0], highest))
+            )
             made.append((yield from truncate(party, product, 1 << shift)))
         else:
             products = yield from spdz_mul(party, stack(taken), highest.unsqueeze(0))
@@ -57,7 +61,9 @@ def _powers(party: Party, t: Any, degree: int, shift: int) -> Program[list[Any]]
 
 
 @party_program
-def polynomial(party: Party, t: torch.Tensor, coefficients: bytes, shift: int, bits: int) -> Program[torch.Tensor]:
+def polynomial(
+    party: Party, t: torch.Tensor, coefficients: bytes, shift: int, bits: int
+) -> Program[torch.Tensor]:
     """The value at t, |t| <= 1, which has `shift` fractional bits like the coefficients, lowest first, with `bits`."""
     constant, *others = np.frombuffer(coefficients, dtype=np.int64).tolist()
     powers = yield from _powers(party, t, len(others), shift)

@@ -248,9 +248,9 @@ MOST_SPREAD = 1 << 8
 
 
 def divide_bounded(numerator: Any, denominator: Any, scale: int, low: int, high: int) -> Any:
-    """x / y for 0 <= x <= y, and y of the same units from `low` to `high` <= 2^37, give or take a little: the caller knows.
+    """x / y for 0 <= x <= y, and y of the same units from `low` to `high` <= 2^37, give or take a little.
 
-    high / low is at most MOST_SPREAD, so the leading bit is one of few. Error 2^-20 plus 1 unit.
+    high / low is at most MOST_SPREAD, so the leading bit is one of few: the caller knows. Error 2^-20 plus 1 unit.
     """
     lowest, highest = low.bit_length() - 1, high.bit_length() - 1
     scale_bits = (scale - 1).bit_length()
@@ -346,7 +346,7 @@ _POWER_LOW, _POWER_ENTRIES = 2, 32
 def exponential(child: Any, scale: int, result_scale: int | None = None, most: float | None = None) -> Any:
     """exp(x). Relative error 2^-19 plus 1 unit; beyond 2^57 units the result is that.
 
-    `result_scale`: the units of the result where they are not those of x. `most`: what the caller knows that no x exceeds.
+    `result_scale`: the units of the result where they are not those of x. `most`: no x is larger, as the caller knows.
     """
     units = result_scale or scale
     # In turns of ln 2: from an eighth of a unit, which is 0, to what the ring holds.
@@ -399,8 +399,8 @@ def raised(child: Any, low: int) -> Any:
 
 
 #: (segments, degree) of tables of polynomials, cheap ones first; the first one that is near enough is taken.
-_TABLES = ((16, 4), (32, 4), (32, 5), (64, 4))
-_NEAR = 2.0**-16.5
+_TABLES = ((16, 3), (32, 3), (16, 4), (32, 4), (32, 5), (64, 5))
+_NEAR = 2.0**-16.1
 
 
 @cache

@@ -138,8 +138,8 @@ _COMPARING = frozenset({"clamped", "cut_magnitude", "divided_bounded"})
 def looked_up(child: Any, shift: int, tables: list[list[int]], low: int = 0) -> tuple[Any, list[Any]]:
     """(rest, values): the child less d * 2^shift for an integer d next to child / 2^shift, and an entry of each table.
 
-    It is table[hi] * 2^(lo + 2^low - 1) for d = hi * 2^low + lo with 0 <= lo < 2^low: table[d] itself without `low`. hi is
-    in [0, size), the length of the tables, a power of two.
+    It is table[hi] * 2^(lo + 2^low - 1) for d = hi * 2^low + lo with 0 <= lo < 2^low: table[d] itself without `low`. hi
+    is in [0, size), the length of the tables, a power of two.
     """
     digit = truncate(child, 1 << shift)
     full = [
