@@ -451,7 +451,7 @@ def cut_magnitude(child: Any, scale: int, bound: float) -> tuple[Any, Any, Any, 
     edge = math.floor(bound * scale)
     own = ring.fused(child, "cut_magnitude")
     if own is not None:
-        return own(edge)  # type: ignore[no-any-return]
+        return own(edge)
     negative, above, below = ring.unstacked(
         ring.less_than_zero(ring.stacked([child, ring.from_public(edge, child), ring.plus(child, edge)]))
     )
