@@ -23,7 +23,7 @@ from syft.workers.network.server import Server, ServerSettings
 TRANSPORTS = ("inproc", "unix", "tcp", "tls", "ws", "wss")
 
 #: What the owner of a worker does where it runs.
-_OWNERS = """_entries _holdings _attached policy msg_history log_msgs verbose
+_OWNERS = """_entries _holdings _extensions policy msg_history log_msgs verbose
 register_obj de_register_obj get_obj set_obj rm_obj force_rm_obj load_data current_objects allowed_users restrict
 registration_enabled set_budget budget keep_budgets add_dataset remove_dataset extension""".split()
 

@@ -29,9 +29,6 @@ KNOWN: dict[str, dict[str, str]] = {
     "tensors": {
         "pointer remote_leaves transfer": "`pointer.get()` and `.move()` are transfers, and a transfer makes pointers.",
     },
-    "workers": {
-        "base documented virtual": "`BaseWorker` has the documented methods, one of which makes a VirtualWorker.",
-    },
 }
 
 

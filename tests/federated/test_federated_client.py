@@ -15,6 +15,7 @@ import syft as sy
 from syft.exceptions import GetNotPermittedError, ObjectNotFoundError, RemoteError
 from syft.execution.func2plan import func2plan
 from syft.execution.plan import Plan
+from syft.federated.federated_client import FederatedClient
 from syft.policy.permissions import Policy
 
 
@@ -253,7 +254,7 @@ class TestOnAWorker:
             config = sy.TrainConfig(net(), nn.CrossEntropyLoss()).send(bob)
             bob.fit("rows")
             config.get()
-        client = bob.extension("federated_client")
+        client = bob.extension(FederatedClient)
         assert len(bob._objects) == 0 and len(client.sent) == 1
         del config
         assert len(client._optimizers) == 0

@@ -22,7 +22,7 @@ from syft.federated.layout import Layout, read_state
 from syft.federated.network_clients import NetworkClient, TravellingWork
 from syft.federated.records import EvaluateInstructions, FitInstructions, FitResult
 from syft.federated.secure_aggregation import TooFewClientsError
-from syft.federated.secure_aggregation.kept_updates import KEPT
+from syft.federated.secure_aggregation.kept_updates import KeptUpdates
 from syft.federated.secure_aggregation.over_network import NetworkMaskedSum
 from syft.messaging.message import RoundMessage
 from syft.workers.network.client_worker import connect
@@ -112,7 +112,7 @@ def test_the_trainer_does_not_choose_a_workers_chance(ask: Any, servers: Any) ->
     moved = []
     for _ in range(40):
         client.fit(told(model))  # the same seed
-        kept = servers[NAMES[0]].extension(KEPT)
+        kept = servers[NAMES[0]].extension(KeptUpdates)
         (latest,) = [each for key, each in kept._kept.items() if key[1] == client._kept]
         moved.append(bool(latest.vector.abs().sum() > 0))
     assert True in moved and False in moved  # fails by chance once in 2^39 runs
@@ -169,7 +169,7 @@ def test_that_a_training_failed_is_not_told(
     answers = [client.fit(told(kind(threshold))) for threshold in (-9.0, 9.0)]
     assert all(isinstance(answer, FitResult) for answer in answers)
     assert answers[0] == answers[1] == FitResult(1, {}, len(SECRET[NAMES[0]]), 1)
-    kept = servers[NAMES[0]].extension(KEPT)._kept.values()
+    kept = servers[NAMES[0]].extension(KeptUpdates)._kept.values()
     assert sorted(bool(each.vector.abs().sum() > 0) for each in kept) == [False, True]
     assert "adds zeros to its sum" in caplog.text  # the owner's log
 

@@ -23,7 +23,7 @@ from syft.federated.records import FitInstructions, FitResult
 from syft.federated.rounds import NotEnoughClientsError
 from syft.federated.secure_aggregation import RoundSetting, TooFewClientsError
 from syft.federated.secure_aggregation.errors import ProtocolViolationError, SecureAggregationError
-from syft.federated.secure_aggregation.kept_updates import KEPT
+from syft.federated.secure_aggregation.kept_updates import KeptUpdates
 from syft.federated.secure_aggregation.messages import Delivery
 from syft.federated.secure_aggregation.over_network import NetworkMaskedSum
 from syft.messaging.message import RoundMessage, SecureStepMessage
@@ -108,7 +108,7 @@ def test_the_sum_is_that_of_the_plain_updates_with_weights_and_statistics(worker
     assert report.examples == sum(len(part) for part in PARTS.values())
     assert_close(trainer, near())
     assert trainer.aggregation.report.weight == report.examples
-    assert all(len(server.extension(KEPT)) == 0 for server in servers.values())
+    assert all(len(server.extension(KeptUpdates)) == 0 for server in servers.values())
 
 
 def test_strategies_that_need_no_single_update_work_and_others_say_so(workers: Any) -> None:
@@ -298,7 +298,7 @@ def test_an_update_is_its_users_alone_and_few_are_kept(workers: Any, servers: An
     stranger.close()
     for _ in range(6):
         kept(workers)
-    assert 0 < len(servers[NAMES[0]].extension(KEPT)) <= 4
+    assert 0 < len(servers[NAMES[0]].extension(KeptUpdates)) <= 4
 
 
 def test_a_trainer_cannot_single_out_a_worker_by_telling_the_others_something_else(workers: Any) -> None:
@@ -361,7 +361,7 @@ def test_signed_rounds_with_identities_that_owners_gave_their_workers(workers: A
         far(workers, signed).fit(1)
     assert "without an identity to sign with" in caught.value.__notes__[0]
     for name, identity in identities(NAMES).items():
-        servers[name].extension(KEPT).identity = identity
+        servers[name].extension(KeptUpdates).identity = identity
     trainer = far(workers, signed)
     trainer.fit(1)
     assert_close(trainer, near())

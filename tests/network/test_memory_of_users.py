@@ -21,6 +21,7 @@ from syft.execution.plan import Plan
 from syft.execution.program import Input, Program
 from syft.execution.state import State
 from syft.execution.training import TrainedGroup, TrainingStep
+from syft.federated.federated_client import FederatedClient
 from syft.messaging.message import (
     BatchMessage,
     CallObjectMessage,
@@ -193,7 +194,7 @@ def test_configs_are_small_and_not_kept_without_end(
             eve._link.ask(config(wrong))
     monkeypatch.setattr("syft.federated.federated_client._MOST_CONFIGS", 3)
     eve._link.ask(config(0.1))
-    sent = hospital.extension("federated_client").sent
+    sent = hospital.extension(FederatedClient).sent
     for name in ("a", "b", "c"):
         sent[name] = sent["eve"]
         eve._link.ask(config(0.1))

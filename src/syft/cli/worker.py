@@ -163,7 +163,7 @@ def serve(
     from syft.policy.audit import AuditLog
     from syft.policy.owner_policy import OwnerPolicy
     from syft.serde.data_files import load_folder
-    from syft.workers.network.presence import EXPECTED_PEERS
+    from syft.workers.network.presence import ExpectedPeers
     from syft.workers.network.server import ServerSettings
     from syft.workers.network.server_worker import NetworkServerWorker, stopped_by_signals
 
@@ -203,7 +203,7 @@ def serve(
         _keep_budgets(worker, budgets)
     broker = None if sealed is None else Broker(worker, sealed, threads)
     # Whoever asks before the peers are connected waits a moment for them.
-    worker._attached[EXPECTED_PEERS] = {named.partition("=")[0] for named in peer or ()}
+    worker.extension(ExpectedPeers).update(named.partition("=")[0] for named in peer or ())
     with stopped_by_signals(worker):
         worker.start(block=False)
         try:

@@ -62,6 +62,8 @@ class Rows:
 class Provenance(Guard):
     """The marks of one worker's tensors; the guard that follows every operation on restricted data."""
 
+    follows_rows = True
+
     def __init__(self) -> None:
         self._marks: Any = WeakTensorKeyDictionary()
 

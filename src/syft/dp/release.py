@@ -29,6 +29,7 @@ import torch
 
 from syft import serde
 from syft.core.chain import Wrapper
+from syft.core.interfaces import IMPLEMENTATIONS, OwnerBudgets, Worker
 from syft.dp.provenance import Provenance, Rows, Source, names_of
 from syft.dp.release_mechanisms import Request, answer, settle
 from syft.dp.worker_budgets import BudgetBook, BudgetState, Limit, PastRelease
@@ -37,7 +38,6 @@ from syft.messaging.message import BudgetMessage, ReleaseMessage
 from syft.policy.caller import user_of
 from syft.policy.permissions import AuditRecord
 from syft.workers import handlers, pipeline
-from syft.workers.releases import OWNER_CALLS
 from syft.workers.store import tags_of
 
 logger = logging.getLogger("syft.worker")
@@ -47,20 +47,18 @@ logger = logging.getLogger("syft.worker")
 class Desk:
     """What a worker keeps for releases."""
 
-    book: BudgetBook
-    provenance: Provenance
+    book: BudgetBook = field(default_factory=BudgetBook)
+    provenance: Provenance = field(default_factory=Provenance)
     tagged: dict[str, list[Any]] | None = None
     """Tag -> the owner's data, of a worker that goes by what the book names; None where `set_budget` declares."""
     declared: set[str] = field(default_factory=set)
     """Which of the names in the book were looked for."""
 
 
-def desk_of(worker: Any) -> Desk:
+def desk_of(worker: Worker) -> Desk:
     """The desk of a worker; set up when its owner first asks for it."""
-    desk: Desk | None = worker._attached.get("releases")
-    if desk is None:
-        desk = Desk(BudgetBook(), Provenance())
-        worker._attached["releases"] = desk
+    desk: Desk = worker.extension(Desk)
+    if not worker.has_budgets:
         worker.add_guard(desk.provenance)
     return desk
 
@@ -68,7 +66,7 @@ def desk_of(worker: Any) -> Desk:
 # -- the owner -------------------------------------------------------------------------------------------------
 
 
-def keep_budgets(worker: Any, book: BudgetBook | str | os.PathLike[str]) -> None:
+def keep_budgets(worker: Worker, book: BudgetBook | str | os.PathLike[str]) -> None:
     """Keep the budgets of a worker in a book; before the first `set_budget`."""
     desk = desk_of(worker)
     if desk.book.path is None and any(source.names for source in _sources(worker, desk)):
@@ -81,7 +79,7 @@ def keep_budgets(worker: Any, book: BudgetBook | str | os.PathLike[str]) -> None
     desk.book = book if isinstance(book, BudgetBook) else BudgetBook(book)
 
 
-def serve_book(worker: Any, book: BudgetBook | str | os.PathLike[str]) -> list[str]:
+def serve_book(worker: Worker, book: BudgetBook | str | os.PathLike[str]) -> list[str]:
     """Keep budgets in a book that the owner writes elsewhere (`syft budget set`), and go by the limits in it.
 
     The owner's data with the tags that it names are data sets, now, and as soon as it names more. Returns the names
@@ -100,12 +98,12 @@ def serve_book(worker: Any, book: BudgetBook | str | os.PathLike[str]) -> list[s
     return [name for name in names if name not in tagged]
 
 
-def book_to_hand_over(worker: Any) -> Path | None:
+def book_to_hand_over(worker: Worker) -> Path | None:
     """The book with which another process can serve this worker's data (`serve_book`), if there are budgets.
 
     !! ValueError for budgets that could not be found there
     """
-    desk: Desk | None = worker._attached.get("releases")
+    desk: Desk | None = worker.known_extension(Desk)
     if desk is None:
         return None
     if desk.book.path is None and any(source.names for source in _sources(worker, desk)):
@@ -126,7 +124,7 @@ def book_to_hand_over(worker: Any) -> Path | None:
     return desk.book.path
 
 
-def _declare_named(worker: Any, desk: Desk, name: str) -> None:
+def _declare_named(worker: Worker, desk: Desk, name: str) -> None:
     """Declare the owner's data of a tag. !! ValueError for what is no data set"""
     desk.declared.add(name)
     ids = [i for i in (desk.tagged or {}).get(name, ()) if i in worker._objects and _is_owners(worker, i)]
@@ -137,7 +135,7 @@ def _declare_named(worker: Any, desk: Desk, name: str) -> None:
     _declare(worker, desk, name, ids, tensors)
 
 
-def _follow_book(worker: Any, desk: Desk) -> None:
+def _follow_book(worker: Worker, desk: Desk) -> None:
     """Declare what the owner has set a budget for since."""
     if desk.tagged is None:
         return
@@ -149,14 +147,14 @@ def _follow_book(worker: Any, desk: Desk) -> None:
                 logger.warning("%s", error)
 
 
-def _declare(worker: Any, desk: Desk, name: str, ids: list[Any], tensors: list[torch.Tensor]) -> None:
+def _declare(worker: Worker, desk: Desk, name: str, ids: list[Any], tensors: list[torch.Tensor]) -> None:
     for obj_id, tensor in zip(ids, tensors, strict=True):
         desk.provenance.declare(tensor, name)
         worker.entry_of(obj_id).is_private = True  # nobody else may write into it or delete it
 
 
 def set_budget(
-    worker: Any,
+    worker: Worker,
     dataset: Any,
     epsilon: float,
     delta: float,
@@ -181,7 +179,7 @@ def set_budget(
     return name
 
 
-def _ids_of(worker: Any, dataset: Any) -> list[Any]:
+def _ids_of(worker: Worker, dataset: Any) -> list[Any]:
     """The objects a data set consists of. By a tag: see NOTE [Whose data set]."""
     node = dataset.child if type(dataset) is Wrapper else dataset
     at = getattr(node, "id_at_location", None)
@@ -213,13 +211,13 @@ def _ids_of(worker: Any, dataset: Any) -> list[Any]:
     return own or [dataset]
 
 
-def _is_owners(worker: Any, obj_id: Any) -> bool:
+def _is_owners(worker: Worker, obj_id: Any) -> bool:
     """See NOTE [Whose data set]."""
     entry = worker._entries.get(obj_id)
     return entry is not None and (entry.is_private if worker._holdings is None else entry.is_owners)
 
 
-def _check_is_data_set(worker: Any, desk: Desk, obj_id: Any, tensor: torch.Tensor, computed: bool) -> None:
+def _check_is_data_set(worker: Worker, desk: Desk, obj_id: Any, tensor: torch.Tensor, computed: bool) -> None:
     """!! ValueError for what is no data set: see NOTE [Whose data set]."""
     if _is_owners(worker, obj_id):
         return
@@ -236,7 +234,7 @@ def _check_is_data_set(worker: Any, desk: Desk, obj_id: Any, tensor: torch.Tenso
         )
 
 
-def _name_of(worker: Any, dataset: Any, ids: list[Any]) -> str:
+def _name_of(worker: Worker, dataset: Any, ids: list[Any]) -> str:
     if isinstance(dataset, str):
         return dataset
     tags = getattr(worker.get_obj(ids[0]), "tags", None) or ()
@@ -248,7 +246,7 @@ def _name_of(worker: Any, dataset: Any, ids: list[Any]) -> str:
     return str(next(iter(tags)))
 
 
-def _private_tensor(worker: Any, obj_id: Any) -> torch.Tensor:
+def _private_tensor(worker: Worker, obj_id: Any) -> torch.Tensor:
     obj = worker.get_obj(obj_id)
     if type(obj) is not torch.Tensor or not obj.dim():
         raise TypeError(
@@ -263,7 +261,7 @@ def _private_tensor(worker: Any, obj_id: Any) -> torch.Tensor:
     return obj
 
 
-def _sources(worker: Any, desk: Desk) -> list[Source]:
+def _sources(worker: Worker, desk: Desk) -> list[Source]:
     found = (desk.provenance.rows_of(obj) for obj in worker._objects.copy().values())
     return [source for rows in found if rows is not None for source in rows.sources]
 
@@ -271,7 +269,7 @@ def _sources(worker: Any, desk: Desk) -> list[Source]:
 # -- everybody -------------------------------------------------------------------------------------------------
 
 
-def release(worker: Any, message: ReleaseMessage) -> Any:
+def release(worker: Worker, message: ReleaseMessage) -> Any:
     """Answer a request for a statistic: see NOTE [What an answer waits for]."""
     user = user_of(message)
     obj = worker.get_obj(message.id)
@@ -297,9 +295,9 @@ def release(worker: Any, message: ReleaseMessage) -> Any:
     return answer(values, request)
 
 
-def released_rows(worker: Any, obj: Any, obj_id: Any, user: str | None) -> tuple[Desk, Rows]:
+def released_rows(worker: Worker, obj: Any, obj_id: Any, user: str | None) -> tuple[Desk, Rows]:
     """The desk, and what is known of the rows of an object; !! if one record may change more than one row."""
-    desk: Desk | None = worker._attached.get("releases")
+    desk: Desk | None = worker.known_extension(Desk)
     if desk is not None:
         _follow_book(worker, desk)
     rows = None if desk is None else desk.provenance.rows_of(obj)
@@ -334,9 +332,9 @@ def _refusal(obj_id: Any) -> str:
     )
 
 
-def tell_budget(worker: Any, message: BudgetMessage) -> BudgetState:
+def tell_budget(worker: Worker, message: BudgetMessage) -> BudgetState:
     """A user's own budget. Over a network, whoever asks is told about themselves only."""
-    user, desk = user_of(message), worker._attached.get("releases")
+    user, desk = user_of(message), worker.known_extension(Desk)
     if desk is None:
         raise ReleaseNotPermittedError(f"The owner of worker {worker.id!r} has set no budgets.")
     _follow_book(worker, desk)
@@ -359,4 +357,14 @@ serde.register_record(PastRelease)
 serde.register_record(BudgetState)
 handlers.HANDLERS[ReleaseMessage] = release
 handlers.HANDLERS[BudgetMessage] = tell_budget
-OWNER_CALLS.update(keep_budgets=keep_budgets, set_budget=set_budget, book_to_hand_over=book_to_hand_over)
+
+
+class _Budgets:
+    """What the owner of a worker calls on it."""
+
+    keep_budgets = staticmethod(keep_budgets)
+    set_budget = staticmethod(set_budget)
+    book_to_hand_over = staticmethod(book_to_hand_over)
+
+
+IMPLEMENTATIONS[OwnerBudgets] = _Budgets()

@@ -30,6 +30,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from syft.core.chain import Wrapper
+from syft.core.interfaces import Worker
 from syft.core.session import session
 from syft.dp.dpsgd import LARGEST_BOUND, LEAST_BOUND, PrivateTraining, make_private
 from syft.dp.layer_records import check_layers, model_of, record_of
@@ -143,14 +144,14 @@ def train_privately(
     return trained
 
 
-def train_here(worker: Any, message: PrivateTrainingMessage) -> dict[str, torch.Tensor]:
+def train_here(worker: Worker, message: PrivateTrainingMessage) -> dict[str, torch.Tensor]:
     """Train a model that was described, for somebody on a network; replies its state."""
     said = {field.name: getattr(message, field.name) for field in fields(Settings)}
     settings = Settings(**{**said, "user": user_of(message)})
     return read_state(_train(worker, (message.inputs, message.targets), model_of(message.model), settings))
 
 
-def _train(worker: Any, places: tuple[Any, Any], model: nn.Module, settings: Settings) -> nn.Module:
+def _train(worker: Worker, places: tuple[Any, Any], model: nn.Module, settings: Settings) -> nn.Module:
     """The work, at the worker."""
     stored = [worker.get_obj(place) for place in places]
     user, sources = settings.user, set[Source]()
@@ -213,7 +214,7 @@ def _place_of(inputs: Any, targets: Any) -> tuple[Any, tuple[Any, Any]]:
         raise ValueError(
             f"The inputs are on worker {first.id!r} and the targets on {second.id!r}: move one of them."
         )
-    if first.is_in_process and first._attached.get("releases") is None:
+    if first.is_in_process and not first.has_budgets:
         raise ReleaseNotPermittedError(
             f"Worker {first.id!r} has no budgets. Its owner sets them with set_budget, where the worker runs."
         )

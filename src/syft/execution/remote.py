@@ -8,6 +8,7 @@ import torch
 
 from syft.core.chain import Wrapper
 from syft.core.ids import ID_PROVIDER
+from syft.core.interfaces import Worker
 from syft.core.shapes import Answer
 from syft.core.spec import spec_of
 from syft.exceptions import ObjectNotFoundError, PlanCommandUnknownError
@@ -34,7 +35,7 @@ from syft.workers.call_handlers import CallRecord
 from syft.workers.results import fresh_results
 
 
-def held_plan(worker: Any, plan_id: Any) -> HeldPlan:
+def held_plan(worker: Worker, plan_id: Any) -> HeldPlan:
     """The plan of that id; !! ObjectNotFoundError, TypeError."""
     found = worker.get_obj(plan_id)
     if type(found) is not HeldPlan:
@@ -47,7 +48,7 @@ def held_plan(worker: Any, plan_id: Any) -> HeldPlan:
 class _Run:
     """One call of a plan: its tensors looked up, and who may see what comes of it."""
 
-    def __init__(self, worker: Any, message: PlanCallMessage) -> None:
+    def __init__(self, worker: Worker, message: PlanCallMessage) -> None:
         self.worker, self.message = worker, message
         self.user = user_of(message)
         self.held = held_plan(worker, message.plan)
@@ -158,7 +159,7 @@ class _Run:
         return results, failure
 
 
-def run_plan(worker: Any, message: PlanCallMessage) -> Any:
+def run_plan(worker: Worker, message: PlanCallMessage) -> Any:
     """Run a plan and store its results, restricted like all that went into them; see NOTE [Nothing shows]."""
     call = _Run(worker, message)
     outputs, failure = call.run()
@@ -185,7 +186,7 @@ def _flat(result: Any) -> Any:
 # -- handing plans out -----------------------------------------------------------------------------
 
 
-def fetch_plan(worker: Any, message: PlanCommandMessage) -> Plan:
+def fetch_plan(worker: Worker, message: PlanCommandMessage) -> Plan:
     """A copy of a plan with the values of its state, for those who may have all of them."""
     plan_id, is_copy = message.message
     held = held_plan(worker, plan_id)
@@ -231,7 +232,7 @@ def _as_it_was(tensor: torch.Tensor, kind: int) -> torch.Tensor:
 PLAN_COMMANDS = {"fetch_plan": fetch_plan}
 
 
-def plan_command(worker: Any, message: PlanCommandMessage) -> Any:
+def plan_command(worker: Worker, message: PlanCommandMessage) -> Any:
     command = PLAN_COMMANDS.get(message.command_name)
     if command is None:
         raise PlanCommandUnknownError(

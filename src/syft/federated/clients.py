@@ -230,7 +230,7 @@ def _offering(workers: Any, key: str, work: Work, user: str | None) -> dict[str,
 
 
 def _finder(worker: VirtualWorker, key: str, user: str | None) -> Callable[[], Found]:
-    offers: FederatedClient = worker.extension("federated_client")
+    offers: FederatedClient = worker.extension(FederatedClient)
 
     def find() -> Found:
         if key not in offers.datasets:

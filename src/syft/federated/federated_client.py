@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch.utils.data import TensorDataset
 
+from syft.core.interfaces import IMPLEMENTATIONS, TrainingOffers
 from syft.core.nested import found_in
 from syft.exceptions import GetNotPermittedError, ObjectNotFoundError
 from syft.federated.dataset import BaseDataset
@@ -32,7 +33,6 @@ from syft.policy.permissions import Allowed, intersect
 from syft.workers import handlers, pipeline
 from syft.workers.documented_storage import MISSING, ObjectStorage, id_and_object
 from syft.workers.store import AS_IT_IS
-from syft.workers.training import EXTENSIONS
 
 #: What is kept of users' configs: for how many users, and how much of each.
 _MOST_CONFIGS = 1000
@@ -355,7 +355,7 @@ def keep_config(worker: Any, message: TrainConfigMessage) -> None:
     """Note how a user wants to train. It refers to a model that is here, and does not keep it alive."""
     TrainConfig.from_message(message, worker.get_obj)
     _check_small(message.optimizer_args)
-    sent = worker.extension("federated_client").sent
+    sent = worker.extension(FederatedClient).sent
     sent.pop(user_of(message), None)
     # NB: nobody is charged for it, and users who have no name are new ones each time.
     if len(sent) >= _MOST_CONFIGS:
@@ -415,7 +415,7 @@ def evaluate_here(worker: Any, message: EvaluateMessage) -> dict[str, Any]:
 def _permitted(worker: Any, message: Any, action: str) -> tuple[FederatedClient, TrainConfig]:
     """What a user may train with and on; !! GetNotPermittedError, and ValueError for what is not there."""
     user = user_of(message)
-    client: FederatedClient = worker.extension("federated_client")
+    client: FederatedClient = worker.extension(FederatedClient)
     settings = client.sent.get(user)
     if settings is None:
         config = None if is_proved() else _owners_config(worker, client)
@@ -457,7 +457,7 @@ def _check_there(worker: Any, obj_id: Any) -> None:
 
 def check_offer(worker: Any, user: str | None, key: str, action: str) -> Any:
     """The data set that is offered under a name, if it is to this user. !! GetNotPermittedError, ValueError"""
-    client: FederatedClient = worker.extension("federated_client")
+    client: FederatedClient = worker.extension(FederatedClient)
     dataset = client._dataset(key)
     pipeline.permit(worker, None)
     worker.policy.check_get(user, key, offered_to(worker, user, key), action=action)
@@ -469,7 +469,7 @@ def offered_to(worker: Any, user: str | None, key: str) -> Allowed:
 
     What is offered to everybody is so on a guarded worker, too: to offer it is to consent.
     """
-    allowed: Allowed = worker.extension("federated_client").allowed.get(key)
+    allowed: Allowed = worker.extension(FederatedClient).allowed.get(key)
     if allowed is None and worker.policy.is_guarded and user is not None:
         return frozenset({user})
     return allowed
@@ -485,7 +485,7 @@ def check_plain(client: FederatedClient, key: str) -> None:
         )
 
 
-EXTENSIONS["federated_client"] = FederatedClient
+IMPLEMENTATIONS[TrainingOffers] = FederatedClient
 handlers.HANDLERS[TrainConfigMessage] = keep_config
 handlers.HANDLERS[FitMessage] = fit_here
 handlers.HANDLERS[EvaluateMessage] = evaluate_here

@@ -11,6 +11,7 @@ from torch.utils._pytree import tree_map
 from syft import serde
 from syft.core import shapes
 from syft.core.ids import ID_PROVIDER
+from syft.core.interfaces import Worker
 from syft.core.nested import found_in
 from syft.exceptions import AlreadyFetchedError
 from syft.federated.dataset import BaseDataset
@@ -87,7 +88,7 @@ class PointerDataset(ObjectPointer):
         return self.as_pointers().share(*workers, **kwargs)
 
 
-def make_batch(worker: Any, message: BatchMessage) -> Any:
+def make_batch(worker: Worker, message: BatchMessage) -> Any:
     """Make and store a batch; replies ids and metadata. It may be fetched by those who may have the data set.
 
     To others its shapes are told from what a row of zeros becomes. A batch that fails, or has other shapes, is zeros.
@@ -163,7 +164,7 @@ def _tuples(batch: Any) -> Any:
     )
 
 
-def _encode(_worker: Any, pointer: PointerDataset) -> tuple[Any, ...]:
+def _encode(_worker: Worker, pointer: PointerDataset) -> tuple[Any, ...]:
     return (
         pointer.location,
         pointer.id_at_location,
@@ -173,7 +174,7 @@ def _encode(_worker: Any, pointer: PointerDataset) -> tuple[Any, ...]:
     )
 
 
-def _decode(_worker: Any, parts: Any) -> PointerDataset:
+def _decode(_worker: Worker, parts: Any) -> PointerDataset:
     # It does not delete what it points to: see NOTE [Who deletes, on the wire].
     location, id_at_location, length, tags, description = parts
     made = PointerDataset(

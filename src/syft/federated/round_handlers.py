@@ -21,7 +21,8 @@ from typing import Any
 
 import torch
 
-from syft.federated.federated_client import check_offer, check_plain, offered_to
+from syft.core.interfaces import Worker
+from syft.federated.federated_client import FederatedClient, check_offer, check_plain, offered_to
 from syft.federated.layout import Layout, named_state, state_fault
 from syft.federated.local_training import OPTIMIZERS, OverdueError, evaluate_locally, train_locally
 from syft.federated.network_clients import task_digest
@@ -34,7 +35,7 @@ from syft.federated.records import (
     FitInstructions,
     FitResult,
 )
-from syft.federated.secure_aggregation.kept_updates import KEPT, Kept, KeptUpdates
+from syft.federated.secure_aggregation.kept_updates import Kept, KeptUpdates
 from syft.messaging.message import OffersMessage, RoundMessage
 from syft.policy.caller import user_of
 from syft.serde import register_exception
@@ -45,10 +46,10 @@ register_exception(OverdueError)
 _log = logging.getLogger(__name__)
 
 
-def tell_offers(worker: Any, message: OffersMessage) -> dict[str, Offer | None]:
+def tell_offers(worker: Worker, message: OffersMessage) -> dict[str, Offer | None]:
     """What the rows of the data sets look like that a user may train on."""
     user = user_of(message)
-    offered = worker.extension("federated_client").datasets
+    offered = worker.extension(FederatedClient).datasets
     return {
         key: described(worker, dataset)
         for key, dataset in offered.items()
@@ -56,13 +57,13 @@ def tell_offers(worker: Any, message: OffersMessage) -> dict[str, Offer | None]:
     }
 
 
-def take_part(worker: Any, message: RoundMessage) -> FitResult | EvaluateResult | ClientFailure:
+def take_part(worker: Worker, message: RoundMessage) -> FitResult | EvaluateResult | ClientFailure:
     """Train or evaluate a user's model on an offered data set, on a copy of it."""
     user, instructions = user_of(message), message.instructions
     _check_instructions(instructions)
     is_fit = isinstance(instructions, FitInstructions)
     dataset = check_offer(worker, user, message.dataset_key, "train on" if is_fit else "evaluate on")
-    offers = worker.extension("federated_client")
+    offers = worker.extension(FederatedClient)
     if not is_fit and message.keep is not None:
         raise ValueError("An evaluation was asked for with a name to keep it under. Only updates are kept.")
     if message.keep is None:
@@ -94,13 +95,13 @@ def take_part(worker: Any, message: RoundMessage) -> FitResult | EvaluateResult 
         answer = replace(result, update={})
     else:
         answer, vector = _train_silently(worker, model, loss, dataset, own, layout)
-    kept: KeptUpdates = worker.extension(KEPT)
+    kept: KeptUpdates = worker.extension(KeptUpdates)
     kept.keep(user, message.keep, Kept(vector, answer.num_examples, least or 2, context))
     return answer
 
 
 def _train_silently(
-    worker: Any,
+    worker: Worker,
     model: PlanModule,
     loss: PlanModule,
     dataset: Any,
@@ -133,7 +134,7 @@ def _train_silently(
     return answer, vector
 
 
-def _own(worker: Any, user: str | None, obj_id: Any) -> PlanModule:
+def _own(worker: Worker, user: str | None, obj_id: Any) -> PlanModule:
     """A model, a loss or a metric that a user brought."""
     found = worker.get_obj(obj_id)
     worker.policy.check_get(user, obj_id, worker.allowed_users(obj_id), action="train with")
@@ -162,7 +163,7 @@ def _check_instructions(instructions: Any) -> None:
             raise ValueError(f"A round was asked for with {name}={value}: it is a whole number of 1 or more.")
 
 
-def _discreetly(worker: Any, what: str, work: Callable[[], Any]) -> Any:
+def _discreetly(worker: Worker, what: str, work: Callable[[], Any]) -> Any:
     """Run `work`. Errors of the data's making are not told; that time is up is."""
 
     def run() -> Any:

@@ -17,6 +17,7 @@ from syft import serde
 from syft.dp.composition import Charge
 from syft.dp.events import read_event
 from syft.dp.provenance import names_of
+from syft.dp.release import Desk
 from syft.exceptions import (
     GetNotPermittedError,
     ObjectNotFoundError,
@@ -156,7 +157,7 @@ class Answers:
         return sealed_tensor(entry.value) if found is None else os.dup(found)
 
     def _budgets_of(self, obj: Any, entry: Entry) -> tuple[list[str], list[str]]:
-        desk = self.worker._attached.get("releases")
+        desk = self.worker.known_extension(Desk)
         if desk is None or not entry.is_owners:
             return [], []
         rows = desk.provenance.rows_of(obj)
@@ -377,7 +378,7 @@ class Answers:
     # -- budgets -----------------------------------------------------------------------------------
 
     def _book(self) -> Any:
-        desk = self.worker._attached.get("releases")
+        desk = self.worker.known_extension(Desk)
         if desk is None:
             raise ReleaseNotPermittedError(f"The owner of worker {self.worker.id!r} has set no budgets.")
         return desk.book

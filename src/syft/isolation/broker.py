@@ -83,7 +83,7 @@ class Broker(Answers):
         super().__init__(worker, sealed)
         self._threads = threads
         self._server = worker._server
-        self.executors = Executors(self._hello, self._note_end, "releases" in worker._attached, module)
+        self.executors = Executors(self._hello, self._note_end, worker.has_budgets, module)
         worker.guards.append(_Changes(self))
         self._server.make_session = self._new_session
         self._server.stop_seconds = 0.5
@@ -122,7 +122,7 @@ class Broker(Answers):
             self._rules_of(user),
             quota * (1 + _TRANSIENT) + held,
             1_024,
-            "releases" in self.worker._attached,
+            self.worker.has_budgets,
             self._threads,
         )
 
@@ -146,7 +146,7 @@ class Broker(Answers):
             rules = self._rules_of(executor.user) if executor.rules_version != -1 else None
             executor.rules_version = current
         forget, executor.to_forget = executor.to_forget, []
-        has_budgets = "releases" in self.worker._attached and not executor.knows_budgets
+        has_budgets = self.worker.has_budgets and not executor.knows_budgets
         executor.knows_budgets = executor.knows_budgets or has_budgets
         return rules, forget, has_budgets
 

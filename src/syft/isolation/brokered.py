@@ -11,7 +11,6 @@ from typing import Any
 from syft import serde
 from syft.core.rooms import load_rest
 from syft.dp.events import written
-from syft.dp.provenance import Provenance
 from syft.dp.release import Desk
 from syft.exceptions import ProtocolError, WorkerNotFoundException
 from syft.isolation import records
@@ -63,10 +62,9 @@ class BrokeredBook:
 
 def open_desk(worker: Any) -> None:
     """Let a worker release what the broker has budgets for."""
-    if "releases" not in worker._attached:
-        book: Any = BrokeredBook()
-        desk = Desk(book, Provenance(), tagged={})
-        worker._attached["releases"] = desk
+    if not worker.has_budgets:
+        desk = worker.extension(Desk)
+        desk.book, desk.tagged = BrokeredBook(), {}
         worker.add_guard(desk.provenance)
 
 

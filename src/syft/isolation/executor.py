@@ -245,6 +245,7 @@ class SessionLane:
 class ExecutorSession(ServerSession):
     """The part of a session that looks into commands. How far it came, and what was answered, the broker keeps."""
 
+    worker: ExecutorWorker
     progress: Progress
     slot: int = 0
 

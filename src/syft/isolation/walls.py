@@ -22,6 +22,7 @@ from typing import Any
 import torch
 
 from syft import serde
+from syft.dp.release import Desk
 from syft.exceptions import ObjectNotFoundError, RemoteError, SendNotPermittedError, UnsupportedOperationError
 from syft.isolation import records
 from syft.isolation.broker_lane import ask
@@ -208,8 +209,8 @@ class ExecutorWorker(VirtualWorker):
         raise RemoteError("The broker answered with an object that cannot be read.")
 
     def _declare(self, obj_id: Any, tensor: Any, value: records.Value) -> None:
-        desk = self._attached.get("releases")
-        if desk is None or value.kind != "tensor" or not value.is_owners:
+        desk = self.known_extension(Desk)
+        if desk is None or desk.tagged is None or value.kind != "tensor" or not value.is_owners:
             return
         for tag in value.dataset_tags:
             desk.tagged.setdefault(tag, []).append(obj_id)

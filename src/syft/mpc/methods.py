@@ -8,6 +8,7 @@ import torch
 
 from syft.core.chain import Wrapper, new_wrapper
 from syft.core.ids import ID_PROVIDER
+from syft.core.interfaces import Worker
 from syft.core.session import session
 from syft.core.swap import become
 from syft.exceptions import CannotRequestObjectAttribute, ChainError, LocalTensorError
@@ -214,7 +215,7 @@ def _share_there(
     return node
 
 
-def split_and_send(worker: Any, message: ShareMessage) -> None:
+def split_and_send(worker: Worker, message: ShareMessage) -> None:
     """Handle a ShareMessage: shares of a restricted value go only where the user may have it."""
     from syft.messaging.message import ObjectMessage
 

@@ -189,12 +189,12 @@ def _asked(
     expansion = Expansion(row) if row.way == "decomposed" else None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        foretold = shapes.predict(row.function, args, kwargs, expansion)
-    if foretold is None:
+        predicted = shapes.predict(row.function, args, kwargs, expansion)
+    if predicted is None:
         raise OperationNotAdmittedError(
             row.name, "The shape of its result depends on values, or torch cannot tell it."
         )
-    answer, fresh, views = foretold
+    answer, fresh, views = predicted
     if len(fresh) > MOST_RESULTS or not all(map(_is_possible, fresh)):
         raise ValueError(
             f"{row.name} was not run: its results are too many, or too large. Pass smaller sizes."

@@ -1,9 +1,9 @@
-"""`run`: an admitted operation on tensors. It returns what was foretold, whatever the values are.
+"""`run`: an admitted operation on tensors. It returns what was predicted, whatever the values are.
 
 NOTE [Zeros in place of a failure]
 Whether an operation fails may depend on values: an index out of range is one bit about the index. So a failure looks
-like a result: zeros of the spec that was foretold, in memory of the same size. What was to be written in place is zeroed,
-too. The reason is handed back beside the results, for those who may see the values.
+like a result: zeros of the spec that was predicted, in memory of the same size. What was to be written in place is
+zeroed, too. The reason is handed back beside the results, for those who may see the values.
 
 NOTE [Memory of its own]
 A result that is no view is handed out in new memory of exactly its size, all of it written. Kernels that make
@@ -47,7 +47,7 @@ class Outcome:
 
 
 class _Unlike(Exception):
-    """A kernel made something else than was foretold, or refused a value."""
+    """A kernel made something else than was predicted, or refused a value."""
 
 
 def run(admission: Admission, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> Outcome:
@@ -74,7 +74,7 @@ def run(admission: Admission, args: Sequence[Any], kwargs: Mapping[str, Any] | N
             made = _run_in_place(admission, args, given, tensors)
         else:
             made = _compute(row, args, given, tensors)
-        return Outcome(_as_foretold(admission, made, tensors))
+        return Outcome(_as_predicted(admission, made, tensors))
     except Exception as error:  # noqa: BLE001  (whatever it is, it must not show)
         return _failed(admission, error, tensors)
 
@@ -303,7 +303,7 @@ class _Copies:
 # -- what is handed out ----------------------------------------------------------------------------------
 
 
-def _as_foretold(admission: Admission, made: Any, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+def _as_predicted(admission: Admission, made: Any, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
     results = admission.results
     if not results:
         return []
@@ -332,7 +332,7 @@ def _new_tensors(made: Any, returns: Any) -> Iterator[torch.Tensor]:
 
 
 def _fits(made: torch.Tensor, spec: TensorSpec) -> bool:
-    """Whether a new tensor is what was foretold, in memory of exactly its size."""
+    """Whether a new tensor is what was predicted, in memory of exactly its size."""
     return (
         made.dtype is spec.dtype
         and made.shape == spec.shape
@@ -343,7 +343,7 @@ def _fits(made: torch.Tensor, spec: TensorSpec) -> bool:
 
 
 def _fitted(made: torch.Tensor, result: Result, tensors: Sequence[torch.Tensor], row: Row) -> torch.Tensor:
-    """A result of exactly the spec that was foretold; see NOTE [Memory of its own]."""
+    """A result of exactly the spec that was predicted; see NOTE [Memory of its own]."""
     spec = result.spec
     if made.shape != spec.shape or made.dtype is not spec.dtype:
         raise _Unlike(
@@ -353,7 +353,7 @@ def _fitted(made: torch.Tensor, result: Result, tensors: Sequence[torch.Tensor],
         source = tensors[result.view_of]
         if made.untyped_storage()._cdata == source.untyped_storage()._cdata and made.stride() == spec.strides:
             return made
-        raise _Unlike(f"{row.name} made a copy where a view was foretold.")
+        raise _Unlike(f"{row.name} made a copy where a view was predicted.")
     storage = made.untyped_storage()
     if _fits(made, spec) and (
         not (row.way == "decomposed" and any(t.untyped_storage()._cdata == storage._cdata for t in tensors))
@@ -363,7 +363,7 @@ def _fitted(made: torch.Tensor, result: Result, tensors: Sequence[torch.Tensor],
 
 
 def _copied(made: torch.Tensor, spec: TensorSpec) -> torch.Tensor:
-    """A result in new memory of exactly the size and layout that were foretold."""
+    """A result in new memory of exactly the size and layout that were predicted."""
     memory = _memory_for(spec, made.device)
     with torch.set_grad_enabled(made.requires_grad):
         if made.stride() == spec.strides and extent_in_bytes(spec) < spec.nbytes:

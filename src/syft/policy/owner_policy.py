@@ -19,6 +19,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
+from syft.core.interfaces import Id
 from syft.core.structs import prepared
 from syft.exceptions import ComputeNotPermittedError, ConnectNotPermittedError, SyftError
 from syft.identity.names import is_user_name
@@ -323,7 +324,7 @@ class OwnerPolicy(Policy):
                 f"{_named(user)} may not connect: the owner of this worker does not let them in. Ask the owner."
             )
 
-    def check_compute(self, user: str | None, obj_id: Any, about: About) -> None:
+    def check_compute(self, user: str | None, obj_id: Id, about: About) -> None:
         if not self.may_compute(user, about):
             self.record(AuditRecord("compute", obj_id, user, False))
             with_what = "" if obj_id is None else f" with object {obj_id!r}"

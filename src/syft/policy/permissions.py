@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, NamedTuple, NoReturn
 
+from syft.core.interfaces import Id
 from syft.exceptions import GetNotPermittedError, SendNotPermittedError
 from syft.policy.caller import current_peer, is_proved
 from syft.policy.quotas import UNLIMITED, Quota
@@ -31,7 +32,7 @@ class AuditRecord:
     """One decision."""
 
     action: str
-    obj_id: Any
+    obj_id: Id | None
     user: str | None
     granted: bool
     reason: str = ""
@@ -125,13 +126,13 @@ class Policy:
     def check_connect(self, user: str | None) -> None:
         """!! ConnectNotPermittedError if a user is not let in; whoever asks writes it down. Here everybody is."""
 
-    def check_compute(self, user: str | None, obj_id: Any, about: About) -> None:
+    def check_compute(self, user: str | None, obj_id: Id, about: About) -> None:
         """!! ComputeNotPermittedError if `user` may not use an object in computations. Here everybody may."""
 
     def check_get(
         self,
         user: str | None,
-        obj_id: Any,
+        obj_id: Id,
         allowed: Allowed,
         reason: str = "",
         action: str = "get",
@@ -159,7 +160,7 @@ class Policy:
             "beforehand, e.g. torch.where instead of masked indexing, or ask the owner of the data."
         )
 
-    def check_send(self, user: str | None, obj_id: Any, allowed: Allowed, action: str = "replace") -> None:
+    def check_send(self, user: str | None, obj_id: Id, allowed: Allowed, action: str = "replace") -> None:
         """!! SendNotPermittedError if `user` may not change an object that may be changed by `allowed`."""
         if not self.may_change(user, allowed):
             self.record(AuditRecord("send", obj_id, user, False, reason=action))
@@ -169,13 +170,13 @@ class Policy:
             )
 
 
-#: Of what the one who asks chose, so many characters are kept of each: nobody is charged for the log.
+#: Longest prefix of a caller-chosen string that the log keeps: nobody is charged for the log.
 _MOST_LOGGED = 200
 
 
 def _in_short(record: AuditRecord) -> AuditRecord:
     """A record without the rest of long texts."""
-    obj_id: Any = record.obj_id
+    obj_id = record.obj_id
     if obj_id is not None and (type(obj_id) is not int or obj_id.bit_length() > _MOST_LOGGED):
         obj_id = "a very large number" if type(obj_id) is int else _cut(obj_id)
     reason = _cut(record.reason)

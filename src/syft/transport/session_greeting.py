@@ -14,7 +14,7 @@ from syft.transport import session_records as handshake
 from syft.transport.session_frames import Head, Kind
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
-_MANY_IN_VAIN = 8
+_MANY_RETRIES = 8
 _WHAT_IS_KEPT = " Commands that it has not confirmed are kept, and sent when it can be reached."
 
 
@@ -62,7 +62,7 @@ class Attempts:
         """Note one more. !! WorkerUnreachableError when there were many, for longer than `patience`"""
         if not self.vain:
             self._since = time.monotonic()
-        elif self.vain > _MANY_IN_VAIN:
+        elif self.vain > _MANY_RETRIES:
             if time.monotonic() - self._since > patience:
                 vain, self.vain = self.vain, 0
                 raise WorkerUnreachableError(

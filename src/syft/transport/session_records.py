@@ -10,7 +10,7 @@ from syft.core.structs import prepared
 from syft.exceptions import ProtocolError
 
 PROTOCOL = 1
-#: How the names of those begin who have none; nobody can be given such a name.
+#: Prefix of the names given to anonymous users. No token or certificate can prove such a name.
 ANONYMOUS = "anonymous:"
 _MAX_BYTES = 65_536
 _Text = Annotated[str, msgspec.Meta(max_length=256)]

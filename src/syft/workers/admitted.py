@@ -6,9 +6,9 @@ they hear is decided by `syft.operations.admit`, which is given specs and public
 shows nowhere:
 
 - results are restricted like their inputs, and so is everything that shares memory with what was written;
-- a failure (an index out of bounds is one bit about the index) is stored as zeros of the spec that was foretold, and
+- a failure (an index out of bounds is one bit about the index) is stored as zeros of the spec that was predicted, and
   noted in `Entry.failure`. Only `get` looks at that note, for those who may fetch the object, and releases do;
-- a result has memory of its own, exactly as large as was foretold, unless metadata alone tells that it is a view.
+- a result has memory of its own, exactly as large as was predicted, unless metadata alone tells that it is a view.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from syft.core.abstract import AbstractTensor
 from syft.core.chain import Wrapper
 from syft.core.commands import KnownCommand
 from syft.core.ids import ID_PROVIDER
+from syft.core.interfaces import Worker
 from syft.core.nested import found_in
 from syft.core.ops import OpFacts, facts_of
 from syft.core.spec import TensorSpec, extent_in_bytes, spec_of
@@ -151,7 +152,7 @@ def tell_failures(entries: Iterable[Entry]) -> None:
         raise RemoteError(f"The value could not be computed on the worker: {failure}")
 
 
-def mark_failed(worker: Any, written: list[torch.Tensor], failure: str) -> None:
+def mark_failed(worker: Worker, written: list[torch.Tensor], failure: str) -> None:
     """A failed write: what was to be written is zeros, and so is what shares its memory."""
     for entry in worker.sharing(written) if written else ():
         entry.failure = failure

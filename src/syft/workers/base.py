@@ -14,6 +14,7 @@ import torch
 
 from syft.core import first_use
 from syft.core.chain import Wrapper
+from syft.core.interfaces import Id
 from syft.core.session import session
 from syft.exceptions import WorkerNotFoundException
 from syft.messaging.message import (
@@ -42,12 +43,12 @@ from syft.workers.remote import Remote
 from syft.workers.results import refuse_other_layouts
 from syft.workers.run_there import run_there
 from syft.workers.store import named, tags_of
-from syft.workers.training import TrainsHere
+from syft.workers.training import TrainingMixin
 
 logger = logging.getLogger(__name__)
 
 
-class BaseWorker(ObjectStorage, DocumentedWorker, ReleasingWorker, TrainsHere, AbstractWorker):
+class BaseWorker(ObjectStorage, DocumentedWorker, ReleasingWorker, TrainingMixin, AbstractWorker):
     """A place where objects live and commands run."""
 
     #: Whether messages reach it as the very objects that were sent, and not as bytes.
@@ -121,7 +122,7 @@ class BaseWorker(ObjectStorage, DocumentedWorker, ReleasingWorker, TrainsHere, A
         for name in (
             "_entries",
             "_view",
-            "_attached",
+            "_extensions",
             "guards",
             "_holdings",
             "_waiting_deletes",
@@ -169,7 +170,7 @@ class BaseWorker(ObjectStorage, DocumentedWorker, ReleasingWorker, TrainsHere, A
 
     # -- registration on clients -------------------------------------------------------------------
 
-    def register_obj(self, obj: Any, obj_id: Any = None, allowed: Iterable[str] | None = None) -> None:
+    def register_obj(self, obj: Any, obj_id: Id | None = None, allowed: Iterable[str] | None = None) -> None:
         """Keep an object. A client's worker keeps nothing unless inside `registration_enabled()`."""
         if self.is_client_worker:
             return
@@ -280,17 +281,17 @@ class BaseWorker(ObjectStorage, DocumentedWorker, ReleasingWorker, TrainsHere, A
             )
         return obj.send(locations[0], **kwargs)
 
-    def send_obj(self, obj: Any, location: Any, obj_id: Any = None) -> None:
+    def send_obj(self, obj: Any, location: Any, obj_id: Id | None = None) -> None:
         """Send an object without making a pointer to it."""
         self.send_msg(
             ObjectMessage(obj, obj.id if obj_id is None else obj_id), self.get_worker(location, True)
         )
 
-    def request_obj(self, obj_id: Any, location: Any, user: str | None = None, reason: str = "") -> Any:
+    def request_obj(self, obj_id: Id, location: Any, user: str | None = None, reason: str = "") -> Any:
         """Fetch an object from a worker and remove it there."""
         return self.send_msg(ObjectRequestMessage((obj_id, user, reason)), self.get_worker(location, True))
 
-    def fetch_plan(self, plan_id: Any, location: Any, copy: bool = False, user: str | None = None) -> Any:
+    def fetch_plan(self, plan_id: Id, location: Any, copy: bool = False, user: str | None = None) -> Any:
         """A plan that a worker holds, with the values its state has there; `copy` gives it an id of its own."""
         message = PlanCommandMessage("fetch_plan", (plan_id, copy), user)
         plan = self.send_msg(message, self.get_worker(location, True))
@@ -311,7 +312,7 @@ class BaseWorker(ObjectStorage, DocumentedWorker, ReleasingWorker, TrainsHere, A
         args: Any,
         kwargs: dict[str, Any] | None = None,
         sender: Any = None,
-        return_ids: Iterable[Any] = (),
+        return_ids: Iterable[Id] = (),
     ) -> Any:
         """Run a torch function here on pointers to here and numbers; returns pointers to the results.
 
@@ -345,7 +346,7 @@ class BaseWorker(ObjectStorage, DocumentedWorker, ReleasingWorker, TrainsHere, A
         node = pointer.child if type(pointer) is Wrapper else pointer
         return bool(self.send_msg(IsNoneMessage(node.id_at_location), node.location))
 
-    def delete_remote(self, obj_ids: Iterable[Any], location: Any) -> None:
+    def delete_remote(self, obj_ids: Iterable[Id], location: Any) -> None:
         self.send_msg(ForceObjectDeleteMessage(tuple(obj_ids)), location)
 
     # -- search ------------------------------------------------------------------------------------
@@ -377,7 +378,7 @@ class BaseWorker(ObjectStorage, DocumentedWorker, ReleasingWorker, TrainsHere, A
             description=found.description,
         )
 
-    def pointer_to(self, obj_id: Any) -> Any:
+    def pointer_to(self, obj_id: Id) -> Any:
         """A wrapped pointer to a tensor held here, which does not delete it."""
         return self.pointer_from(handlers.found_of(self, obj_id), self)
 

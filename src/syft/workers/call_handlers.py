@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from syft.core.commands import command_named
+from syft.core.interfaces import Worker
 from syft.core.nested import found_in
 from syft.core.shapes import Answer, contiguous_spec
 from syft.exceptions import UnknownCommandError
@@ -59,7 +60,7 @@ class CallRecord:
         return [*self.given, *self.outputs, *self.inputs]
 
 
-def run_call(worker: Any, message: CallMessage) -> None:
+def run_call(worker: Worker, message: CallMessage) -> None:
     """Run a function with its own autograd graph inside."""
     if message.name not in CALLS:
         raise UnknownCommandError(message.name)
@@ -118,14 +119,14 @@ def _leaves(call: pipeline.Call, message: CallMessage) -> tuple[dict[Any, torch.
 class _StoreWithLeaves:
     """A worker's objects, those to differentiate replaced by leaves of a new graph."""
 
-    def __init__(self, worker: Any, leaves: dict[Any, torch.Tensor]) -> None:
+    def __init__(self, worker: Worker, leaves: dict[Any, torch.Tensor]) -> None:
         self.id, self.device = worker.id, worker.device
         new = {i: Entry(i, leaf) for i, leaf in leaves.items()}
         self._entries = {**worker._entries, **new} if new else worker._entries
         self.entry_of = worker.entry_of
 
 
-def run_call_backward(worker: Any, message: CallBackwardMessage) -> None:
+def run_call_backward(worker: Worker, message: CallBackwardMessage) -> None:
     """Differentiate a call that was run before."""
     record = worker.get_obj(message.handle)
     if type(record) is not CallRecord:

@@ -32,6 +32,7 @@ import torch
 
 from syft import serde
 from syft.core.chain import Wrapper
+from syft.core.interfaces import Id, Worker
 from syft.exceptions import QuotaExceededError, SyftError
 from syft.identity.files import make_private_directory, sync_directory, write_file
 from syft.policy.caller import speaking_for
@@ -118,7 +119,7 @@ class DataDirectory:
 
     # -- keeping -------------------------------------------------------------------------------------
 
-    def keep(self, worker: Any, obj_id: Any) -> None:
+    def keep(self, worker: Worker, obj_id: Id) -> None:
         """Keep an object that a worker holds, with what the worker knows about it."""
         self.keep_entry(worker.entry_of(obj_id), worker._holdings is not None)
 
@@ -130,7 +131,7 @@ class DataDirectory:
 
     def put(
         self,
-        obj_id: Any,
+        obj_id: Id,
         obj: Any,
         allowed: Allowed = None,
         private: bool = False,
@@ -193,7 +194,7 @@ class DataDirectory:
         write_file(self._objects / f"{name}.syft", data, private=True)
         return f"{name}.syft", "object"
 
-    def remove(self, obj_id: Any) -> None:
+    def remove(self, obj_id: Id) -> None:
         """Forget an object, if it is kept here."""
         with self._lock:
             file = self._files.get(obj_id)
@@ -221,14 +222,14 @@ class DataDirectory:
                 for row in self._index.execute(f"SELECT {_COLUMNS} FROM objects ORDER BY created, id")
             ]
 
-    def get(self, obj_id: Any, worker: Any = None) -> Any:
+    def get(self, obj_id: Id, worker: Worker | None = None) -> Any:
         """The object of that id, read from its file. !! DataDirectoryError, KeyError"""
         for row in self.rows():
             if row.id == obj_id:
                 return self._read(row, worker)
         raise KeyError(f"The data directory {self.path} keeps no object {obj_id!r}.")
 
-    def load_into(self, worker: Any) -> list[Problem]:
+    def load_into(self, worker: Worker) -> list[Problem]:
         """Give a worker everything that is kept here. What cannot be read is logged and returned; the rest is loaded."""
         problems = []
         for row in self.rows():
@@ -251,7 +252,7 @@ class DataDirectory:
                 problems.append(Problem(row.id, self._objects / row.file, str(error)))
         return problems
 
-    def _read(self, row: Kept, worker: Any) -> Any:
+    def _read(self, row: Kept, worker: Worker | None) -> Any:
         self._check(row)
         path = self._objects / row.file
         try:
@@ -364,7 +365,7 @@ class DataDirectory:
                 _unlink(path)
 
 
-def _register(worker: Any, row: Kept, obj: Any) -> None:
+def _register(worker: Worker, row: Kept, obj: Any) -> None:
     """Give a worker an object as if it had just been put there by the one who did."""
     if row.holder == OWNER or worker._holdings is None:
         worker.register_obj(obj, row.id, row.allowed)
@@ -378,7 +379,7 @@ def _register(worker: Any, row: Kept, obj: Any) -> None:
         entry.is_trusted = False  # who brought it is not known for certain
 
 
-def _key(obj_id: Any) -> str:
+def _key(obj_id: Id) -> str:
     """An id as text: 5 and "5" are two."""
     if type(obj_id) not in (int, str):
         raise DataDirectoryError(

@@ -14,6 +14,7 @@ from syft import serde
 from syft.codes import PLAN_CMDS, TENSOR_SERIALIZATION
 from syft.core.chain import Wrapper
 from syft.core.identity import identity_of
+from syft.core.interfaces import IMPLEMENTATIONS, Id, Worker
 from syft.exceptions import PlanCommandUnknownError, WorkerNotFoundException
 from syft.messaging.message import (
     GetShapeMessage,
@@ -138,7 +139,7 @@ class DocumentedWorker:
 
     # -- plans and protocols ---------------------------------------------------------------------------------
 
-    def _fetch_plan_remote(self: Any, plan_id: Any, copy: bool) -> Any:
+    def _fetch_plan_remote(self: Any, plan_id: Id, copy: bool) -> Any:
         """A plan that is held here, with the values of its state."""
         return self.recv_msg(PlanCommandMessage("fetch_plan", (plan_id, copy)))
 
@@ -159,35 +160,33 @@ class DocumentedWorker:
         return TENSOR_SERIALIZATION.TORCH
 
     @staticmethod
-    def simplify(_worker: Any, worker: Any) -> tuple[Any, ...]:
+    def simplify(_worker: Worker, worker: Worker) -> tuple[Any, ...]:
         """What a worker is to others: its id."""
         if not isinstance(worker, AbstractWorker):
             raise TypeError(f"BaseWorker.simplify was given a {type(worker).__name__}; it takes a worker.")
         return tuple(serde.simplify(_worker, worker)[1:])
 
     @staticmethod
-    def detail(worker: Any, worker_tuple: Iterable[Any]) -> Any:
+    def detail(worker: Worker, worker_tuple: Iterable[Any]) -> Any:
         """The worker of that id, as `worker` knows it."""
         return serde.detail(worker, ("worker", *worker_tuple))
 
     @staticmethod
-    def force_simplify(_worker: Any, worker: Any) -> tuple[Any, Any, bool]:
+    def force_simplify(_worker: Worker, worker: Worker) -> tuple[Any, Any, bool]:
         """A worker with everything that it holds, in simple form. For its owner: it passes by all permissions."""
         return worker.id, serde.simplify(_worker, dict(worker._objects)), worker.auto_add
 
     @staticmethod
-    def force_detail(worker: Any, worker_tuple: Any) -> Any:
+    def force_detail(worker: Worker, worker_tuple: Any) -> Any:
         """A VirtualWorker with what `force_simplify` wrote."""
-        from syft.workers.virtual import VirtualWorker
-
         worker_id, objects, auto_add = worker_tuple
-        made = VirtualWorker(getattr(worker, "hook", None), id=worker_id, auto_add=auto_add)
+        made = IMPLEMENTATIONS[Worker](getattr(worker, "hook", None), id=worker_id, auto_add=auto_add)
         for obj_id, obj in serde.detail(made, objects).items():
             made.set_obj(obj_id, obj)
         return made
 
 
-def own(worker: Any, obj: Any) -> None:
+def own(worker: Worker, obj: Any) -> None:
     """Data that a worker is given belongs to it."""
     if isinstance(obj, torch.Tensor):
         identity_of(obj).owner = worker

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from syft.core.interfaces import Id
 from syft.workers import store
 from syft.workers.object_store import ObjectStore
 
@@ -16,7 +17,7 @@ class ObjectStorage(store.ObjectStorage):
 
     def set_obj(
         self,
-        obj_id: Any = MISSING,
+        obj_id: Id = MISSING,
         obj: Any = MISSING,
         allowed: Any = store.AS_IT_IS,
         is_private: bool = False,
@@ -39,7 +40,7 @@ class ObjectStorage(store.ObjectStorage):
         return ObjectStore(self)
 
 
-def id_and_object(obj_id: Any, obj: Any) -> tuple[Any, Any]:
+def id_and_object(obj_id: Id, obj: Any) -> tuple[Any, Any]:
     """The id and the object that `set_obj` was given, the id from the object if it was given alone."""
     if obj is not MISSING and obj_id is not MISSING:
         return obj_id, obj

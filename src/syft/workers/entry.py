@@ -9,6 +9,7 @@ import msgspec
 import torch
 
 from syft.core.identity import identity_of, known_identity
+from syft.core.interfaces import Id
 from syft.tensors.remote_leaves import gradient_at
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class Objects(MutableMapping[Any, Any]):
     def __init__(self, store: ObjectStorage) -> None:
         self._store, self._entries = store, store._entries
 
-    def __getitem__(self, obj_id: Any) -> Any:
+    def __getitem__(self, obj_id: Id) -> Any:
         """The object. A leaf whose gradient is here as well has it in `.grad`; its memory is that of the object."""
         value = self._entries[obj_id].value
         if type(value) is not torch.Tensor:
@@ -73,10 +74,10 @@ class Objects(MutableMapping[Any, Any]):
         shown.grad = self._entries[pointer.id_at_location].value
         return shown
 
-    def __setitem__(self, obj_id: Any, obj: Any) -> None:
+    def __setitem__(self, obj_id: Id, obj: Any) -> None:
         self._store.set_obj(obj_id, obj)
 
-    def __delitem__(self, obj_id: Any) -> None:
+    def __delitem__(self, obj_id: Id) -> None:
         if obj_id not in self._entries:
             raise KeyError(obj_id)
         self._store.force_rm_obj(obj_id)

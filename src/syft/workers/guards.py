@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from syft.core.interfaces import Store
 from syft.exceptions import QuotaExceededError
 from syft.policy.caller import proved_user
 from syft.policy.permissions import About, about_own, intersect
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 
 class Guard:
     """The hooks, each called where its step is; by default they do nothing."""
+
+    #: Whether it follows rows of private data, for releases.
+    follows_rows = False
 
     def permit(self, call: Call) -> None:
         """!! if the user may not use these entries, or not put results where they are to go."""
@@ -44,7 +48,7 @@ class Guard:
     def may_be_written(self, entry: Entry) -> None:
         """Something unknown may write into the memory of an object."""
 
-    def store(self, worker: Any, entry: Entry, before: Entry | None) -> None:
+    def store(self, worker: Store, entry: Entry, before: Entry | None) -> None:
         """Prepare an entry that is to be stored in the place of another. !! if it is refused"""
 
     def drop(self, entry: Entry, heir: Entry | None) -> None:
@@ -78,7 +82,7 @@ class Ownership(Guard):
             policy.check_compute(user, None, about_own(user))
         call.allowed = policy.on_result(call.allowed, user)
 
-    def store(self, worker: Any, entry: Entry, before: Entry | None) -> None:
+    def store(self, worker: Store, entry: Entry, before: Entry | None) -> None:
         entry.holder = holder = proved_user(OWNER)
         if holder == OWNER:
             return
@@ -121,7 +125,7 @@ class Quota(Guard):
                 "or ask the owner for more."
             )
 
-    def store(self, worker: Any, entry: Entry, before: Entry | None) -> None:
+    def store(self, worker: Store, entry: Entry, before: Entry | None) -> None:
         if entry.holder != OWNER:
             entry.own_bytes = bytes_of_allowed(entry.allowed, entry.is_private)
         self.holdings.charge(entry, _count(entry, before))

@@ -11,6 +11,7 @@ import torch
 from syft.core.abstract import AbstractTensor
 from syft.core.chain import Wrapper, map_tensors, new_wrapper
 from syft.core.identity import identity_of, known_identity
+from syft.core.interfaces import Id, Worker
 from syft.core.rooms import FilledLater
 from syft.core.spec import spec_of
 from syft.exceptions import (
@@ -73,7 +74,7 @@ def wrapped(result: Any) -> Any:
 # -- objects ---------------------------------------------------------------------------------------
 
 
-def keep_object(worker: Any, message: ObjectMessage) -> None:
+def keep_object(worker: Worker, message: ObjectMessage) -> None:
     refuse_other_layouts(message.object)
     obj, privacy = without_privacy(message.object)
     allowed = intersect(message.allowed, privacy)
@@ -98,11 +99,11 @@ def keep_object(worker: Any, message: ObjectMessage) -> None:
         worker.add_reference(obj_id)
 
 
-def give_object(worker: Any, message: ObjectRequestMessage) -> Any:
+def give_object(worker: Worker, message: ObjectRequestMessage) -> Any:
     obj_id, _user, reason = message.request
     obj = worker.get_obj(obj_id)
-    allowed, has_budgets = worker.allowed_users(obj_id), "releases" in worker._attached
-    worker.policy.check_get(user_of(message), obj_id, allowed, reason, has_budgets=has_budgets)
+    allowed = worker.allowed_users(obj_id)
+    worker.policy.check_get(user_of(message), obj_id, allowed, reason, has_budgets=worker.has_budgets)
     # NB: nothing here keeps the entry, which holds the object.
     tell_failures((worker.entry_of(obj_id),))
     if message.keep or worker.entry_of(obj_id).is_owners:
@@ -127,7 +128,7 @@ def _is_sole_reference(obj: Any) -> bool:
     )
 
 
-def forward_object(worker: Any, message: ForwardMessage) -> None:
+def forward_object(worker: Worker, message: ForwardMessage) -> None:
     """Send an object on to another worker. What is restricted leaves only for those who may have it."""
     obj = worker.get_obj(message.id)
     allowed = worker.allowed_users(message.id)
@@ -140,7 +141,7 @@ def forward_object(worker: Any, message: ForwardMessage) -> None:
         destination.sync()  # whoever asked may use it there as soon as we have answered
 
 
-def fetch_target(worker: Any, message: RemoteGetMessage) -> Any:
+def fetch_target(worker: Worker, message: RemoteGetMessage) -> Any:
     """Replace a pointer that is held here by what it points to; replies the metadata of that."""
     call = pipeline.permit(worker, message, (message.id,))
     held = worker.get_obj(message.id)
@@ -159,14 +160,14 @@ def fetch_target(worker: Any, message: RemoteGetMessage) -> Any:
 class _Named:
     """Stands for an object in an error message."""
 
-    def __init__(self, obj_id: Any, worker_id: Any) -> None:
+    def __init__(self, obj_id: Id, worker_id: Any) -> None:
         self.text = f"Object {obj_id!r} on worker {worker_id!r}"
 
     def __repr__(self) -> str:
         return self.text
 
 
-def delete_objects(worker: Any, message: ForceObjectDeleteMessage) -> None:
+def delete_objects(worker: Worker, message: ForceObjectDeleteMessage) -> None:
     ids = message.id if isinstance(message.id, tuple) else (message.id,)
     user = user_of(message)
     for obj_id in ids:
@@ -176,7 +177,7 @@ def delete_objects(worker: Any, message: ForceObjectDeleteMessage) -> None:
         worker.force_rm_obj(obj_id)
 
 
-def _is_protected(worker: Any, obj_id: Any, user: str | None) -> bool:
+def _is_protected(worker: Worker, obj_id: Id, user: str | None) -> bool:
     """Whether an object is removed only for those who may change it."""
     entry = worker._entries.get(obj_id)
     if entry is None:
@@ -184,7 +185,7 @@ def _is_protected(worker: Any, obj_id: Any, user: str | None) -> bool:
     return bool(entry.is_private if worker._holdings is None else entry.holder != user)
 
 
-def is_none(worker: Any, message: IsNoneMessage) -> bool:
+def is_none(worker: Worker, message: IsNoneMessage) -> bool:
     if message.id not in worker._entries:
         pipeline.permit(worker, message)
         return True
@@ -192,12 +193,12 @@ def is_none(worker: Any, message: IsNoneMessage) -> bool:
     return entry.value is None
 
 
-def shape_of(worker: Any, message: GetShapeMessage) -> tuple[int, ...]:
+def shape_of(worker: Worker, message: GetShapeMessage) -> tuple[int, ...]:
     (entry,) = pipeline.permit(worker, message, (message.id,)).entries
     return tuple(entry.value.shape)
 
 
-def read_or_write_attribute(worker: Any, message: AttributeMessage) -> Any:
+def read_or_write_attribute(worker: Worker, message: AttributeMessage) -> Any:
     """Attributes of tensors from a fixed list; of other objects what stands in their own `__dict__`."""
     obj = worker.get_obj(message.id)
     is_tensor = isinstance(obj, torch.Tensor)
@@ -219,7 +220,7 @@ def read_or_write_attribute(worker: Any, message: AttributeMessage) -> Any:
     return found_of(worker, message.return_id)
 
 
-def _write_attribute(worker: Any, message: AttributeMessage, obj: Any) -> None:
+def _write_attribute(worker: Worker, message: AttributeMessage, obj: Any) -> None:
     worker.policy.check_send(user_of(message), message.id, worker.changeable_by(message.id))
     values = _public_attributes(obj, message.name, may_be_new=True)
     target = getattr(obj, "obj", obj)
@@ -281,7 +282,7 @@ def _no_tensors(entries: list[Entry]) -> list[Entry]:
     return [entry for entry in entries if not isinstance(entry.value, torch.Tensor)]
 
 
-def call_object(worker: Any, message: CallObjectMessage) -> Any:
+def call_object(worker: Worker, message: CallObjectMessage) -> Any:
     """Call a callable that is held here; the result inherits the restrictions of all inputs.
 
     The owner of this worker answers for the callables they put here. One that came by message is given restricted data
@@ -325,11 +326,11 @@ def call_object(worker: Any, message: CallObjectMessage) -> Any:
 # -- search ----------------------------------------------------------------------------------------
 
 
-def search(worker: Any, message: SearchMessage) -> list[Found]:
+def search(worker: Worker, message: SearchMessage) -> list[Found]:
     return find(worker, message.query)
 
 
-def find(worker: Any, terms: tuple[Any, ...]) -> list[Found]:
+def find(worker: Worker, terms: tuple[Any, ...]) -> list[Found]:
     """The objects that match all terms: an id, a tag exactly, or part of the description. No term, no match."""
     found: list[Found] = []
     if not terms or any(str(term) == "" for term in terms):
@@ -357,7 +358,7 @@ def _as_numbers(names: set[str]) -> set[Any]:
     return {int(name) for name in names if name.isascii() and name.removeprefix("-").isdigit()}
 
 
-def found_of(worker: Any, obj_id: Any) -> Found:
+def found_of(worker: Worker, obj_id: Id) -> Found:
     """What may be told about an object."""
     entry = worker._entries[obj_id]
     obj = entry.value

@@ -21,6 +21,7 @@ import torch
 
 from syft.core.chain import Wrapper
 from syft.core.identity import known_identity
+from syft.core.interfaces import Id
 from syft.exceptions import QuotaExceededError
 from syft.policy.quotas import OWNER, Quotas, User
 from syft.tensors.object_pointer import ObjectPointer
@@ -248,7 +249,7 @@ _MOST_ALLOWED = 1000
 _FEW_ALLOWED = 16
 
 
-def _check_id(obj_id: Any) -> None:
+def _check_id(obj_id: Id) -> None:
     """!! QuotaExceededError if an object cannot be kept under this id by a user."""
     if type(obj_id) is str:
         if len(obj_id) <= LONGEST_NAME:

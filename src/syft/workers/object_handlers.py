@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from syft.core.interfaces import Worker
 from syft.exceptions import CannotRequestObjectAttribute
 from syft.messaging.message import CallMethodMessage
 from syft.tensors import string  # registers the pointer of strings
@@ -24,7 +25,7 @@ _PLAIN = (str, int, type(None), string.String)
 TENSOR_METHODS: dict[str, Callable[..., Any]] = {}
 
 
-def call_tensor_method(worker: Any, message: CallMethodMessage, tensor: torch.Tensor) -> Any:
+def call_tensor_method(worker: Worker, message: CallMethodMessage, tensor: torch.Tensor) -> Any:
     """Call a method from the table; replies the metadata of the result.
 
     Such a method looks at values and fails by them, so nobody calls it on what is restricted or serves strangers.
@@ -41,7 +42,7 @@ def call_tensor_method(worker: Any, message: CallMethodMessage, tensor: torch.Te
     return spec_when_sent(made)
 
 
-def call_method(worker: Any, message: CallMethodMessage) -> Any:
+def call_method(worker: Worker, message: CallMethodMessage) -> Any:
     """Call a method that the class of the object lists in `remote_methods`.
 
     Whether it fails and how large its result is shows, so it is called only for those who may fetch all that it uses.

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from syft.core.interfaces import Id
 from syft.workers.store import ObjectStorage, tags_of
 
 
@@ -24,7 +25,7 @@ class ObjectStore:
         """The tensors among them, by id."""
         return {key: obj for key, obj in self._objects.items() if isinstance(obj, torch.Tensor)}
 
-    def register_obj(self, owner: Any, obj: Any = None, obj_id: Any = None) -> None:
+    def register_obj(self, owner: Any, obj: Any = None, obj_id: Id | None = None) -> None:
         """Keep an object as its owner's; a client keeps nothing. `owner` is this worker, and may be left out."""
         if obj is None:
             owner, obj = self.owner, owner
@@ -38,7 +39,7 @@ class ObjectStore:
     def de_register_obj(self, obj: Any, _recurse_torch_objs: bool = True) -> None:
         self.owner.de_register_obj(obj, _recurse_torch_objs)
 
-    def get_obj(self, obj_id: Any) -> Any:
+    def get_obj(self, obj_id: Id) -> Any:
         """The object of that id; !! ObjectNotFoundError"""
         return self.owner.get_obj(obj_id)
 
@@ -46,11 +47,11 @@ class ObjectStore:
         """Keep an object under its own id."""
         self.owner.set_obj(obj.id, obj)
 
-    def rm_obj(self, obj_id: Any, force: bool = False) -> None:
+    def rm_obj(self, obj_id: Id, force: bool = False) -> None:
         """Remove an object, or one reference to it; with `force` however many there are."""
         (self.owner.force_rm_obj if force else self.owner.rm_obj)(obj_id)
 
-    def force_rm_obj(self, obj_id: Any) -> None:
+    def force_rm_obj(self, obj_id: Id) -> None:
         self.owner.force_rm_obj(obj_id)
 
     def clear_objects(self) -> None:
@@ -72,7 +73,7 @@ class ObjectStore:
     def __len__(self) -> int:
         return len(self._objects)
 
-    def __contains__(self, obj_id: Any) -> bool:
+    def __contains__(self, obj_id: Id) -> bool:
         return obj_id in self._objects
 
     def __str__(self) -> str:

@@ -45,6 +45,7 @@ from torch._ops import OpOverload
 from syft.core import shapes
 from syft.core.commands import KnownCommand, command_named
 from syft.core.hook_args import base_types
+from syft.core.interfaces import Id, Worker
 from syft.exceptions import GetNotPermittedError, RemoteError
 from syft.messaging.message import LeafRef, Operation, Ref, TrackedRef
 from syft.operations import is_admitted
@@ -71,7 +72,7 @@ _TRAVELS = frozenset(base_types) - {torch.Generator}
 # -- resolve ---------------------------------------------------------------------------------------
 
 
-def resolve(worker: Any, values: Any, found: list[Entry] | None = None) -> list[Any]:
+def resolve(worker: Worker, values: Any, found: list[Entry] | None = None) -> list[Any]:
     """Message arguments with the objects they refer to, whose entries are added to `found`."""
     entries = worker._entries
     resolved = []
@@ -102,7 +103,7 @@ def resolve(worker: Any, values: Any, found: list[Entry] | None = None) -> list[
     return resolved
 
 
-def resolve_objects(worker: Any, value: Any) -> Any:
+def resolve_objects(worker: Worker, value: Any) -> Any:
     """Like `resolve`, for calls on things that are no tensors: other arguments arrive as copies."""
     if isinstance(value, Ref):
         return worker.get_obj(value.id)
@@ -135,7 +136,7 @@ class Call:
     __slots__ = ("allowed", "entries", "guards", "name", "return_ids", "user", "worker")
 
     def __init__(
-        self, worker: Any, user: str | None, name: str, entries: list[Entry], return_ids: Iterable[Any]
+        self, worker: Worker, user: str | None, name: str, entries: list[Entry], return_ids: Iterable[Id]
     ) -> None:
         self.worker, self.user, self.name = worker, user, name
         self.entries, self.return_ids = entries, return_ids
@@ -169,7 +170,7 @@ class Call:
             if entry.allowed is not None:
                 self.worker.policy.check_get(self.user, entry.id, entry.allowed, action=action)
 
-    def keep(self, obj_id: Any, value: Any, failure: str | None = None) -> None:
+    def keep(self, obj_id: Id, value: Any, failure: str | None = None) -> None:
         """Store a result with the restriction of all that went into it, and with the failure of any of it."""
         refuse_other_layouts(value)
         self.worker.store_entry(
@@ -178,7 +179,7 @@ class Call:
 
 
 def permit(
-    worker: Any, message: Any, ids: Iterable[Any] = (), return_ids: Iterable[Any] = (), name: str = ""
+    worker: Worker, message: Any, ids: Iterable[Any] = (), return_ids: Iterable[Id] = (), name: str = ""
 ) -> Call:
     """The call of a message that computes with these objects. !! ObjectNotFoundError, and if its user may not"""
     entries = [worker.entry_of(obj_id) for obj_id in ids]
@@ -188,7 +189,7 @@ def permit(
 # -- one operation ---------------------------------------------------------------------------------
 
 
-def execute(worker: Any, message: Operation) -> Any:
+def execute(worker: Worker, message: Operation) -> Any:
     """Run one operation and store its results. Replies (ids, metadata) if asked to, else nothing."""
     command = command_named(message.cmd_name)
     entries: list[Entry] = []
@@ -222,7 +223,7 @@ def execute(worker: Any, message: Operation) -> Any:
     return _store(worker, message, command, result)
 
 
-def _needs_guards(worker: Any, entries: list[Entry], return_ids: Iterable[Any]) -> bool:
+def _needs_guards(worker: Worker, entries: list[Entry], return_ids: Iterable[Id]) -> bool:
     """Whether a command on an open worker uses restricted objects, or replaces any."""
     # NB: not `any`: a generator costs more than all of this
     for entry in entries:
@@ -267,7 +268,7 @@ def refuse_numbers_for_kinds(command: KnownCommand, args: list[Any], kwargs: dic
 
 
 def _store(
-    worker: Any, message: Operation, command: KnownCommand, result: Any, allowed: Allowed = None
+    worker: Worker, message: Operation, command: KnownCommand, result: Any, allowed: Allowed = None
 ) -> Any:
     """Store the tensors of a response; what else it holds stays here."""
     facts = facts_of_command(command)

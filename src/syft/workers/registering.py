@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode, _get_current_function_mode
 
+from syft.core.interfaces import Worker
 from syft.core.nested import found_in
 from syft.core.public_names import is_property_access
 
@@ -21,7 +22,7 @@ from syft.core.public_names import is_property_access
 class RegisterTensors(TorchFunctionMode):
     """Puts every plain tensor that a torch function returns into the store of a worker."""
 
-    def __init__(self, worker: Any) -> None:
+    def __init__(self, worker: Worker) -> None:
         super().__init__()
         self.worker = worker
 
@@ -57,7 +58,7 @@ def _is_called_by_the_program() -> bool:
 _switched_on: list[RegisterTensors] = []
 
 
-def follow(worker: Any) -> None:
+def follow(worker: Worker) -> None:
     """Switch the mode of the process on or off, as the local worker's `is_client_worker` says."""
     if not worker.is_client_worker and not _switched_on:
         mode = RegisterTensors(worker)

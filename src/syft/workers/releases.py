@@ -1,40 +1,45 @@
 """What a worker offers about private data: budgets for its owner, releases for everybody else.
 
-The names only. What they do is added to `OWNER_CALLS` and to the table of handlers by the room `dp`, which
-stands above this one.
+The names only. What they do is in the room `dp`, which stands above this one: it is found by the Protocol `OwnerBudgets`,
+and its handlers in their table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from syft.core.chain import Wrapper
-from syft.core.rooms import FilledLater
+from syft.core.interfaces import IMPLEMENTATIONS, OwnerBudgets
 from syft.core.session import session
 from syft.exceptions import ReleaseNotPermittedError
 from syft.messaging.message import BudgetMessage, ReleaseMessage
 
-#: name -> what the owner of a worker calls on it, in the process of the worker
-OWNER_CALLS: FilledLater[str, Callable[..., Any]] = FilledLater()
 _NOT_GIVEN: Any = object()
+
+
+def _budgets() -> OwnerBudgets:
+    """What the owner of a worker calls on it, in the process of the worker."""
+    return IMPLEMENTATIONS[OwnerBudgets]  # type: ignore[no-any-return]
 
 
 class ReleasingWorker:
     """The part of a worker that is about releases."""
 
-    _attached: dict[str, Any]
+    if TYPE_CHECKING:
+
+        @property
+        def has_budgets(self) -> bool: ...
 
     # -- the owner ---------------------------------------------------------------------------------
 
     def keep_budgets(self, book: Any) -> None:
         """Keep what is spent in a file: a `BudgetBook`, or the path of one. Without, it ends with the process."""
         _refuse_from_afar(self, "keep_budgets")
-        OWNER_CALLS["keep_budgets"](self, book)
+        _budgets().keep_budgets(self, book)
 
     def _book_to_hand_over(self) -> Any:
         """The path of the book, for a process that serves this worker's data; None without budgets. !! ValueError"""
-        return OWNER_CALLS["book_to_hand_over"](self) if self._attached.get("releases") is not None else None
+        return _budgets().book_to_hand_over(self) if self.has_budgets else None
 
     def set_budget(
         self,
@@ -62,10 +67,9 @@ class ReleasingWorker:
         Called again, it changes the limit. What was spent stays spent.
         """
         _refuse_from_afar(self, "set_budget")
-        name = OWNER_CALLS["set_budget"](
+        return _budgets().set_budget(
             self, dataset, epsilon, delta, user, together, name, max_records_per_person, computed
         )
-        return str(name)
 
     # -- everybody ---------------------------------------------------------------------------------
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from syft.core.commands import public_operations
+from syft.core.interfaces import Worker
 from syft.exceptions import UnknownCommandError
 
 
 class RemoteNamespace:
     """A dotted name that ends in a function; calling it sends the command."""
 
-    def __init__(self, worker: Any, path: str) -> None:
+    def __init__(self, worker: Worker, path: str) -> None:
         self._worker, self._path = worker, path
 
     def __getattr__(self, name: str) -> RemoteNamespace:
@@ -36,7 +37,7 @@ class Remote(RemoteNamespace):
     #: The frameworks by the name they have in programs.
     known: ClassVar[dict[str, Any]] = {"torch": None}
 
-    def __init__(self, worker: Any, framework_name: str | None = None) -> None:
+    def __init__(self, worker: Worker, framework_name: str | None = None) -> None:
         super().__init__(worker, "")
         if framework_name is not None and framework_name not in self.known:
             raise UnknownCommandError(framework_name)

@@ -11,6 +11,7 @@ from torch._ops import OpOverload
 from syft.core import shapes
 from syft.core.commands import KnownCommand
 from syft.core.ids import ID_PROVIDER
+from syft.core.interfaces import Worker
 from syft.core.ops import OpFacts, facts_of
 from syft.core.spec import TensorSpec
 from syft.exceptions import ResponseSignatureError, UnsupportedOperationError
@@ -54,7 +55,7 @@ def refuse_other_layouts(value: Any) -> None:
 
 
 def keep_results(
-    worker: Any, message: Operation, fresh: list[Any], answer: shapes.Answer | None, allowed: Allowed
+    worker: Worker, message: Operation, fresh: list[Any], answer: shapes.Answer | None, allowed: Allowed
 ) -> Any:
     """Store what is new under the ids of the message, restricted before it can be seen.
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import torch
 
 from syft.core.identity import identity_of, known_identity
+from syft.core.interfaces import Id
 from syft.exceptions import ObjectNotFoundError, QuotaExceededError
 from syft.policy.permissions import About, Allowed, intersect
 from syft.tensors import kept_graphs
@@ -24,6 +25,7 @@ from syft.workers.placing import on_device
 # directory. Then the entry is put into the table by one assignment. Whatever refuses it, the entry that was there
 # stays, and with it all that was known about it.
 
+_Kept = TypeVar("_Kept")
 #: In the place of a restriction: the one that is there.
 AS_IT_IS: Any = object()
 
@@ -35,12 +37,13 @@ class ObjectStorage:
     policy: Any
     #: Where tensors are kept, if not on the CPU: see `syft.workers.placing`.
     device: Any = None
+    admits_only_table: bool
 
     def __init__(self) -> None:
         self._entries: dict[Any, Entry] = {}
         self._view = Objects(self)
-        #: What upper rooms keep with a worker, by their own name for it.
-        self._attached: dict[str, Any] = {}
+        #: What upper rooms keep with a worker: one object of each class.
+        self._extensions: dict[type, Any] = {}
         #: What every command passes, in this order; an open worker has none.
         self.guards: list[Guard] = []
         #: Who pays for what, where the policy is guarded: see NOTE [Whose objects] in permissions.
@@ -62,6 +65,22 @@ class ObjectStorage:
             self.guards.append(PERMISSION)
         self.guards.append(guard)
 
+    def extension(self, kind: type[_Kept]) -> _Kept:
+        """The object of this class that an upper room keeps with this worker; made when it is first asked for."""
+        found = self._extensions.get(kind)
+        if found is None:
+            found = self._extensions[kind] = kind()
+        return found
+
+    def known_extension(self, kind: type[_Kept]) -> _Kept | None:
+        """The same, if it was asked for before."""
+        return self._extensions.get(kind)
+
+    @property
+    def has_budgets(self) -> bool:
+        """Whether its owner set budgets, so that statistics may be released."""
+        return any(guard.follows_rows for guard in self.guards)
+
     @property
     def _objects(self) -> Any:
         """The objects by id."""
@@ -79,7 +98,7 @@ class ObjectStorage:
 
     # -- the documented store ----------------------------------------------------------------------
 
-    def register_obj(self, obj: Any, obj_id: Any = None, allowed: Iterable[str] | None = None) -> None:
+    def register_obj(self, obj: Any, obj_id: Id | None = None, allowed: Iterable[str] | None = None) -> None:
         """Keep an object under `obj_id`, or under its own id; `allowed` restricts who may fetch it."""
         obj_id = named(obj, obj_id)
         self.set_obj(obj_id, obj, None if allowed is None else frozenset(allowed))
@@ -89,21 +108,21 @@ class ObjectStorage:
         if hasattr(obj, "id"):
             self.rm_obj(obj.id)
 
-    def get_obj(self, obj_id: Any) -> Any:
+    def get_obj(self, obj_id: Id) -> Any:
         """The object of that id; !! ObjectNotFoundError with advice."""
         obj = self.entry_of(obj_id).value
         if type(obj) is torch.Tensor and known_identity(obj) is None:
             identity_of(obj).id = obj_id
         return obj
 
-    def entry_of(self, obj_id: Any) -> Entry:
+    def entry_of(self, obj_id: Id) -> Entry:
         """What is known about the object of that id; !! ObjectNotFoundError with advice."""
         try:
             return self._entries[obj_id]
         except (KeyError, TypeError):
             raise ObjectNotFoundError(obj_id, self) from None
 
-    def set_obj(self, obj_id: Any, obj: Any, allowed: Any = AS_IT_IS, is_private: bool = False) -> None:
+    def set_obj(self, obj_id: Id, obj: Any, allowed: Any = AS_IT_IS, is_private: bool = False) -> None:
         """Keep an object under an id, to be fetched by `allowed`; !! QuotaExceededError where users have quotas.
 
         `is_private`: it was brought here as private.
@@ -140,7 +159,7 @@ class ObjectStorage:
     def _persist(self, entry: Entry) -> None:
         """Write an object to disk before it is in the table, where a worker does that. !! what prevents it"""
 
-    def hand_over(self, obj_id: Any, user: str | None) -> bool:
+    def hand_over(self, obj_id: Id, user: str | None) -> bool:
         """Let another user hold an object, if it fits into what they may still hold; whether it does."""
         before = self._entries[obj_id]
         entry = msgspec.structs.replace(before, holder=user, own_bytes=0, blocks=())
@@ -154,7 +173,7 @@ class ObjectStorage:
         self._drop(before)
         return True
 
-    def rm_obj(self, obj_id: Any) -> None:
+    def rm_obj(self, obj_id: Id) -> None:
         """Remove an object, or one reference to an object that was sent several times."""
         entry = self._entries.get(obj_id)
         if entry is None:
@@ -166,7 +185,7 @@ class ObjectStorage:
         if self.guards:
             self._drop(entry)
 
-    def force_rm_obj(self, obj_id: Any) -> None:
+    def force_rm_obj(self, obj_id: Id) -> None:
         """Remove an object however many pointers there are to it."""
         entry = self._entries.get(obj_id)
         if entry is not None:
@@ -186,20 +205,20 @@ class ObjectStorage:
         """A copy of the table of objects."""
         return self._objects.copy()  # type: ignore[no-any-return]
 
-    def __getitem__(self, obj_id: Any) -> Any:
+    def __getitem__(self, obj_id: Id) -> Any:
         return self._objects.get(obj_id)
 
     def objects_count(self) -> int:
         return len(self._objects)
 
-    def add_reference(self, obj_id: Any) -> None:
+    def add_reference(self, obj_id: Id) -> None:
         """One more pointer that will ask for the deletion of an object that is here already."""
         with self._deleting:
             self._entries[obj_id].references += 1
 
     # -- deletes -----------------------------------------------------------------------------------
 
-    def queue_delete(self, obj_id: Any) -> None:
+    def queue_delete(self, obj_id: Id) -> None:
         """Called by a dying pointer, at any point and from any thread."""
         if self._holdings is None and not self._waiting_deletes:
             entry = self._entries.get(obj_id)
@@ -221,23 +240,23 @@ class ObjectStorage:
 
     # -- restrictions ------------------------------------------------------------------------------
 
-    def allowed_users(self, obj_id: Any) -> Allowed:
+    def allowed_users(self, obj_id: Id) -> Allowed:
         """The users who may fetch an object; None when it is not restricted."""
         entry = self._entries.get(obj_id)
         return None if entry is None else entry.allowed
 
-    def restrict(self, obj_id: Any, allowed: Allowed) -> None:
+    def restrict(self, obj_id: Id, allowed: Allowed) -> None:
         """Allow only these users (None: lift the restriction)."""
         entry = self._entries.get(obj_id)
         if entry is not None:
             entry.allowed = allowed
 
-    def is_held_by(self, user: str | None, obj_id: Any) -> bool:
+    def is_held_by(self, user: str | None, obj_id: Id) -> bool:
         """Whether it was this user who brought or computed an object, where that is noted."""
         entry = self._entries.get(obj_id)
         return entry is not None and self._holdings is not None and entry.holder == user
 
-    def changeable_by(self, obj_id: Any) -> Allowed:
+    def changeable_by(self, obj_id: Id) -> Allowed:
         """The users who may change or remove an object by message.
 
         Nobody, if the owner of the worker put it there. Else those who may fetch it and, where that is noted, the
@@ -256,7 +275,7 @@ class ObjectStorage:
             return allowed
         return (allowed or frozenset()) | (frozenset() if holder is None else {holder})
 
-    def about(self, obj_id: Any) -> About:
+    def about(self, obj_id: Id) -> About:
         """What the policy is told about an object that is held here."""
         entry = self._entries.get(obj_id)
         if entry is None:
@@ -305,7 +324,7 @@ def _is_private(entry: Entry) -> bool:
     return entry.is_private
 
 
-def named(obj: Any, obj_id: Any) -> Any:
+def named(obj: Any, obj_id: Id | None) -> Any:
     """The id of an object that is registered; one that is given becomes the object's own, where it has one."""
     if obj_id is None:
         return obj.id

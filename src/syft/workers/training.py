@@ -1,7 +1,7 @@
-"""`TrainsHere`: the documented way to train on data that a worker's owner offers.
+"""`TrainingMixin`: the documented way to train on data that a worker's owner offers.
 
 `add_dataset` is the owner's, on their side; `fit` and `evaluate` are anybody's, and travel as messages. What a
-worker does with those is the room of federated learning's, which leaves the maker of its part in `EXTENSIONS`.
+worker does with those is the room of federated learning's, whose class is found by the Protocol `TrainingOffers`.
 """
 
 from __future__ import annotations
@@ -10,27 +10,18 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from syft.core.rooms import FilledLater
+from syft.core.interfaces import IMPLEMENTATIONS, TrainingOffers
 from syft.core.session import session
 from syft.exceptions import PermissionDeniedError
 from syft.messaging.message import EvaluateMessage, FitMessage, OffersMessage
 
-#: What upper rooms keep for a worker: name -> function that makes it, called once per worker.
-EXTENSIONS: FilledLater[str, Callable[[], Any]] = FilledLater()
 
-
-class TrainsHere:
+class TrainingMixin:
     """Methods of workers."""
 
-    _attached: dict[str, Any]
     id: Any
     is_in_process: bool
-
-    def extension(self, name: str) -> Any:
-        """What an upper room keeps for this worker; made when it is first asked for."""
-        if name not in self._attached:
-            self._attached[name] = EXTENSIONS[name]()
-        return self._attached[name]
+    extension: Callable[[type[TrainingOffers]], TrainingOffers]
 
     def add_dataset(
         self,
@@ -47,12 +38,12 @@ class TrainsHere:
         models can be written that put rows into the sum, and only noise bounds that.
         """
         self._check_owner("add_dataset")
-        self.extension("federated_client").add_dataset(dataset, key, allowed_users, least_in_sum)
+        self.extension(IMPLEMENTATIONS[TrainingOffers]).add_dataset(dataset, key, allowed_users, least_in_sum)
 
     def remove_dataset(self, key: str) -> None:
         """Offer it no longer; !! ValueError if it was not offered."""
         self._check_owner("remove_dataset")
-        self.extension("federated_client").remove_dataset(key)
+        self.extension(IMPLEMENTATIONS[TrainingOffers]).remove_dataset(key)
 
     def _check_owner(self, method: str) -> None:
         if not self.is_in_process:
@@ -65,7 +56,7 @@ class TrainsHere:
     def datasets(self) -> dict[str, Any]:
         """The data sets that are offered here, by name; over a connection, what the rows of each look like."""
         if self.is_in_process:
-            return dict(self.extension("federated_client").datasets)
+            return dict(self.extension(IMPLEMENTATIONS[TrainingOffers]).datasets)
         return dict(session.require_local_worker().send_msg(OffersMessage(None), self))
 
     def fit(

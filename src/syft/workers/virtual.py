@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from syft.core.interfaces import IMPLEMENTATIONS, Worker
 from syft.core.place import PLACE
 from syft.messaging.message import ObjectMessage
 from syft.tensors.made_at import At
@@ -45,3 +46,6 @@ class VirtualWorker(BaseWorker):
         PLACE.blocks.pop().__exit__(*exception)
 
     _recv_msg = BaseWorker._handle
+
+
+IMPLEMENTATIONS[Worker] = VirtualWorker

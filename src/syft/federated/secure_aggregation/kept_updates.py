@@ -30,12 +30,8 @@ from syft.federated.secure_aggregation.setting import RoundSetting
 from syft.messaging.message import SecureStepMessage
 from syft.policy.caller import user_of
 from syft.workers import handlers
-from syft.workers.training import EXTENSIONS
 
 _log = logging.getLogger(__name__)
-
-#: The name of a worker's `KeptUpdates` among its extensions.
-KEPT = "kept_updates"
 
 _MOST_PER_USER = 4
 _MOST = 64
@@ -115,7 +111,7 @@ def _advertise(worker: Any, kept: Kept, setting: RoundSetting, _weight: float) -
             "The setting of this round does not say how updates are weighed, and all have to be weighed in one way: make "
             "it with weighing='alike' or weighing='examples'."
         )
-    identity = worker.extension(KEPT).identity
+    identity = worker.extension(KeptUpdates).identity
     kept.client = SecureClient(str(worker.id), setting, identity=identity, least_threshold=kept.least)
     return kept.client.advertise_keys()
 
@@ -182,7 +178,7 @@ _STEPS: dict[str, _Step] = {
 def take_step(worker: Any, message: SecureStepMessage) -> Any:
     """One step of a round, for the user who had the update made."""
     user = user_of(message)
-    updates: KeptUpdates = worker.extension(KEPT)
+    updates: KeptUpdates = worker.extension(KeptUpdates)
     kept = updates.find(user, message.kept)
     fits, step = _STEPS.get(message.step, (None, None))
     if fits is None or step is None or not fits(message.content):
@@ -195,5 +191,4 @@ def take_step(worker: Any, message: SecureStepMessage) -> Any:
     return answer
 
 
-EXTENSIONS[KEPT] = KeptUpdates
 handlers.HANDLERS[SecureStepMessage] = take_step

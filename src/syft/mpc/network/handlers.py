@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from syft.core.ids import ID_PROVIDER
+from syft.core.interfaces import Worker
 from syft.exceptions import (
     ObjectNotFoundError,
     ProtocolError,
@@ -43,7 +44,7 @@ _PUBLIC = frozenset(
 # -- a group comes together --------------------------------------------------------------------------------
 
 
-def join(worker: Any, message: messages.JoinGroup) -> None:
+def join(worker: Worker, message: messages.JoinGroup) -> None:
     members, rank = message.members, message.rank
     if not 3 <= len(members) <= _MOST_MEMBERS or len(set(members)) != len(members):
         raise ProtocolError(
@@ -69,7 +70,7 @@ def join(worker: Any, message: messages.JoinGroup) -> None:
     tickets_of(worker).update({channel.expected: channel for channel in membership.channels.values()})
 
 
-def _peer(worker: Any, name: Any) -> Any:
+def _peer(worker: Worker, name: Any) -> Any:
     """Our own link to another member. One that its owner is about to introduce is waited for."""
     await_introduction(worker, name)
     found = worker._known_workers.get(name)
@@ -87,13 +88,13 @@ def _peer(worker: Any, name: Any) -> Any:
     return found
 
 
-def meet(worker: Any, message: messages.MeetPeers) -> None:
+def meet(worker: Worker, message: messages.MeetPeers) -> None:
     membership = _ours(worker, message.group, message)
     for channel in membership.channels.values():
         channel.meet(messages.Ticket(message.group, membership.rank, channel.expected))
 
 
-def take_ticket(worker: Any, message: messages.Ticket) -> None:
+def take_ticket(worker: Worker, message: messages.Ticket) -> None:
     """From whomever: what we send under it goes over our own link. NOTE [Tickets] in `syft.mpc.network`"""
     membership = _membership(worker, message.group)
     channel = membership.channels.get(message.rank)
@@ -102,7 +103,7 @@ def take_ticket(worker: Any, message: messages.Ticket) -> None:
     channel.shown = message.ticket
 
 
-def send_seeds(worker: Any, message: messages.ExchangeSeeds) -> None:
+def send_seeds(worker: Worker, message: messages.ExchangeSeeds) -> None:
     membership = _ours(worker, message.group, message)
     if any(rank in membership.pairwise for rank in range(membership.rank)):
         raise ProtocolError("The seeds of this group were sent before.")
@@ -111,19 +112,19 @@ def send_seeds(worker: Any, message: messages.ExchangeSeeds) -> None:
         channel.ask(messages.Seeds(channel.ticket, *membership.new_seeds(rank)))
 
 
-def take_seeds(worker: Any, message: messages.Seeds) -> None:
+def take_seeds(worker: Worker, message: messages.Seeds) -> None:
     channel = channel_of(worker, message.ticket)
     channel.membership.take_seeds(channel.rank, message.pairwise, message.dealing)
 
 
-def _membership(worker: Any, group: Any) -> Membership:
+def _membership(worker: Worker, group: Any) -> Membership:
     found = worker.entry_of(group).value
     if type(found) is not Membership:
         raise ObjectNotFoundError(group, worker)
     return found
 
 
-def _ours(worker: Any, group: Any, message: Any) -> Membership:
+def _ours(worker: Worker, group: Any, message: Any) -> Membership:
     """The membership of a group, for the user who made it."""
     membership = _membership(worker, group)
     if membership.user != user_of(message):
@@ -134,7 +135,7 @@ def _ours(worker: Any, group: Any, message: Any) -> Membership:
 # -- runs ----------------------------------------------------------------------------------------------------
 
 
-def run(worker: Any, message: messages.RunProgram) -> None:
+def run(worker: Worker, message: messages.RunProgram) -> None:
     """Run a program on shares. NOTE [One run] in `syft.mpc.network`"""
     membership = _ours(worker, message.group, message)
     membership.begin(message.run)
@@ -184,7 +185,7 @@ def run(worker: Any, message: messages.RunProgram) -> None:
         call.keep(obj_id, value)
 
 
-def _device(worker: Any, named: str, program: str) -> torch.device | None:
+def _device(worker: Worker, named: str, program: str) -> torch.device | None:
     """Where a run happens here; None: on the CPU, with words that are not wide. !! ProtocolError if it cannot"""
     if not named:
         return None
@@ -197,7 +198,7 @@ def _device(worker: Any, named: str, program: str) -> torch.device | None:
     return here
 
 
-def _argument(worker: Any, value: Any, permitted: bool) -> Any:
+def _argument(worker: Worker, value: Any, permitted: bool) -> Any:
     if isinstance(value, messages.Shape):
         return torch.empty(value.shape, dtype=value.dtype, device="meta")
     if not isinstance(value, Ref):
@@ -210,7 +211,7 @@ def _argument(worker: Any, value: Any, permitted: bool) -> Any:
     return found
 
 
-def _masked(worker: Any, message: messages.RunProgram, position: int, share: Any, operand: Any) -> Any:
+def _masked(worker: Worker, message: messages.RunProgram, position: int, share: Any, operand: Any) -> Any:
     """The masked form of an argument. !! unless it is that of this very share, as it is now, in this group"""
     if type(operand) is not MaskedOperand or operand.group != message.group:
         raise ProtocolError(
@@ -278,7 +279,7 @@ def _tell(membership: Membership, run: int, reason: str) -> None:
         membership.tell_failure(run, reason)
 
 
-def deal(worker: Any, message: messages.DealCorrelations) -> None:
+def deal(worker: Worker, message: messages.DealCorrelations) -> None:
     membership = _ours(worker, message.group, message)
     if not membership.is_provider or message.run <= membership.last_dealt:
         raise ProtocolError("Correlations for a run are dealt once, by the provider.")
@@ -294,7 +295,7 @@ def deal(worker: Any, message: messages.DealCorrelations) -> None:
     _told(membership, message.run, work, lambda: True)
 
 
-def take_ahead(worker: Any, message: messages.TakeAhead) -> None:
+def take_ahead(worker: Worker, message: messages.TakeAhead) -> None:
     """Take correlations for programs to come. The user is charged for them like for results."""
     membership = _ours(worker, message.group, message)
     membership.begin(message.run)
@@ -319,7 +320,7 @@ def take_ahead(worker: Any, message: messages.TakeAhead) -> None:
         membership.end()
 
 
-def _forget_ahead(worker: Any, membership: Membership, run: int) -> None:
+def _forget_ahead(worker: Worker, membership: Membership, run: int) -> None:
     """Let go of what was taken ahead of time by one message."""
     taken = membership.charged.pop(run, None)
     for tag in [tag for tag in membership.ahead if tag[0] == run]:
@@ -328,7 +329,7 @@ def _forget_ahead(worker: Any, membership: Membership, run: int) -> None:
         worker.force_rm_obj(taken.obj_id)
 
 
-def _note_used(worker: Any, membership: Membership, ahead: Sequence[Any]) -> None:
+def _note_used(worker: Worker, membership: Membership, ahead: Sequence[Any]) -> None:
     """The user is no longer charged for what was taken by one message when all of it was used."""
     for tag in ahead:
         taken = None if tag is None else membership.charged.get(tag[0])
@@ -338,7 +339,7 @@ def _note_used(worker: Any, membership: Membership, ahead: Sequence[Any]) -> Non
                 _forget_ahead(worker, membership, tag[0])
 
 
-def abandon(worker: Any, message: messages.AbandonRun) -> None:
+def abandon(worker: Worker, message: messages.AbandonRun) -> None:
     membership = _ours(worker, message.group, message)
     if message.run > membership.last_run:
         membership.begin(message.run)
@@ -346,7 +347,7 @@ def abandon(worker: Any, message: messages.AbandonRun) -> None:
         membership.end()
 
 
-def tell_mask(worker: Any, message: messages.TellMask) -> torch.Tensor:
+def tell_mask(worker: Worker, message: messages.TellMask) -> torch.Tensor:
     """NOTE [Entering and leaving] in `protocols.spdz2k`. Other masks are never told: their kind is another one."""
     membership = _ours(worker, message.group, message)
     if not membership.is_provider or not 0 < message.run <= membership.last_dealt:
@@ -356,7 +357,7 @@ def tell_mask(worker: Any, message: messages.TellMask) -> torch.Tensor:
         return execution.tell(membership, message.run, message.program, message.kind)
 
 
-def costs(worker: Any, message: messages.GroupCosts) -> tuple[Any, ...]:
+def costs(worker: Worker, message: messages.GroupCosts) -> tuple[Any, ...]:
     membership = _ours(worker, message.group, message)
     deals = membership.deals
     found = membership.rounds, membership.bytes_sent, membership.seconds
@@ -369,12 +370,12 @@ def costs(worker: Any, message: messages.GroupCosts) -> tuple[Any, ...]:
 # -- what peers send ---------------------------------------------------------------------------------------
 
 
-def take_agreement(worker: Any, message: messages.Agreement) -> None:
+def take_agreement(worker: Worker, message: messages.Agreement) -> None:
     channel = channel_of(worker, message.ticket)
     channel.membership.deliver(channel, message)
 
 
-def take_frame(worker: Any, message: messages.Frame | messages.Dealt) -> None:
+def take_frame(worker: Worker, message: messages.Frame | messages.Dealt) -> None:
     channel = channel_of(worker, message.ticket)
     if type(message) is messages.Dealt and channel.rank != channel.membership.holders:
         raise ProtocolError("Correlations come from the provider.")
@@ -383,12 +384,12 @@ def take_frame(worker: Any, message: messages.Frame | messages.Dealt) -> None:
     channel.membership.deliver(channel, message)
 
 
-def take_failure(worker: Any, message: messages.RunFailed) -> None:
+def take_failure(worker: Worker, message: messages.RunFailed) -> None:
     channel = channel_of(worker, message.ticket)
     channel.membership.note_failure(channel, message.run, message.reason, message.gone)
 
 
-def are_you_there(worker: Any, message: messages.AreYouThere) -> int:
+def are_you_there(worker: Worker, message: messages.AreYouThere) -> int:
     membership = channel_of(worker, message.ticket).membership
     return max(membership.last_run, membership.last_dealt)
 

@@ -12,6 +12,7 @@ import weakref
 from collections import deque
 from typing import Any
 
+from syft.core.interfaces import Worker
 from syft.exceptions import ProtocolError, SyftError, WorkerRestartedError, WorkerUnreachableError
 from syft.mpc.correlations import Correlation, Tensors
 from syft.mpc.integrity.ledger import Ledger
@@ -40,8 +41,6 @@ _DOUBT_SECONDS = 1.0
 #: Those over which this process, as a client, has programs run. If a worker of this process used one of them, its frames
 #: would wait behind the very command that waits for them.
 LINKS_OF_CLIENTS: weakref.WeakSet[Any] = weakref.WeakSet()
-#: Where a worker keeps its tickets, among what upper rooms attach to it.
-_ATTACHED = "tickets of secret sharing"
 
 
 class Channel:
@@ -105,15 +104,19 @@ class Channel:
         return None
 
 
-def tickets_of(worker: Any) -> weakref.WeakValueDictionary[bytes, Channel]:
+class Tickets:
+    """Every ticket that a worker has given out, as long as its channel lives."""
+
+    def __init__(self) -> None:
+        self.given: weakref.WeakValueDictionary[bytes, Channel] = weakref.WeakValueDictionary()
+
+
+def tickets_of(worker: Worker) -> weakref.WeakValueDictionary[bytes, Channel]:
     """Every ticket that a worker has given out."""
-    found: weakref.WeakValueDictionary[bytes, Channel] = worker._attached.setdefault(
-        _ATTACHED, weakref.WeakValueDictionary()
-    )
-    return found
+    return worker.extension(Tickets).given
 
 
-def channel_of(worker: Any, ticket: bytes) -> Channel:
+def channel_of(worker: Worker, ticket: bytes) -> Channel:
     """The peer that shows a ticket. !! ProtocolError if nobody was given it"""
     found = tickets_of(worker).get(ticket)
     if found is None:

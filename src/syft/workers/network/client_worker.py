@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from syft import serde, transport
+from syft.core.interfaces import Id
 from syft.core.session import session
 from syft.identity.certificates import client_context
 from syft.messaging.message import (
@@ -247,7 +248,7 @@ class NetworkClientWorker(BaseWorker):
     def _send_msg(self, message: Any, location: Any) -> Any:
         return location._recv_msg(message)
 
-    def queue_delete(self, obj_id: Any) -> None:
+    def queue_delete(self, obj_id: Id) -> None:
         self._link.queue_delete(obj_id)
 
     # -- what is there -----------------------------------------------------------------------------

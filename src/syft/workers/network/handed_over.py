@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from syft.core.chain import Wrapper
+from syft.core.interfaces import Id
 from syft.serde.errors import SerdeError
 from syft.tensors.object_pointer import ObjectPointer
 
@@ -33,7 +34,7 @@ class HandedOver:
                 self._pointers.add((place, pointer.id_at_location))
             pointer.garbage_collect_data = False
 
-    def takes_over(self, place: Any, obj_id: Any, giver: Any) -> bool:
+    def takes_over(self, place: Any, obj_id: Id, giver: Any) -> bool:
         """Whether a pointer in a reply of `giver` owns its object. !! SerdeError if it must not be there at all"""
         key = (place, obj_id)
         if key in self._pointers:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from syft.core.interfaces import Worker
 from syft.messaging.message import (
     ClearObjectsMessage,
     ListObjectsMessage,
@@ -15,11 +16,11 @@ from syft.policy.caller import user_of
 from syft.workers import handlers
 
 
-def sync(_worker: Any, _message: SyncMessage) -> None:
+def sync(_worker: Worker, _message: SyncMessage) -> None:
     """Messages are handled in order: there is nothing else to wait for."""
 
 
-def pointers_gone(worker: Any, message: PointersGoneMessage) -> None:
+def pointers_gone(worker: Worker, message: PointersGoneMessage) -> None:
     user = user_of(message)
     for obj_id in message.ids:
         if worker.policy.allows_by_default or worker.policy.may_change(user, worker.changeable_by(obj_id)):
@@ -35,12 +36,12 @@ def status(worker: Any, message: StatusMessage) -> dict[str, Any]:
     return {"id": said["id"], "uptime": said["uptime"], "objects": used.objects, "bytes": used.bytes}
 
 
-def list_objects(worker: Any, message: ListObjectsMessage) -> tuple[Any, ...]:
+def list_objects(worker: Worker, message: ListObjectsMessage) -> tuple[Any, ...]:
     user = user_of(message)
     return tuple(i for i in worker._objects.copy() if worker.policy.may_find(user, worker.about(i)))
 
 
-def clear_objects(worker: Any, message: ClearObjectsMessage) -> None:
+def clear_objects(worker: Worker, message: ClearObjectsMessage) -> None:
     user = user_of(message)
     for obj_id in list(worker._objects):
         about = worker.about(obj_id)

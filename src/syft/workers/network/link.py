@@ -26,6 +26,7 @@ from collections.abc import Callable
 from typing import Any
 
 from syft import serde
+from syft.core.interfaces import Id
 from syft.exceptions import NetworkError, ProtocolError, SyftError, WorkerUnreachableError
 from syft.transport import Connection
 from syft.transport import session_frames as frames
@@ -198,7 +199,7 @@ class Link:
         finally:
             del value  # or it would hold itself, by this frame, and what the caller dropped with it
 
-    def _takes_over(self, place: Any, obj_id: Any) -> bool:
+    def _takes_over(self, place: Any, obj_id: Id) -> bool:
         """See NOTE [Pointers in replies]."""
         return self.handed_over.takes_over(
             place, obj_id, None if self.welcome is None else self.welcome.worker
@@ -218,7 +219,7 @@ class Link:
                 self._outbox.add_deletes(self._deletes)
                 self._flush()
 
-    def queue_delete(self, obj_id: Any) -> None:
+    def queue_delete(self, obj_id: Id) -> None:
         """A pointer has gone. NB: called by finalizers; takes no lock."""
         self._deletes.append(obj_id)
 
@@ -473,7 +474,7 @@ class Link:
                 self._opener, self._greet, self.name, patience, lambda: self._closed, is_first
             )
             try:
-                # NB: now, and not before: while nobody is there, nothing is in vain.
+                # NB: counted from now on: there is no retry limit while the peer is unreachable.
                 self._attempts.begin(self.name, patience)
                 self._resume(connection)
                 return connection

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 LOOK_SECONDS = 0.25
 #: How long one who asks waits for peers that a worker was started with and is not connected to yet.
 _INTRODUCTION_SECONDS = 5.0
-#: Where a worker keeps the names of peers that it is about to be introduced to, among what is attached to it.
-EXPECTED_PEERS = "peers that are expected"
 #: How long a party may be out of reach if nobody says otherwise.
 PEER_PATIENCE = 1.0
 
@@ -71,10 +69,14 @@ class Condition(NamedTuple):
     peer_patience: float
 
 
+class ExpectedPeers(set[str]):
+    """The names of peers that the owner of a worker is about to introduce it to."""
+
+
 def await_introduction(worker: Any, name: Any) -> None:
     """Wait a moment for a peer that the owner of a worker is about to introduce it to."""
     until = time.monotonic() + _INTRODUCTION_SECONDS
-    while name not in worker._known_workers and name in worker._attached.get(EXPECTED_PEERS, ()):
+    while name not in worker._known_workers and name in worker.extension(ExpectedPeers):
         if time.monotonic() > until:
             return
         with worker_lock.released():

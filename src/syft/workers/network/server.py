@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from syft import serde, transport
+from syft.core.interfaces import Worker
 from syft.exceptions import (
     AuthenticationError,
     ConnectionRefusedByWorkerError,
@@ -61,7 +62,7 @@ class Server:
 
     def __init__(
         self,
-        worker: Any,
+        worker: Worker,
         authenticate: Authenticate,
         audit: Audit,
         keeps: Callable[[Any, Any], bool],

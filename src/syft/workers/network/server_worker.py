@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from syft import transport
+from syft.core.interfaces import Id
 from syft.exceptions import AuthenticationError, ConnectNotPermittedError
 from syft.identity.certificates import server_context
 from syft.identity.tokens import TokenVerifier
@@ -253,7 +254,7 @@ class NetworkServerWorker(VirtualWorker):
 
     # -- what stays --------------------------------------------------------------------------------
 
-    def _outlives_its_session(self, obj_id: Any, obj: Any) -> bool:
+    def _outlives_its_session(self, obj_id: Id, obj: Any) -> bool:
         """What has tags does. Those without a name are new users each time: what they leave is held by one of them all,
         as far as it fits into the quota of one."""
         if not getattr(obj, "tags", None):

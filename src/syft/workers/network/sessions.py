@@ -18,6 +18,7 @@ import torch
 
 from syft import serde
 from syft.core.chain import Wrapper
+from syft.core.interfaces import Id, Worker
 from syft.exceptions import (
     CannotRequestObjectAttribute,
     ObjectNotFoundError,
@@ -86,9 +87,9 @@ class ServerSession:
 
     def __init__(
         self,
-        worker: Any,
+        worker: Worker,
         user: str,
-        worker_turn: threading.Lock,
+        lock: threading.Lock,
         limits: serde.Limits,
         compression: str | None,
         proof: Proof | None = None,
@@ -96,7 +97,7 @@ class ServerSession:
         self.id = secrets.token_hex(16)
         self.worker, self.user, self.limits = worker, user, limits
         self.compression, self.proof = compression, proof
-        self._worker_lock = worker_turn
+        self._worker_lock = lock
         #: Held by whoever executes, resumes or ends the session.
         self.lock = threading.Lock()
         self.connection: Any = None
@@ -112,7 +113,7 @@ class ServerSession:
         self._owned: set[Any] = set()
         self.began = time.time()
         self.last_heard = time.monotonic()
-        #: Since when a frame is worked on, the time until it is its turn included; None: none is.
+        #: Since when a frame is worked on, the wait for the worker's lock included; None: none is.
         self.busy_since: float | None = None
         #: When the command that is running began, and what it is; None: nothing is running.
         self.running: tuple[float, Any] | None = None
@@ -245,7 +246,7 @@ class ServerSession:
         self._note_ownership(message, answer)
         return answer
 
-    def _refuse_too_large(self, obj_id: Any, action: str) -> None:
+    def _refuse_too_large(self, obj_id: Id, action: str) -> None:
         """!! QuotaExceededError for a tensor that no message can carry, before it is copied.
 
         NB: a view of four bytes may stand for gigabytes.
@@ -272,7 +273,7 @@ class ServerSession:
         is_alone = is_removed and type(value) is torch.Tensor and _is_alone(value)
         written = self._written(value)
         if not is_alone or sum(map(len, written)) <= _COPIED_BYTES:
-            # It is sent when others have their turn, and perhaps again later: as it was now.
+            # It is sent after the lock is released, and perhaps again later: as it was now.
             written = [b"".join(written)]
         reply = Reply(number, 0, 0, written)
         if type(value) is Wrapper and isinstance(value.child, PointerTensor):
@@ -360,12 +361,12 @@ class ServerSession:
     def holds_something(self) -> bool:
         return bool(self._owned)
 
-    def _is_ours(self, obj_id: Any) -> bool:
+    def _is_ours(self, obj_id: Id) -> bool:
         """Whether an object came by this session. NB: a message may name ids that it does not use."""
         worker = self.worker
         return obj_id in self._owned and (worker._holdings is None or worker.is_held_by(self.user, obj_id))
 
-    def _may_drop(self, obj_id: Any) -> bool:
+    def _may_drop(self, obj_id: Id) -> bool:
         """What came by this session, and what another worker brought here for this user by name."""
         if self._is_ours(obj_id):
             return True
