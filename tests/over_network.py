@@ -14,10 +14,10 @@ from typing import Any
 
 import syft as sy
 from syft.messaging.message import SyncMessage
+from syft.policy.authentication import Proof
 from syft.workers.network import handlers as _handlers  # noqa: F401  (adds the handlers)
 from syft.workers.network import sessions
 from syft.workers.network.client_worker import NetworkClientWorker
-from syft.workers.network.doorkeeper import Proof
 from syft.workers.network.server import Server, ServerSettings
 
 TRANSPORTS = ("inproc", "unix", "tcp", "tls", "ws", "wss")

@@ -20,6 +20,7 @@ from syft.transport import session_frames as frames
 from syft.transport import session_greeting as greeting
 from syft.transport import session_records as handshake
 from syft.transport.session_frames import Head, Kind
+from syft.workers.network import outgoing
 from syft.workers.network.server import ServerSettings
 
 pytestmark = pytest.mark.network
@@ -108,10 +109,8 @@ def test_the_reason_is_told_on_the_connection_that_ends_whatever_else_comes_on_i
     connection.send(frames.encode(Head(Kind.HELLO), [handshake.encode(hello)]))
     assert frames.decode(connection.receive(timeout=10))[0].kind == Kind.WELCOME
     (session,) = attentive._server.sessions()
-    refuse, may_tell = attentive._server._refuse, threading.Event()
-    monkeypatch.setattr(
-        attentive._server, "_refuse", lambda *args: (may_tell.wait(4.0), refuse(*args), None)[-1]
-    )
+    refuse, may_tell = outgoing.refuse, threading.Event()
+    monkeypatch.setattr(outgoing, "refuse", lambda *args: (may_tell.wait(4.0), refuse(*args), None)[-1])
     clock.ahead = 3600.0
     wait_until(lambda: session.ended)
     # Before she can be told, her next frame is here: it is not obeyed, and not the end of the connection either.
@@ -206,7 +205,7 @@ def test_who_is_connected_with_a_certificate_that_expires_is_sent_away(
         files = {"ca": str(made.authority), "certificate": str(own.certificate), "key": str(own.key)}
         clients[name] = connect(address, **files)
         clients[name].sync()
-    server._doorkeeper._clock = lambda: time.time() + 100 * 24 * 3600
+    server._authenticator._clock = lambda: time.time() + 100 * 24 * 3600
     with pytest.raises(AuthenticationError, match="certificate of user 'eve' expired"):
         Running(lambda: [(clients["eve"].sync(), time.sleep(0.01)) for _ in range(3000)]).result()
     clients["ann"].sync()

@@ -2,20 +2,22 @@
 
 Modules, in the order they import each other:
 
-    frames     what a connection carries: a fixed head, a payload, a checksum
-    handshake  who speaks, and where a session stands: `Hello`, `Welcome`, `Refusal`
     worker_lock  one message at a time on a worker
-    sites      where in the user's program a command was issued
     outbox     the client's commands that have not been confirmed
-    greeting   the client's first frames, and trying again
     replies    what a client raises for a reply that is a failure
+    handed_over  which pointers a reply may name
     keeper     the thread behind a link
     presence   whether the worker behind a link is there, for those who compute with it and with others
+    link_connection  the connection of a link, read by whoever waits and replaced when it breaks
     link       the client's end of a session
     memory     giving it back to the system
     sessions   the server's end of a session
+    incoming, outgoing   the frames of one client
+    watcher    the thread that looks after the sessions
     server     accepting connections, serving them, ending what has vanished
     client_worker, server_worker   the workers a user makes
+
+Their frames and greetings are `syft.transport.session_*`; who speaks is `syft.policy.authentication`.
 
 NOTE [Neither lost nor twice]
 Commands are numbered from 1 in every session. The client keeps what the server has not confirmed; the server

@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from syft.workers.network.link import Link
+    from syft.workers.network.link_connection import LinkConnection
 
 #: How often it looks at the connection in the time of a heartbeat.
 LOOKS_PER_HEARTBEAT = 4
@@ -29,7 +29,7 @@ def is_keeper() -> bool:
 class Keeper:
     """One per link; it starts with the first connection."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: LinkConnection) -> None:
         self._link = weakref.ref(link)
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
@@ -49,7 +49,7 @@ class Keeper:
 _is_keeper: ContextVar[bool] = ContextVar("syft_keeper", default=False)
 
 
-def _keep(reference: weakref.ref[Link], wake: threading.Event) -> None:
+def _keep(reference: weakref.ref[LinkConnection], wake: threading.Event) -> None:
     _is_keeper.set(True)
     pause, next_look = 0.0, 0.0
     while True:
@@ -72,7 +72,7 @@ def _keep(reference: weakref.ref[Link], wake: threading.Event) -> None:
 # -- forks -----------------------------------------------------------------------------------------------
 
 #: Those of this process.
-_LINKS: weakref.WeakSet[Link] = weakref.WeakSet()
+_LINKS: weakref.WeakSet[LinkConnection] = weakref.WeakSet()
 
 
 def _after_fork() -> None:

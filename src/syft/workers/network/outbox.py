@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from syft import serde
+from syft.core.call_sites import Site
 from syft.messaging.message import PointersGoneMessage
 from syft.serde.errors import SerdeError
 from syft.transport import session_frames as frames
 from syft.transport.memory import joined
 from syft.transport.session_frames import Head, Kind
-from syft.workers.network.sites import Site
 
 _BATCH_COMMANDS = 48
 _BATCH_SECONDS = 600e-6

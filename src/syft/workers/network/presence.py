@@ -19,7 +19,7 @@ from syft.exceptions import SyftError
 from syft.workers.network import worker_lock
 
 if TYPE_CHECKING:
-    from syft.workers.network.link import Link
+    from syft.workers.network.link_connection import LinkConnection
 
 #: How often those who wait look whether the others are there.
 LOOK_SECONDS = 0.25
@@ -56,7 +56,7 @@ def current_look() -> Callable[[], None] | None:
     return None if found is None or found.look is _nobody else found.look
 
 
-def patience_with(link: Link) -> float:
+def patience_with(link: LinkConnection) -> float:
     """Seconds to try to reach a worker again, for whoever calls now."""
     return link.patience if _parties.get() is None else min(link.patience, link.peer_patience)
 
@@ -88,7 +88,7 @@ class Presence:
 
     __slots__ = ("_link", "_missing_since", "told")
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: LinkConnection) -> None:
         self._link = link
         self._missing_since: float | None = None
         #: How often a caller was told that something is wrong with this worker, or with one that it computes with.

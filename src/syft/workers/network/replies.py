@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from syft.core.call_sites import Site, shown
 from syft.exceptions import NetworkError, ProtocolError, SyftError, WorkerRestartedError
 from syft.serde.error_types import EXCEPTIONS
 from syft.transport import session_frames as frames
 from syft.transport.session_frames import Head
-from syft.workers.network.sites import Site, shown
 
 #: Either of these flags says that a reply is an exception.
 A_FAILURE = frames.FAILED | frames.FAILED_EARLIER

@@ -6,7 +6,6 @@ sends faster than the worker computes is slowed down by its own connection, and 
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import secrets
 import ssl
@@ -24,13 +23,13 @@ from syft.exceptions import (
     ProtocolError,
     SyftError,
 )
+from syft.policy.authentication import Proof
 from syft.transport import Connection, FrameLimits, Listener
 from syft.transport import session_frames as frames
 from syft.transport import session_records as handshake
 from syft.transport.session_frames import Head, Kind
 from syft.transport.session_records import ANONYMOUS
-from syft.workers.network import memory
-from syft.workers.network.doorkeeper import Proof
+from syft.workers.network import memory, outgoing
 from syft.workers.network.incoming import Incoming
 from syft.workers.network.sessions import ServerSession
 from syft.workers.network.settings import ServerSettings as ServerSettings  # it is looked for here, too
@@ -45,7 +44,6 @@ Authenticate = Callable[[handshake.Hello, Connection], Proof | None]
 
 #: What somebody may send before it is known who they are: a greeting.
 _GREETING_BYTES = 64 << 10
-_DISMISSAL_SECONDS = 5.0
 _MANY_OBJECTS = 1_000
 #: How long `stop` waits for what is running.
 _STOP_SECONDS = 10.0
@@ -146,7 +144,7 @@ class Server:
                 try:
                     if session.connection is not None:
                         head = Head(Kind.GOODBYE, confirmed=session.executed)
-                        self._begin(self._try_send, session.connection, head, name="goodbye").join(1.0)
+                        self._begin(outgoing.try_send, session.connection, head, name="goodbye").join(1.0)
                 finally:
                     session.lock.release()
         for session in self.sessions():
@@ -242,7 +240,7 @@ class Server:
                 if head.kind == Kind.HEARTBEAT:
                     with session.lock:
                         session.note_confirmed(head.confirmed)
-                    self._send(connection, *session.heartbeat())
+                    outgoing.send(connection, *session.heartbeat())
                 elif head.kind in (Kind.COMMANDS, Kind.CHUNK):
                     whole = assembly.take(head, payload)
                     del payload
@@ -253,7 +251,7 @@ class Server:
                 elif head.kind == Kind.GOODBYE:
                     with session.lock:
                         self._end(session, "said goodbye")
-                    self._send(connection, Head(Kind.GOODBYE, confirmed=session.executed), [])
+                    outgoing.send(connection, Head(Kind.GOODBYE, confirmed=session.executed), [])
                     return
                 else:
                     raise ProtocolError(
@@ -261,11 +259,11 @@ class Server:
                     )
             except ProtocolError as error:
                 # What arrived whole and makes no sense makes none the next time either: the client is told.
-                self._refuse(connection, error)
-                self._hear_out(connection)
+                outgoing.refuse(connection, error)
+                outgoing.hear_out(connection)
                 raise
         if session.ended:
-            self._hear_out(connection)  # whoever ended it tells the client why
+            outgoing.hear_out(connection)  # whoever ended it tells the client why
 
     def _execute(
         self, connection: Connection, session: ServerSession, head: Head, payload: memoryview
@@ -279,29 +277,10 @@ class Server:
                 for answer, parts in session.execute(head, payload):
                     if session.ended:
                         break
-                    self._send(connection, answer, parts)
+                    outgoing.send(connection, answer, parts)
         finally:
             session.busy_since = None
         self.commands_executed += head.count
-
-    def _send(self, connection: Connection, head: Head, payload: list[Any]) -> None:
-        for part_head, part in frames.in_chunks(head, payload, frames.CHUNK_BYTES):
-            connection.send(frames.encode(part_head, part))
-
-    def _try_send(self, connection: Connection, head: Head, payload: Any = ()) -> None:
-        with contextlib.suppress(OSError):
-            self._send(connection, head, list(payload))
-
-    def _refuse(self, connection: Connection, error: Exception) -> None:
-        refusal = handshake.Refusal(type(error).__name__, str(error))
-        self._try_send(connection, Head(Kind.REFUSAL), [handshake.encode(refusal)])
-
-    def _hear_out(self, connection: Connection) -> None:
-        """Read what somebody still sends who was refused, or they would not read why."""
-        until = time.monotonic() + _DISMISSAL_SECONDS
-        with contextlib.suppress(OSError):
-            while (left := until - time.monotonic()) > 0:
-                connection.receive(timeout=left)
 
     # -- greetings ---------------------------------------------------------------------------------
 
@@ -327,7 +306,7 @@ class Server:
         ) as error:
             user = proof.user if proof is not None else None
             self._audit("connect", user, connection.peer, False, str(error))
-            self._refuse(connection, error)
+            outgoing.refuse(connection, error)
             return None
 
     def _check_hello(self, hello: handshake.Hello) -> None:
@@ -363,9 +342,9 @@ class Server:
         session.last_heard = time.monotonic()
         connection.max_frame_bytes = frames.MAX_FRAME_BYTES
         try:
-            self._send(connection, Head(Kind.WELCOME), [self._welcome(session, is_new)])
+            outgoing.send(connection, Head(Kind.WELCOME), [self._welcome(session, is_new)])
             for head, payload in session.unconfirmed_replies():
-                self._send(connection, head, payload)
+                outgoing.send(connection, head, payload)
         except BaseException:
             session.connection = None  # or it would never be missed
             raise
@@ -377,7 +356,7 @@ class Server:
         self._cut_off(session)
         while not session.lock.acquire(timeout=self.settings.heartbeat / 2):
             # What it sent before is still running.
-            self._send(connection, *session.heartbeat())
+            outgoing.send(connection, *session.heartbeat())
             self._cut_off(session)
         try:
             if session.ended:
@@ -478,7 +457,7 @@ class Server:
     def show_life(self, session: ServerSession, connection: Connection) -> None:
         """Tell a client that waits that we live. Returns at once: it may not read."""
         if not any(thread.name == session.id for thread in self._threads):
-            self._begin(self._try_send, connection, session.heartbeat()[0], name=session.id)
+            self._begin(outgoing.try_send, connection, session.heartbeat()[0], name=session.id)
 
     def dismiss(self, session: ServerSession, error: SyftError, action: str = "connect") -> None:
         """End a session, and tell its client why: no command of it begins any more. Returns at once."""
@@ -493,11 +472,11 @@ class Server:
     def _see_off(self, session: ServerSession, connection: Connection | None, error: SyftError) -> None:
         if connection is not None:
             # In a thread: somebody who does not read is not waited for.
-            self._begin(self._refuse, connection, error, name="dismissal").join(_DISMISSAL_SECONDS)
+            self._begin(outgoing.refuse, connection, error, name="dismissal").join(outgoing.DISMISSAL_SECONDS)
         # What it is doing runs to its end, and is freed with the rest.
         self._end_when_done(session, f"was ended: {error}")
         if connection is not None:
-            self._hear_out(connection)
+            outgoing.hear_out(connection)
             connection.close()
 
     def status(self) -> dict[str, Any]:

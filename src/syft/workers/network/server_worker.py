@@ -20,14 +20,14 @@ from syft.core.interfaces import Id
 from syft.exceptions import AuthenticationError, ConnectNotPermittedError
 from syft.identity.certificates import server_context
 from syft.identity.tokens import TokenVerifier
+from syft.policy.authentication import Authenticator
+from syft.policy.log_lines import log_decision
 from syft.policy.owner_policy import OwnerPolicy, PolicyFileError
 from syft.policy.permissions import AuditRecord, Policy
 from syft.transport.session_records import ANONYMOUS
 from syft.workers.data_directory import DataDirectory, is_durable
 from syft.workers.entry import Entry
 from syft.workers.network import handlers as _handlers  # noqa: F401  (adds the handlers)
-from syft.workers.network.doorkeeper import Doorkeeper
-from syft.workers.network.log_lines import log_decision
 from syft.workers.network.process import ServerProcess
 from syft.workers.network.server import Server, ServerSettings
 from syft.workers.virtual import VirtualWorker
@@ -100,10 +100,12 @@ class NetworkServerWorker(VirtualWorker):
         self._keeps_what_comes = False  # what the owner gives at every start is the owner's to keep
         self.load_data(data or ())
         self._keeps_what_comes = True
-        self._doorkeeper = Doorkeeper(lambda: self.id, tokens, client_ca is not None, self._serves_anonymous)
+        self._authenticator = Authenticator(
+            lambda: self.id, tokens, client_ca is not None, self._serves_anonymous
+        )
         self._server = Server(
             self,
-            self._doorkeeper.prove,
+            self._authenticator.authenticate,
             self._note,
             self._outlives_its_session,
             settings,
@@ -219,7 +221,7 @@ class NetworkServerWorker(VirtualWorker):
                 continue
             try:
                 self.policy.check_connect(proof.user)
-                self._doorkeeper.check(proof)
+                self._authenticator.check(proof)
             except (ConnectNotPermittedError, AuthenticationError) as error:
                 self._server.dismiss(session, error)
 

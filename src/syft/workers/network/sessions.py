@@ -36,6 +36,7 @@ from syft.messaging.message import (
     Operation,
     PointersGoneMessage,
 )
+from syft.policy.authentication import Proof
 from syft.policy.caller import speaking_for
 from syft.policy.permissions import AuditRecord
 from syft.serde.errors import SerdeError
@@ -43,7 +44,6 @@ from syft.tensors.pointer import PointerTensor
 from syft.transport import session_frames as frames
 from syft.transport.session_frames import Head, Kind
 from syft.workers.network import worker_lock
-from syft.workers.network.doorkeeper import Proof
 
 _CONFIRM_COMMANDS = 1_024
 #: In one frame. Clients send far fewer.

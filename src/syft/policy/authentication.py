@@ -1,4 +1,4 @@
-"""`Doorkeeper`: who somebody is when they come, and whether what proved it still holds while they are here.
+"""`Authenticator`: who somebody is when they come, and whether what proved it still holds while they are here.
 
 A session outlives the moment in which a name was proved. So the proof is kept with it, and is looked at again and
 again: tokens expire and are taken back, certificates expire.
@@ -34,7 +34,7 @@ class Proof:
     certificate_expires: float | None = None
 
 
-class Doorkeeper:
+class Authenticator:
     """One per worker.
 
     tokens              verifies the tokens that clients show; None: the worker takes none
@@ -56,7 +56,7 @@ class Doorkeeper:
         #: What was said about a list of revoked tokens that cannot be read: once, not at every look.
         self._told: str | None = None
 
-    def prove(self, hello: handshake.Hello, connection: Connection) -> Proof | None:
+    def authenticate(self, hello: handshake.Hello, connection: Connection) -> Proof | None:
         """Who speaks, by what they said and how they are connected; None: somebody without a name.
 
         !! AuthenticationError
