@@ -26,7 +26,7 @@ from syft.exceptions import (
     RemoteError,
     WorkerNotFoundException,
 )
-from syft.federated.federated_client import offered_to
+from syft.federated.federated_client import FederatedClient, offered_to
 from syft.isolation import records
 from syft.isolation.brokered import FROM_PEERS, read_secret
 from syft.isolation.channel import ChannelClosed
@@ -99,7 +99,7 @@ class Answers:
         """!! whatever the executor is to hear instead; ChannelClosed for what no executor asks"""
         handler = self._answers.get(type(question))
         if handler is None or session.executor is None:
-            raise ChannelClosed(f"An executor sent {type(question).__name__} out of turn.")
+            raise ChannelClosed(f"An executor sent {type(question).__name__}, which no executor asks.")
         with speaking_for(session.user, getattr(session.connection, "peer", "")):
             return handler(session, question, payload, descriptors)
 
@@ -350,7 +350,7 @@ class Answers:
 
     def _offered(self, session: IsolatedSession, question: records.Offered, *_: Any) -> _Answered:
         """The names of data sets and on which terms they are offered; or one of them, to a user who may train on it."""
-        client, user = self.worker.extension("federated_client"), session.user
+        client, user = self.worker.extension(FederatedClient), session.user
         if question.key is None:
             return _answer(
                 {

@@ -15,7 +15,6 @@ from syft.dp.release import Desk
 from syft.exceptions import ProtocolError, WorkerNotFoundException
 from syft.isolation import records
 from syft.isolation.broker_lane import ask, ask_value
-from syft.isolation.offered import brokered_client
 from syft.messaging.message import ListObjectsMessage, SearchMessage
 from syft.mpc.network import messages
 from syft.mpc.network.handlers import join
@@ -25,7 +24,6 @@ from syft.workers import handlers
 from syft.workers.abstract import AbstractWorker
 from syft.workers.network import handlers as _network_handlers  # noqa: F401  (adds handlers that are replaced here)
 from syft.workers.network.presence import Condition
-from syft.workers.training import EXTENSIONS
 
 # -- budgets -------------------------------------------------------------------------------------------------
 
@@ -212,7 +210,6 @@ def install() -> None:
     table[messages.JoinGroup] = join_and_tell
     for kind in FROM_PEERS:
         table[kind] = _routed(table[kind])
-    EXTENSIONS["federated_client"] = brokered_client
 
 
 __all__ = ["FROM_PEERS", "Peers", "install", "open_desk", "read_secret"]

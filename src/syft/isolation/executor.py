@@ -28,6 +28,7 @@ from syft.hooking.torch_hook import TorchHook
 from syft.isolation import brokered, limits, records
 from syft.isolation.broker_lane import Lane
 from syft.isolation.channel import Channel, ChannelClosed, close_all
+from syft.isolation.offered import use_offers_of_broker
 from syft.isolation.preloading import import_all
 from syft.isolation.progress import Progress
 from syft.isolation.walls import ExecutorWorker
@@ -107,6 +108,7 @@ class Executor:
         logging.getLogger().handlers[:] = [self.log]
         self.worker = ExecutorWorker(prepared.hook, hello.worker, hello.user, read_rules(hello.rules))
         self.worker._known_workers = brokered.Peers(self.worker)
+        use_offers_of_broker(self.worker)
         if hello.has_budgets:
             brokered.open_desk(self.worker)
         self.lock = threading.Lock()

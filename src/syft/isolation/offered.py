@@ -87,10 +87,9 @@ class OfferedTerms(Mapping[str, Any]):
         return len(self._all())
 
 
-def brokered_client() -> FederatedClient:
-    """What a worker keeps for training, with data sets that are the broker's."""
-    client: Any = FederatedClient()
+def use_offers_of_broker(worker: Any) -> None:
+    """Let a worker train on the data sets that the broker offers."""
+    client: Any = worker.extension(FederatedClient)
     client.datasets = OfferedSets()
     client.allowed = OfferedTerms(lambda terms: terms[1])
     client.least_in_sum = OfferedTerms(lambda terms: terms[2])
-    return client  # type: ignore[no-any-return]

@@ -20,7 +20,7 @@ from syft.operations.table import is_admitted
 def decompose(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> Any:
     """The result of an operation that is run as others; NotImplemented if torch does not say as which.
 
-    The operations that it is run as may have to be decomposed in their turn.
+    The operations that it is run as may have to be decomposed, too.
     """
     kwargs = kwargs or {}
     python = _python_decomposition(func)

@@ -9,7 +9,7 @@ keeps a graph of the same operations on the values. `loss.backward()` then asks 
 Both graphs are of the same operations, or the one here is used. A `Tape` stands for a graph that both keep. A result
 has none, and then nothing computed from it has, if its operation has arguments that the worker was not told of: an input
 with a history but no tape (from functions that are one node here), tensors in lists, hooks on saved tensors. A tape is
-spoiled when an operation writes into one of its tensors, or when somebody may listen to its nodes: `register_hook`,
+invalid when an operation writes into one of its tensors, or when somebody may listen to its nodes: `register_hook`,
 `retain_grad`, `grad_fn`. Hooks of leaves, `retain_graph`, `create_graph`, `inputs`, an own gradient, anomaly detection
 and dispatch modes use the graph here, too.
 
@@ -45,15 +45,15 @@ _LISTENS = frozenset({torch.Tensor.register_hook, torch.Tensor.retain_grad})
 class Tape:
     """A graph that is kept here and at a worker.
 
-    spoiled  it may not be used there; used: it was differentiated there, and is not freed here
+    is_invalid  it may not be used there; used: it was differentiated there, and is not freed here
     leaves   by their id there; joined: the tape that stands for both after two graphs met
     """
 
-    __slots__ = ("__weakref__", "joined", "leaves", "spoiled", "used")
+    __slots__ = ("__weakref__", "is_invalid", "joined", "leaves", "used")
 
     def __init__(self) -> None:
         self.leaves: dict[Any, Any] = {}
-        self.spoiled = self.used = False
+        self.is_invalid = self.used = False
         self.joined: Tape | None = None
 
     def root(self) -> Tape:
@@ -67,7 +67,7 @@ class Tape:
         """One tape for two graphs that meet in an operation."""
         if other is not self:
             other.joined = self
-            self.spoiled = self.spoiled or other.spoiled
+            self.is_invalid = self.is_invalid or other.is_invalid
             for obj_id, leaf in other.leaves.items():
                 self.add_leaf(obj_id, leaf)
             other.leaves = {}
@@ -75,7 +75,7 @@ class Tape:
 
     def add_leaf(self, obj_id: Any, leaf: Any) -> None:
         if self.leaves.setdefault(obj_id, leaf) is not leaf:  # two leaves of one value have a gradient each
-            self.spoiled = True
+            self.is_invalid = True
 
 
 def follow(args: Any, refs: list[Any], location: Any) -> Tape | None:
@@ -106,7 +106,7 @@ def follow(args: Any, refs: list[Any], location: Any) -> Tape | None:
         tape = Tape()
     for place, leaf in leaves:
         tape.add_leaf(refs[place].id, leaf)
-    if tape.spoiled:
+    if tape.is_invalid:
         return None
     for place, _leaf in leaves:
         refs[place] = LeafRef(refs[place].id, tape)
@@ -122,7 +122,7 @@ def backward_there(loss: Any) -> bool:
     location = pointer._location
     if tape is not None and tape.used:
         _free(loss)
-    if tape is None or tape.spoiled or not location.keeps_graphs or location.log_msgs:
+    if tape is None or tape.is_invalid or not location.keeps_graphs or location.log_msgs:
         return False
     if torch.is_anomaly_enabled() or torch._C._len_torch_dispatch_stack():
         return False
@@ -134,12 +134,12 @@ def backward_there(loss: Any) -> bool:
         message = BackwardMessage(pointer._id_at_location, tuple(tape.leaves), before)
         made = speaker.send_msg(message, location)
         if made is None:
-            tape.spoiled = True
+            tape.is_invalid = True
             return False
         for leaf, gradient in zip(tape.leaves.values(), made, strict=True):
             if gradient is not None:
                 leaf.grad = new_wrapper(gradient)
-        tape.leaves, tape.spoiled, tape.used = {}, True, True
+        tape.leaves, tape.is_invalid, tape.used = {}, True, True
         if not free_last(location):
             location.keeps_graphs = False
         location._last_graph = weakref.ref(loss), weakref.ref(tape)
@@ -190,18 +190,18 @@ def _gradients_before(tape: Tape, location: Any) -> tuple[Any, ...] | None:
     return tuple(found)
 
 
-def spoil(pointers: Any) -> None:
+def invalidate(pointers: Any) -> None:
     """An operation writes into some of these: what was kept of their graphs is not what happened."""
     for pointer in pointers:
         tape = pointer._tape
         if tape is not None:
-            tape.root().spoiled = True
+            tape.root().is_invalid = True
 
 
 def graph_is_used(func: Any, tensor: Any) -> None:
     """A function that uses torch's graph is called on a pointer, or its node in it is asked for.
 
-    Who listens spoils the tape. Who has a node has all below it, and may listen to those of leaves for ever.
+    Who listens invalidates the tape. Who has a node has all below it, and may listen to those of leaves for ever.
     """
     pointer = tensor.child
     if tensor.requires_grad and not tensor.is_leaf:
@@ -209,9 +209,9 @@ def graph_is_used(func: Any, tensor: Any) -> None:
         if tape is not None and tape.root().used:
             _free(tensor)
         if func in _LISTENS:
-            spoil((pointer,))
+            invalidate((pointer,))
         elif func is _grad_fn:
-            spoil((pointer,))
+            invalidate((pointer,))
             pointer._location.keeps_graphs = False
 
 

@@ -295,7 +295,7 @@ def _repeat(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         return made
     if answer.parts == _WRITTEN and answer.kind is None and (args[0] is first or args[0].child is first):
         if first._tape is not None:
-            kept_graphs.spoil((first,))
+            kept_graphs.invalidate((first,))
         speaker.send_msg(Operation(facts.name, None, refs, kwargs, ()), location)
         return first
     if answer.kind is tuple and not facts.mutates and all(type(part) is TensorSpec for part in answer.parts):
@@ -427,7 +427,7 @@ class _Call:
                 )
             answer = shapes.infer(self.key, func, _specs(args), _specs(kwargs))
         if facts.mutates:
-            kept_graphs.spoil(found_in((args, kwargs), PointerTensor))
+            kept_graphs.invalidate(found_in((args, kwargs), PointerTensor))
             if self.lifted:
                 self._refuse_local_targets(args, kwargs)
         for holder in self.lifted:

@@ -22,7 +22,7 @@ _differentiating = threading.Lock()
 
 
 def tracked_value(worker: Any, ref: Any, found: list[Entry] | None) -> Any:
-    """The value of a reference with its graph. Where there is none, the value alone, and the tape is spoiled."""
+    """The value of a reference with its graph. Where there is none, the value alone, and the tape is invalid."""
     entry = worker._entries.get(ref.id)
     if entry is None:
         raise ObjectNotFoundError(ref.id, worker)
@@ -33,7 +33,7 @@ def tracked_value(worker: Any, ref: Any, found: list[Entry] | None) -> Any:
     if tracked is None and is_leaf and type(entry.value) is torch.Tensor:
         tracked = entry.tracked = entry.value.detach().requires_grad_()
     if tracked is None or tracked.is_leaf is not is_leaf:
-        ref.tape.root().spoiled = True
+        ref.tape.root().is_invalid = True
         return entry.value
     return tracked
 
