@@ -22,13 +22,6 @@ KNOWN: dict[str, dict[str, str]] = {
         "abstract chain descent hook_args identity levels objects overload": "A node and the wrapper above it make each "
         "other: torch calls the wrapper, which asks the node's type, whose methods wrap their results.",
     },
-    "mpc": {
-        "rules.fixed_arithmetic rules.fixed_compare rules.fixed_functions rules.fixed_rounding": "A power takes exp and "
-        "log, which are made of products; a quotient rounds, and rounding divides.",
-    },
-    "tensors": {
-        "pointer remote_leaves transfer": "`pointer.get()` and `.move()` are transfers, and a transfer makes pointers.",
-    },
 }
 
 

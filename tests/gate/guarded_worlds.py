@@ -52,6 +52,7 @@ from syft.policy.owner_policy import OwnerPolicy, read_rules
 from syft.serde import serialize
 from syft.tensors.object_wrapper import ObjectWrapper
 from syft.tensors.pointer import new_pointer
+from syft.tensors.private import PrivateTensor
 from syft.tensors.string import String
 
 RULES = read_rules('[limits]\nmax_bytes = "16 MB"\nmax_objects = 60\n')
@@ -211,9 +212,9 @@ def run_operation(
     world.say(Operation(name, None, given, named, ids, wants_specs=wants))
 
 
-def question(world: GuardedWorld) -> None:
+def question(world: GuardedWorld, obj_id: Any = None) -> None:
     """What can be asked about an object."""
-    obj_id = world.some_id()
+    obj_id = world.some_id() if obj_id is None else obj_id
     message = world.rng.choice(
         [
             GetShapeMessage(obj_id),
@@ -440,6 +441,20 @@ def _kind_of(reply: Any) -> str:
     return str(spec_of(reply)) if isinstance(reply, torch.Tensor) else type(reply).__name__
 
 
+def released_only(world: GuardedWorld) -> None:
+    """Data that may only be released: whatever else is asked of it, it is refused."""
+    rng = world.rng
+    rows = tensor_of(f(6, 2), world.kind, world.hidden)
+    ref = Ref(world.put(PrivateTensor(released_only=True).on(rows)))
+    name = f"rows {ref.id}"
+    world.worker.set_budget(dataset=ref.id, epsilon=2.0, name=name)
+    run_operation(world, rng.choice(recorded_calls()[rng.choice(ROWS)]), lambda _record: ref)
+    question(world, ref.id)
+    mechanism, options = rng.choice(_RELEASES)
+    world.say(ReleaseMessage(ref.id, mechanism, 0.5, 0.0, options), _kind_of)
+    world.say(BudgetMessage(name), lambda state: (state.spent, state.left, len(state.releases)))
+
+
 def shares(world: GuardedWorld) -> None:
     """Programs on shares of the owner's: every party is a worker like this one."""
     rng, parties = world.rng, world.parties()
@@ -487,6 +502,7 @@ COMMANDS: tuple[tuple[Callable[[GuardedWorld], None], int], ...] = (
     (text, 1),
     (batch, 2),
     (release, 2),
+    (released_only, 2),
     (shares, 1),
 )
 

@@ -43,6 +43,8 @@ may_compute = ["ann", "bob"]
 """
 PATIENTS = [[51.0, 120.0], [62.0, 131.0], [47.0, 118.0], [51.0, 99.0]]
 SECRET = [1234.5, 6789.25]
+#: What may only be released.
+RELEASED = [4321.125, 4322.375, 4321.625, 4323.875]
 
 
 class Isolated:
@@ -53,6 +55,8 @@ class Isolated:
         self.authority = TokenAuthority.create(folder / "tokens")
         self.book = BudgetBook.create(folder / "budgets")
         self.book.set_limit("#patients", Limit(2.0, 1e-6))
+        for tag in ("#released", "#classes", "#inputs"):
+            self.book.set_limit(tag, Limit(8.0, 1e-5))
         self.module = module
         self.start()
 
@@ -63,6 +67,7 @@ class Isolated:
             "module": self.module,
             "budgets": str(self.folder / "budgets"),
             "data": {"#patients": PATIENTS, "#secret": SECRET},
+            "released": {"#released": RELEASED, "#classes": [0, 1, 1, 0], "#inputs": PATIENTS},
         }
         path = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
         self.log = (self.folder / "log").open("ab")

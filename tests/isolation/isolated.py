@@ -29,7 +29,12 @@ def main(options: dict[str, Any]) -> None:
     policy = OwnerPolicy(read_rules(options["policy"]))
     policy.audit_sink = AuditLog(folder / "audit.jsonl", "hospital")
     sealed = Sealed()
-    data = [sealed.take(torch.tensor(rows).tag(tag)) for tag, rows in options["data"].items()]  # type: ignore[attr-defined]
+    data = [torch.tensor(rows).tag(tag) for tag, rows in options["data"].items()]  # type: ignore[attr-defined]
+    data += [
+        torch.tensor(rows).tag(tag).private_tensor(released_only=True)  # type: ignore[attr-defined]
+        for tag, rows in options["released"].items()
+    ]
+    data = [sealed.take(tensor) for tensor in data]
     worker = NetworkServerWorker(
         hook,
         "tcp://127.0.0.1:0",

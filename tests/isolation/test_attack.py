@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from isolation.conftest import PATIENTS, SECRET, Isolated, find, id_of
+from isolation.conftest import PATIENTS, RELEASED, SECRET, Isolated, find, id_of
 from isolation.hooked_fork_server import ATTACK
 from syft.workers.network.client_worker import NetworkClientWorker
 
@@ -45,6 +45,7 @@ def outcome(isolated: Isolated, hook: Any) -> Any:
             "ids": {
                 "a patient": id_of(patients),
                 "the secret": id_of(secret),
+                "what is only released": id_of(find(eve, "#released")),
                 "hers": id_of(hers),
                 "tagged": id_of(tagged),
                 "for bob": id_of(for_bob),
@@ -89,11 +90,11 @@ def test_the_hook_works_and_the_user_has_what_they_may_compute_with(outcome: Any
     assert struct.unpack("<8f", bytes.fromhex(content[0])) == tuple(v for row in PATIENTS for v in row)
 
 
-@pytest.mark.parametrize("name", ["the secret", "hers", "tagged", "for bob"])
+@pytest.mark.parametrize("name", ["the secret", "what is only released", "hers", "tagged", "for bob"])
 def test_no_other_users_object_and_no_unpermitted_data_of_the_owners(outcome: Any, name: str) -> None:
     kind, _, content = ast.literal_eval(outcome["told"][f"look up {name}"])
     assert kind in ("none", "withheld") and content == []
-    values = [*SECRET, 31.0, 32.0, 41.0, 42.0, 51.0, 52.0]
+    values = [*SECRET, *RELEASED, 31.0, 32.0, 41.0, 42.0, 51.0, 52.0]
     everything = json.dumps({k: v for k, v in outcome["told"].items() if k != "look up a patient"})
     for value in values:
         assert struct.pack("<f", value).hex() not in everything

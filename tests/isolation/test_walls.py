@@ -14,7 +14,9 @@ import syft as sy
 from isolation.conftest import Isolated, find, id_of
 from isolation.hooked_fork_server import CRASH, ENDLESS, GUARDED_WRITE, MEMORY
 from network.waiting import wait_until
+from syft.dp.release_training import train_privately
 from syft.exceptions import (
+    BudgetExceededError,
     ComputeNotPermittedError,
     GetNotPermittedError,
     NetworkError,
@@ -229,3 +231,43 @@ def test_releases_are_charged_to_the_user_by_the_broker(isolated: Isolated, conn
     assert bob.budget("#patients").left == pytest.approx(before - 0.5)
     charged = [line for line in isolated.audit if line.action == "charge"]
     assert charged[-1].user == "bob" and not charged[-1].reported and "epsilon 0.5" in charged[-1].reason
+
+
+def test_what_may_only_be_released_is_released_in_a_process_of_its_own(
+    isolated: Isolated, connect: Any
+) -> None:
+    """That the process of the user never has it: test_attack, "what is only released"."""
+    cid = connect("cid")
+    released = find(cid, "#released")
+    assert released.shape == (4,)
+    released * 2
+    with pytest.raises(ComputeNotPermittedError, match="only be released, with noise"):
+        cid.sync()
+    with pytest.raises(GetNotPermittedError):
+        released.get()
+    answer = cid.release(released, "mean", epsilon=7.0, bounds=(4321.0, 4324.0))
+    assert 4318.0 < float(answer) < 4327.0
+    assert cid.budget(released).left == pytest.approx(1.0)
+    with pytest.raises(BudgetExceededError, match="Nothing was charged"):
+        cid.release(released, "mean", epsilon=7.0, bounds=(4321.0, 4324.0))
+    with pytest.raises(ValueError, match="lower first"):
+        cid.release(released, "mean", epsilon=0.1, bounds=(2.0, 1.0))
+    lines = [line for line in isolated.audit if line.user == "cid" and line.action in ("release", "charge")]
+    assert [(line.action, line.granted, line.reported) for line in lines] == [
+        ("charge", True, False),
+        ("release", True, False),
+        ("release", False, False),
+        ("release", False, False),
+    ]
+    mine = torch.ones(2).send(cid)
+    assert (mine + 1).get().tolist() == [2.0, 2.0]
+
+
+def test_a_model_is_trained_on_what_may_only_be_released(isolated: Isolated, connect: Any) -> None:
+    dan = connect("dan")
+    inputs, classes = find(dan, "#inputs"), find(dan, "#classes")
+    model = torch.nn.Linear(2, 2)
+    settings: dict[str, Any] = {"epsilon": 4.0, "delta": 1e-6, "epochs": 1, "batch_size": 4, "lr": 0.1}
+    trained = train_privately(inputs, classes, model, loss="cross_entropy", user="dan", **settings)
+    assert not torch.equal(trained.weight, model.weight)
+    assert dan.budget("#inputs").left == pytest.approx(4.0)

@@ -303,7 +303,7 @@ def test_an_index_that_is_none_or_of_another_version(tmp_path: Path) -> None:
     with sqlite3.connect(index) as connection:
         connection.execute("PRAGMA user_version = 7")
     connection.close()
-    with pytest.raises(DataDirectoryError, match="version 7; this library reads 1"):
+    with pytest.raises(DataDirectoryError, match="version 7; this library reads 2"):
         DataDirectory(tmp_path)
     index.write_bytes(b"junk" * 100)
     with pytest.raises(DataDirectoryError, match="cannot be used: file is not a database"):

@@ -274,7 +274,7 @@ def release(worker: Worker, message: ReleaseMessage) -> Any:
     user = user_of(message)
     obj = worker.get_obj(message.id)
     try:
-        pipeline.permit(worker, message, [message.id])
+        pipeline.permit_release(worker, message, [message.id])
         desk, rows = released_rows(worker, obj, message.id, user)
         names = names_of(rows.sources)
         request = Request(

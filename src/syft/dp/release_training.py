@@ -156,7 +156,7 @@ def _train(worker: Worker, places: tuple[Any, Any], model: nn.Module, settings: 
     stored = [worker.get_obj(place) for place in places]
     user, sources = settings.user, set[Source]()
     try:
-        pipeline.permit(worker, None, places)
+        pipeline.permit_release(worker, None, places)
         settings.check()
         copies, cuts = [], []
         for obj, place in zip(stored, places, strict=True):

@@ -39,7 +39,7 @@ from syft.federated.partition import checked_parts
 from syft.policy.permissions import Allowed, intersect
 from syft.tensors.object_pointer import ObjectPointer
 from syft.tensors.object_wrapper import POINTERS
-from syft.tensors.private import users_allowed
+from syft.tensors.private import is_released_only, users_allowed
 from syft.tensors.transfer import private_copy
 from syft.workers import handlers
 
@@ -278,6 +278,11 @@ class BaseDataset(HeldDataset):
         allowed: Allowed = None
         for value in (self._data, self._targets):
             deep = users_allowed(value.child) if type(value) is Wrapper else None
+            if deep is not None and is_released_only(value.child):
+                raise ValueError(
+                    "A BaseDataset has tensors that may only be released (released_only=True): batches of it would be "
+                    "computed with. Put the tensors on the worker by themselves, with load_data."
+                )
             inner, own = handlers.without_privacy(value) if deep is not None else (value, None)
             parts.append(inner)
             allowed = intersect(allowed, intersect(own, deep))

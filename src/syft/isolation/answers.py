@@ -28,10 +28,11 @@ from syft.exceptions import (
 )
 from syft.federated.federated_client import FederatedClient, offered_to
 from syft.isolation import records
-from syft.isolation.brokered import FROM_PEERS, read_secret
+from syft.isolation.brokered import FROM_PEERS, RELEASES, ids_of_release, read_secret
 from syft.isolation.channel import ChannelClosed
-from syft.isolation.executors import Executor
+from syft.isolation.executors import Executor, Executors
 from syft.isolation.offered import taken_apart
+from syft.isolation.released import ReleaseSession, compute_release
 from syft.isolation.sealed import (
     NotSealedError,
     Sealed,
@@ -59,12 +60,17 @@ _VERSION = (1 << 62) - 1
 _LONGEST_FAILURE = 300
 
 
+Asking = IsolatedSession | ReleaseSession
+
+
 class Answers:
     """The part of a broker that answers; `answer` is the way in.
 
     _offers   objects without tags that users let others use: in whose process, and who may have them
     _groups   groups of secret sharing, and in whose process they are; `_tickets`: what leads to them
     """
+
+    executors: Executors
 
     def __init__(self, worker: Any, sealed: Sealed | None) -> None:
         self.worker = worker
@@ -88,17 +94,16 @@ class Answers:
             records.BookNames: self._book_names,
             records.BookState: self._book_state,
             records.BookCharge: self._book_charge,
+            records.Release: self._release,
             records.Offered: self._offered,
         }
 
     # -- questions ---------------------------------------------------------------------------------
 
-    def answer(
-        self, session: IsolatedSession, question: Any, payload: bytearray, descriptors: list[int]
-    ) -> _Answered:
+    def answer(self, session: Asking, question: Any, payload: bytearray, descriptors: list[int]) -> _Answered:
         """!! whatever the executor is to hear instead; ChannelClosed for what no executor asks"""
         handler = self._answers.get(type(question))
-        if handler is None or session.executor is None:
+        if handler is None or session.executor is None or not session.permits(question):
             raise ChannelClosed(f"An executor sent {type(question).__name__}, which no executor asks.")
         with speaking_for(session.user, getattr(session.connection, "peer", "")):
             return handler(session, question, payload, descriptors)
@@ -122,6 +127,8 @@ class Answers:
         about = worker.about(entry.id)
         is_tensor = is_plain(obj)
         is_permitted = worker.policy.may_compute(user, about) or worker.policy.may_get(user, entry.allowed)
+        if entry.is_released_only and not executor.computes_releases:
+            is_permitted = False  # it is mapped where it is released, and nowhere else
         names, tags = self._budgets_of(obj, entry)
         value = records.Value(
             "withheld" if not is_permitted else "tensor" if is_tensor else "object",
@@ -139,6 +146,7 @@ class Answers:
             tags,
             sorted((entry.computers or frozenset()) & {user}),
             None if not is_permitted or entry.secret is None else _written(entry.secret),
+            entry.is_released_only,
         )
         executor.given.add(entry.id)
         if not is_permitted:
@@ -233,6 +241,7 @@ class Answers:
                 failure=said.failure and said.failure[:_LONGEST_FAILURE],
                 computers=frozenset(said.computers),
                 secret=None if said.secret is None else read_secret(said.secret, self.worker),
+                is_released_only=said.is_released_only,
             )
             self.worker.store_entry(entry)
             executor.given.add(question.id)
@@ -374,6 +383,23 @@ class Answers:
                 f"{error} Its owner can offer a BaseDataset or a TensorDataset, or serve it with isolation 'none'."
             ) from error
         return records.Value("object"), [], [descriptor]
+
+    # -- releases ----------------------------------------------------------------------------------
+
+    def _release(
+        self, session: IsolatedSession, _question: records.Release, payload: bytearray, _: Any
+    ) -> _Answered:
+        """Have a release of what may only be released computed in a process of its own, which is given that data."""
+        message = serde.deserialize(bytes(payload), self.worker, limits=session.limits)
+        if type(message) not in RELEASES:
+            raise ProtocolError(f"A {type(message).__name__} is no release.")
+        record, content = compute_release(self, session, payload)
+        mechanism = str(getattr(message, "mechanism", "dpsgd"))[:60]
+        is_granted = type(record) is records.Answer
+        self.worker.policy.record(
+            AuditRecord("release", ids_of_release(message)[0], session.user, is_granted, mechanism)
+        )
+        return record, [content], []
 
     # -- budgets -----------------------------------------------------------------------------------
 

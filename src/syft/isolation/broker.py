@@ -110,7 +110,7 @@ class Broker(Answers):
 
     # -- executors ---------------------------------------------------------------------------------
 
-    def _hello(self, user: str) -> records.Hello:
+    def _hello(self, user: str, computes_releases: bool) -> records.Hello:
         policy = self.worker.policy
         quota = policy.quota_of(user).max_bytes or 0
         held = sum(
@@ -124,6 +124,7 @@ class Broker(Answers):
             1_024,
             self.worker.has_budgets,
             self._threads,
+            computes_releases,
         )
 
     def _rules_of(self, user: str) -> bytes:

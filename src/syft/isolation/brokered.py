@@ -15,7 +15,7 @@ from syft.dp.release import Desk
 from syft.exceptions import ProtocolError, WorkerNotFoundException
 from syft.isolation import records
 from syft.isolation.broker_lane import ask, ask_value
-from syft.messaging.message import ListObjectsMessage, SearchMessage
+from syft.messaging.message import ListObjectsMessage, PrivateTrainingMessage, ReleaseMessage, SearchMessage
 from syft.mpc.network import messages
 from syft.mpc.network.handlers import join
 from syft.mpc.network.membership import Membership, tickets_of
@@ -64,6 +64,27 @@ def open_desk(worker: Any) -> None:
         desk = worker.extension(Desk)
         desk.book, desk.tagged = BrokeredBook(), {}
         worker.add_guard(desk.provenance)
+
+
+#: What computes with data that may only be released.
+RELEASES = (ReleaseMessage, PrivateTrainingMessage)
+
+
+def _released(handler: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Release what is here; what may only be released is not, and the broker has it done in a process of its own."""
+
+    def handle(worker: Any, message: Any) -> Any:
+        is_elsewhere = any(worker.entry_of(obj_id).is_released_only for obj_id in ids_of_release(message))
+        if worker.computes_releases or not is_elsewhere:
+            return handler(worker, message)
+        return ask_value(records.Release(), serde.serialize_frames(message, worker, None), waits=True)
+
+    return handle
+
+
+def ids_of_release(message: Any) -> tuple[Any, ...]:
+    """The objects that a release is of."""
+    return (message.id,) if type(message) is ReleaseMessage else (message.inputs, message.targets)
 
 
 # -- other workers -------------------------------------------------------------------------------------------
@@ -210,6 +231,8 @@ def install() -> None:
     table[messages.JoinGroup] = join_and_tell
     for kind in FROM_PEERS:
         table[kind] = _routed(table[kind])
+    for release in RELEASES:
+        table[release] = _released(table[release])
 
 
-__all__ = ["FROM_PEERS", "Peers", "install", "open_desk", "read_secret"]
+__all__ = ["FROM_PEERS", "RELEASES", "Peers", "ids_of_release", "install", "open_desk", "read_secret"]

@@ -108,6 +108,7 @@ class Executor:
         logging.getLogger().handlers[:] = [self.log]
         self.worker = ExecutorWorker(prepared.hook, hello.worker, hello.user, read_rules(hello.rules))
         self.worker._known_workers = brokered.Peers(self.worker)
+        self.worker.computes_releases = hello.computes_releases
         use_offers_of_broker(self.worker)
         if hello.has_budgets:
             brokered.open_desk(self.worker)
@@ -274,7 +275,7 @@ class ExecutorSession(ServerSession):
 
 
 class RouteLane:
-    """Takes what a peer sends to a group that is here."""
+    """Takes what a peer sends to a group that is here; in a process for releases, the release that it is for."""
 
     def __init__(self, executor: Executor, channel: Channel) -> None:
         self._executor, self._channel = executor, channel
@@ -282,6 +283,7 @@ class RouteLane:
 
     def serve(self) -> None:
         worker = self._executor.worker
+        kinds = brokered.RELEASES if worker.computes_releases else brokered.FROM_PEERS
         try:
             with self._lane.in_use():
                 while True:
@@ -291,8 +293,8 @@ class RouteLane:
                         return
                     try:
                         message = serde.deserialize(payload, worker)
-                        if type(message) not in brokered.FROM_PEERS:
-                            raise ProtocolError("This is nothing that members of a group send each other.")
+                        if type(message) not in kinds:
+                            raise ProtocolError(f"A {type(message).__name__} is not for this process.")
                         with worker_lock.held(self._executor.lock), speaking_for(record.user, record.peer):
                             answer = worker.recv_msg(message)
                         written = serde.serialize_frames(answer, worker, None)

@@ -46,6 +46,7 @@ class Executor:
         self.is_ended = False
         self.why: str | None = None  #: why it was killed, or ended
         self.rules_version = -1
+        self.computes_releases = False
         self.knows_budgets = False
         self.given: set[Any] = set()
         self.to_forget: list[Any] = []
@@ -84,7 +85,7 @@ class Executors:
 
     def __init__(
         self,
-        hello: Callable[[str], records.Hello],
+        hello: Callable[[str, bool], records.Hello],
         on_exit: Callable[[Executor, str, bool], None],
         budgets: bool,
         module: str = "syft.isolation.forkserver",
@@ -110,7 +111,15 @@ class Executors:
             found.sessions += 1
             return found
 
-    def _start(self, user: str) -> Executor:
+    def for_release(self, user: str) -> Executor:
+        """A process for one release of a user's; `leave` ends it. !! ConnectionRefusedByWorkerError"""
+        self.server.wait_until_ready()
+        with self._lock:
+            executor = self._start(user, computes_releases=True)
+            executor.sessions = 1
+            return executor
+
+    def _start(self, user: str, computes_releases: bool = False) -> Executor:
         number = next(self._numbers)
         ours, its = Channel.pair()
         memory = Progress.new_memory()
@@ -118,7 +127,7 @@ class Executors:
             executor = Executor(number, user, Channel(ours, records.FromLane, MOST_PAYLOAD), Progress(memory))
             self._by_number[number] = executor
             self.server.fork(number, its, memory)
-            executor.control.send(self._hello(user))
+            executor.control.send(self._hello(user, computes_releases))
         except ChannelClosed as error:
             ours.close()
             raise ConnectionRefusedByWorkerError(
@@ -127,7 +136,9 @@ class Executors:
         finally:
             its.close()
             os.close(memory)
-        self._by_user[user] = executor
+        executor.computes_releases = computes_releases
+        if not computes_releases:
+            self._by_user[user] = executor
         return executor
 
     def leave(self, executor: Executor) -> None:

@@ -66,6 +66,7 @@ class Hello(Record, frozen=True):
     descriptors: int
     has_budgets: bool
     threads: int | None
+    computes_releases: bool = False
 
 
 class OpenSession(Record, frozen=True):
@@ -95,7 +96,7 @@ class RunFrame(Record, frozen=True):
 
 
 class Deliver(Record, frozen=True):
-    """A message of a peer for a group that is here; payload."""
+    """A message of a peer for a group that is here, or a release to compute; payload."""
 
     user: str
     peer: str
@@ -147,6 +148,7 @@ class Value(Record, frozen=True):
     dataset_tags: list[str] = []
     computers: list[_Name] = []
     secret: Annotated[bytes, msgspec.Meta(max_length=65_536)] | None = None
+    is_released_only: bool = False
 
 
 # -- executor -> broker --------------------------------------------------------------------------------------
@@ -262,6 +264,10 @@ class BookCharge(Record, frozen=True):
     count: int
 
 
+class Release(Record, frozen=True):
+    """A release of what may only be released; payload: the message."""
+
+
 class Offered(Record, frozen=True):
     """Which data sets are offered for training; with a key, that one."""
 
@@ -288,6 +294,7 @@ FromLane = (
     | BookNames
     | BookState
     | BookCharge
+    | Release
     | Offered
     | Answer
     | Failure

@@ -17,7 +17,9 @@ from typing import Any
 import torch
 
 from syft import serde
+from syft.core.chain import Wrapper
 from syft.core.identity import identity_of, known_identity
+from syft.tensors.private import PrivateTensor
 
 _SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 #: The types of elements that can be handed over, by name.
@@ -120,7 +122,10 @@ class Sealed:
         self._descriptors: dict[int, tuple[torch.Tensor, int]] = {}
 
     def take(self, value: Any) -> Any:
-        """The same tensor in sealed memory; what is no plain tensor as it is."""
+        """The same tensor in sealed memory, below the link that makes it private; what is no plain tensor as it is."""
+        if type(value) is Wrapper and isinstance(value.child, PrivateTensor):
+            value.child.child = self.take(value.child.child)
+            return value
         if not is_plain(value) or value.requires_grad or not value.numel():
             return value
         descriptor = sealed_tensor(value)

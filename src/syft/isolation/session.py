@@ -45,6 +45,8 @@ class IsolatedSession(ServerSession):
         super().__init__(*args, **options)
         self._broker = broker
         self.executor: Executor | None = None
+        #: The process that computes a release for it, while it does.
+        self.releasing: Executor | None = None
         self._lane: Channel | None = None
         self._routes: dict[int, Channel] = {}
         self._slot = 0
@@ -85,13 +87,17 @@ class IsolatedSession(ServerSession):
 
     def _serve(self, lane: Channel) -> tuple[records.FrameDone, bytearray]:
         """Answer what the executor asks, until the frame is done. !! ChannelClosed"""
+        return self.serve_lane(lane, self, (records.FrameDone,))
+
+    def serve_lane(self, lane: Channel, asking: Any, last: tuple[type, ...]) -> tuple[Any, bytearray]:
+        """Answer what is asked on a lane, for whoever is `asking`, until one of these records comes. !! ChannelClosed"""
         while True:
             record, content, descriptors = lane.receive()
             try:
-                if type(record) is records.FrameDone:
+                if type(record) in last:
                     return record, content
                 try:
-                    answer, payload, given = self._broker.answer(self, record, content, descriptors)
+                    answer, payload, given = self._broker.answer(asking, record, content, descriptors)
                 except ChannelClosed:
                     raise
                 except Exception as error:  # noqa: BLE001  (every error comes back as itself)
@@ -150,12 +156,18 @@ class IsolatedSession(ServerSession):
     def interrupt(self, why: str) -> None:
         if self.executor is not None and self._frame is not None:
             self._broker.executors.kill(self.executor, why)
+            if self.releasing is not None:
+                self._broker.executors.kill(self.releasing, why)
 
     # -- replies -----------------------------------------------------------------------------------
 
     @property
     def failed(self) -> int:
         return self._failed
+
+    def permits(self, question: Any) -> bool:
+        """Whether its executor may ask that."""
+        return True
 
     # -- routes ------------------------------------------------------------------------------------
 

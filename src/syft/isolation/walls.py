@@ -132,6 +132,8 @@ class ExecutorWorker(VirtualWorker):
         #: Ids that the broker has told this user of.
         self.elsewhere: set[Any] = set()
         self.began = time.time()
+        #: Whether it is for one release of what may only be released, and is given that.
+        self.computes_releases = False
         self._is_forgetting = False
         self.guards.append(Walls(self))
 
@@ -186,10 +188,11 @@ class ExecutorWorker(VirtualWorker):
             failure=value.failure,
             computers=frozenset(value.computers),
             secret=None if value.secret is None else read_secret(value.secret, self),
+            is_released_only=value.is_released_only,
         )
         if self._holdings is not None:  # NB: it always is, where the policy is guarded
             self._holdings.charge(entry)
-        self._entries[obj_id] = entry
+        self.put_entry(entry)
         if is_mine:
             self.published.add(obj_id)
         else:
@@ -210,7 +213,8 @@ class ExecutorWorker(VirtualWorker):
 
     def _declare(self, obj_id: Any, tensor: Any, value: records.Value) -> None:
         desk = self.known_extension(Desk)
-        if desk is None or desk.tagged is None or value.kind != "tensor" or not value.is_owners:
+        is_known = value.kind == "tensor" or value.is_released_only
+        if desk is None or desk.tagged is None or not is_known or not value.is_owners:
             return
         for tag in value.dataset_tags:
             desk.tagged.setdefault(tag, []).append(obj_id)
@@ -264,6 +268,7 @@ class ExecutorWorker(VirtualWorker):
             secret=None
             if entry.secret is None
             else b"".join(serde.serialize_frames(entry.secret, None, None)),
+            is_released_only=entry.is_released_only,
         )
         return value, sealed_tensor(obj) if is_tensor else sealed_object(obj, self)
 

@@ -40,7 +40,7 @@ from syft.mpc.storage import encoded_in, stored
 from syft.tensors.autograd import AutogradTensor
 from syft.tensors.pointer import PointerTensor
 from syft.tensors.private import PrivateTensor
-from syft.tensors.transfer import without_autograd_node
+from syft.tensors.transfer import put_back, without_autograd_node
 
 aten = torch.ops.aten
 
@@ -453,7 +453,7 @@ def _brought(node: FixedPrecisionTensor, place: Any) -> Any:
     if _where(node.child) == _where(place):
         return node
     here = node.child if isinstance(node.child, torch.Tensor) else _fetched(node.child)
-    return node.like(place.put_back(here))
+    return node.like(put_back(place, here))
 
 
 def _fetched(child: Any) -> Any:

@@ -3,7 +3,7 @@
 images.safetensors   every tensor in it, by its name
 ages.npy             a numpy array (never a pickled one)
 patients.csv         numbers in columns, with or without a line of headings
-patients.toml        optional, beside any of them: tags, description, allowed, dtype
+patients.toml        optional, beside any of them: tags, description, allowed, released_only, dtype
 """
 
 from __future__ import annotations
@@ -41,13 +41,14 @@ class _About(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     description: str | None = None
     allowed: list[str] | None = None
     dtype: str | None = None
+    released_only: bool = False
 
 
 def load_folder(path: str | Path) -> list[torch.Tensor]:
     """The tensors of a folder, each tagged `#` and the name of its file. !! DataFileError
 
     The ids come from the names of the files, so that they are the same after a restart. Tensors with `allowed` in
-    their .toml are private to those users.
+    their .toml are private to those users; those with `released_only = true` may only be released, with noise.
     """
     folder = Path(path)
     if not folder.is_dir():
@@ -72,8 +73,8 @@ def _load_file(file: Path) -> Iterator[torch.Tensor]:
         if name is not None:
             tags.add(f"#{name}")
         tensor = value if dtype is None else value.to(dtype)
-        if about.allowed is not None:
-            tensor = PrivateTensor(allowed_users=tuple(about.allowed)).on(tensor)
+        if about.allowed is not None or about.released_only:
+            tensor = PrivateTensor(tuple(about.allowed or ()), released_only=about.released_only).on(tensor)
         identity = identity_of(tensor)
         identity.id = _stable_id(file.name, name)
         identity.tags = tags
@@ -94,11 +95,17 @@ def _about(file: Path) -> _About:
     except (OSError, UnicodeDecodeError) as error:
         raise DataFileError(f"{file} cannot be read: {error}.") from error
     try:
-        return msgspec.convert(tomllib.loads(text), prepared(_About))
+        found = msgspec.convert(tomllib.loads(text), prepared(_About))
     except (tomllib.TOMLDecodeError, msgspec.ValidationError, RecursionError) as error:
         raise DataFileError(
             f"{file} cannot be understood: {error}. Its keys are {', '.join(_About.__struct_fields__)}."
         ) from error
+    if found.released_only and found.allowed:
+        raise DataFileError(
+            f"{file} has released_only = true and allowed = {found.allowed}: what may only be released is fetched by "
+            "nobody. Leave one of the two out."
+        )
+    return found
 
 
 def _dtype(about: _About, file: Path) -> torch.dtype | None:

@@ -99,16 +99,24 @@ class TorchTensor(NativeSpellings):
         """A chain as it is; a plain tensor has nothing to be wrapped in but itself."""
         return self
 
-    def private_tensor(self: Any, *args: Any, allowed_users: Any = None, no_wrap: bool = False) -> Any:
+    def private_tensor(
+        self: Any,
+        *args: Any,
+        allowed_users: Any = None,
+        no_wrap: bool = False,
+        released_only: bool = False,
+    ) -> Any:
         """`Wrapper > PrivateTensor > ...`: only these users may fetch it or what is computed from it.
 
         A text is one user. `private_tensor(users)` is the same as `private_tensor(allowed_users=users)`.
+        `private_tensor(released_only=True)`: on a worker nobody fetches it nor computes with it; its owner sets a budget
+        (`worker.set_budget`), and statistics of it are released with noise.
         """
         if len(args) > 1 or (args and allowed_users is not None):
             raise TypeError(
                 "private_tensor() takes one list of users, e.g. private_tensor(allowed_users=('ann',))."
             )
-        users = args[0] if args else allowed_users
+        users = args[0] if args else () if released_only and allowed_users is None else allowed_users
         if isinstance(users, str):
             users = (users,)
         if not isinstance(users, (list, tuple, set, frozenset)):
@@ -118,7 +126,9 @@ class TorchTensor(NativeSpellings):
             )
         known = known_identity(self) if type(self) is torch.Tensor else None
         tags, description = (known.tags, known.description) if known is not None else (None, None)
-        private = PrivateTensor(allowed_users=tuple(users), tags=tags, description=description)
+        private = PrivateTensor(
+            allowed_users=tuple(users), released_only=released_only, tags=tags, description=description
+        )
         chain = private.on(self)
         return chain.child if no_wrap else chain
 

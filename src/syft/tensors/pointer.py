@@ -30,16 +30,12 @@ from syft.core.spec import TensorSpec, spec_of
 from syft.core.user_code import asking_code
 from syft.exceptions import (
     CannotRequestObjectAttribute,
-    PermissionDeniedError,
     RemoteObjectFoundError,
     TensorsNotCollocatedException,
     UnsupportedOperationError,
     ValueNotHereError,
-    WorkerNotFoundException,
 )
 from syft.messaging.message import (
-    ForwardMessage,
-    IsNoneMessage,
     ObjectMessage,
     ObjectRequestMessage,
     Operation,
@@ -170,51 +166,9 @@ class PointerTensor(BarePointer, ObjectPointer, AbstractTensor):
         return take_over(self.ask(message), self._speaker())
 
     def place(self) -> PointerTensor:
-        """A pointer to nothing at the same worker: what `put_back` needs, and no more."""
+        """A pointer to nothing at the same worker: what `transfer.put_back` needs, and no more."""
         made = new_pointer(self._location, None, self._spec)
         made.garbage_collect_data = False
-        return made
-
-    def put_back(self, value: Any) -> PointerTensor:
-        from syft.tensors.transfer import send_value
-
-        return send_value(value, self._location, None, True, obj_id=_pop_id())
-
-    def forward_to(self, destination: Any, user: str | None = None, keep_id: bool = False) -> PointerTensor:
-        """The worker sends the value on to another worker, not through here.
-
-        A worker on a network that was not introduced to the other cannot do that, nor for somebody who has no name that
-        the other knows. Then the value comes here and is sent on, if the user may have it. `keep_id`: under the same
-        id, unless the other has an object of that id already.
-        """
-        new_id = self._id_at_location if keep_id and self._is_free_at(destination) else _pop_id()
-        if self._location.is_nameless:
-            return self._relay_to(destination, new_id, user)
-        try:
-            self.ask(ForwardMessage(self._id_at_location, destination.id, new_id, user))
-        except WorkerNotFoundException:
-            if self._location.is_in_process:
-                raise
-            return self._relay_to(destination, new_id, user)
-        made = PointerTensor(
-            destination, new_id, self._owner, spec=self._spec, tags=self.tags, description=self.description
-        )
-        made.private_to = self.private_to
-        return made
-
-    def _is_free_at(self, worker: Any) -> bool:
-        """Whether a worker holds nothing under the id of this object."""
-        try:
-            return bool(self._speaker().send_msg(IsNoneMessage(self._id_at_location), worker))
-        except PermissionDeniedError:
-            return False  # somebody else's object
-
-    def _relay_to(self, destination: Any, new_id: Any, user: str | None) -> PointerTensor:
-        from syft.tensors.transfer import send_value
-
-        value = self._fetch(user, f"move to {destination.id}", keep=True)
-        made = send_value(value, destination, user, True, obj_id=new_id)
-        made.private_to = self.private_to
         return made
 
 

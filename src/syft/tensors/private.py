@@ -12,15 +12,32 @@ from syft.core.overload import Module, overloaded
 
 
 class PrivateTensor(AbstractTensor):
-    """Sent to a worker, its value leaves there only for the allowed users."""
+    """Sent to a worker, its value leaves there only for the allowed users.
 
-    def __init__(self, allowed_users: Iterable[Any] = (), parents: Iterable[Any] = (), **kwargs: Any) -> None:
+    released_only   nobody fetches it nor computes with it there: it is released alone, with noise
+    """
+
+    def __init__(
+        self,
+        allowed_users: Iterable[Any] = (),
+        parents: Iterable[Any] = (),
+        released_only: bool = False,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.allowed_users: tuple[Any, ...] = tuple(allowed_users)
         self.parents = tuple(parents)
+        if type(released_only) is not bool:
+            raise TypeError(f"released_only is True or False, got {released_only!r}.")
+        if released_only and self.allowed_users:
+            raise ValueError(
+                f"A tensor was made private with released_only=True and allowed_users={self.allowed_users}: what may "
+                "only be released is fetched by nobody. Leave one of the two out."
+            )
+        self.released_only = released_only
 
     def get_class_attributes(self) -> dict[str, Any]:
-        return {"allowed_users": self.allowed_users}
+        return {"allowed_users": self.allowed_users, "released_only": self.released_only}
 
     def allow(self, user: Any) -> bool:
         """Whether a user may have it."""
@@ -28,7 +45,12 @@ class PrivateTensor(AbstractTensor):
 
     def register_credentials(self, users: Any = ()) -> PrivateTensor:
         """Replace the list of allowed users, a text being one; returns self."""
-        self.allowed_users = (users,) if isinstance(users, str) else tuple(users)
+        users = (users,) if isinstance(users, str) else tuple(users)
+        if self.released_only and users:
+            raise ValueError(
+                "A tensor that may only be released is fetched by nobody: it has no allowed users."
+            )
+        self.allowed_users = users
         return self
 
     def float_precision(self) -> Any:
@@ -51,8 +73,11 @@ class PrivateTensor(AbstractTensor):
     def pass_on(cls, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result may be had only by those allowed on all inputs."""
         result = super().pass_on(func, args, kwargs)
-        allowed = _common_users((args, kwargs))
-        _restrict(result, allowed)
+        nodes = list(found_in((args, kwargs), PrivateTensor))
+        allowed = _common_users(nodes)
+        for node in found_in(result, PrivateTensor):
+            node.allowed_users = allowed
+            node.released_only = any(one.released_only for one in nodes)
         return result
 
 
@@ -67,14 +92,17 @@ def users_allowed(node: Any) -> frozenset[Any] | None:
     return allowed
 
 
-def _common_users(inputs: Any) -> tuple[Any, ...]:
-    nodes = list(found_in(inputs, PrivateTensor))
+def is_released_only(node: Any) -> bool:
+    """Whether a PrivateTensor of a chain says that it may only be released."""
+    while isinstance(node, AbstractTensor):
+        if isinstance(node, PrivateTensor) and node.released_only:
+            return True
+        node = node.child
+    return False
+
+
+def _common_users(nodes: list[PrivateTensor]) -> tuple[Any, ...]:
     return tuple(u for u in nodes[0].allowed_users if all(u in n.allowed_users for n in nodes))
-
-
-def _restrict(result: Any, allowed: tuple[Any, ...]) -> None:
-    for node in found_in(result, PrivateTensor):
-        node.allowed_users = allowed
 
 
 default_register_tensor(PrivateTensor)

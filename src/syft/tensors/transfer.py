@@ -24,8 +24,13 @@ from syft.core.levels import step_down, step_up
 from syft.core.session import session
 from syft.core.spec import TensorSpec, make_spec, spec_of
 from syft.core.swap import become
-from syft.exceptions import SendNotPermittedError, UnsupportedOperationError
-from syft.messaging.message import ObjectMessage, ObjectRequestMessage
+from syft.exceptions import (
+    PermissionDeniedError,
+    SendNotPermittedError,
+    UnsupportedOperationError,
+    WorkerNotFoundException,
+)
+from syft.messaging.message import ForwardMessage, IsNoneMessage, ObjectMessage, ObjectRequestMessage
 from syft.tensors import kept_graphs
 from syft.tensors.pointer import PointerTensor, take_over
 from syft.tensors.private import PrivateTensor, users_allowed
@@ -120,6 +125,59 @@ def send_value(
     return pointer
 
 
+def put_back(place: Any, value: Any) -> Any:
+    """A value of here at the worker, or among the workers, of a `place()`."""
+    if isinstance(place, PointerTensor):
+        return send_value(value, place.location, None, True, obj_id=ID_PROVIDER.pop())
+    return place.put_back(value)
+
+
+def forward(
+    pointer: PointerTensor, destination: Any, user: str | None = None, keep_id: bool = False
+) -> PointerTensor:
+    """The worker of a pointer sends the value on to another worker, not through here.
+
+    A worker on a network that was not introduced to the other cannot do that, nor for somebody who has no name that
+    the other knows. Then the value comes here and is sent on, if the user may have it. `keep_id`: under the same
+    id, unless the other has an object of that id already.
+    """
+    old_id = pointer.id_at_location
+    new_id = old_id if keep_id and _is_free_at(destination, pointer) else ID_PROVIDER.pop()
+    if pointer.location.is_nameless:
+        return _relay(pointer, destination, new_id, user)
+    try:
+        pointer.ask(ForwardMessage(old_id, destination.id, new_id, user))
+    except WorkerNotFoundException:
+        if pointer.location.is_in_process:
+            raise
+        return _relay(pointer, destination, new_id, user)
+    made = PointerTensor(
+        destination,
+        new_id,
+        pointer._owner,
+        spec=pointer._spec,
+        tags=pointer.tags,
+        description=pointer.description,
+    )
+    made.private_to = pointer.private_to
+    return made
+
+
+def _is_free_at(worker: Any, pointer: PointerTensor) -> bool:
+    """Whether a worker holds nothing under the id of an object of another."""
+    try:
+        return bool(pointer._speaker().send_msg(IsNoneMessage(pointer.id_at_location), worker))
+    except PermissionDeniedError:
+        return False  # somebody else's object
+
+
+def _relay(pointer: PointerTensor, destination: Any, new_id: Any, user: str | None) -> PointerTensor:
+    value = pointer._fetch(user, f"move to {destination.id}", keep=True)
+    made = send_value(value, destination, user, True, obj_id=new_id)
+    made.private_to = pointer.private_to
+    return made
+
+
 def _pointer_to_hand_over(head: PointerTensor, location: Any) -> torch.Tensor:
     """The pointer that a worker is sent; the duty to delete goes along."""
     return new_wrapper(
@@ -170,7 +228,7 @@ class Move(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, tensor: Any, location: Any, user: Any, keep_id: bool = False) -> Any:
         ctx.origin = tensor.child.location
-        return new_wrapper(tensor.child.forward_to(location, user, keep_id))
+        return new_wrapper(forward(tensor.child, location, user, keep_id))
 
     @staticmethod
     def backward(ctx: Any, grad: Any) -> Any:
@@ -347,7 +405,7 @@ class GetChain(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Any) -> Any:
-        return new_wrapper(ctx.place.put_back(grad.child if type(grad) is Wrapper else grad)), None
+        return new_wrapper(put_back(ctx.place, grad.child if type(grad) is Wrapper else grad)), None
 
 
 def fetch_chain(tensor: Any, **options: Any) -> Any:
@@ -388,7 +446,7 @@ def move(tensor: Any, location: Any, user: str | None = None, keep_id: bool = Fa
         return tensor  # type: ignore[no-any-return]
     if tensor.requires_grad and torch.is_grad_enabled():
         return Move.apply(tensor, location, user, keep_id)  # type: ignore[no-any-return, no-untyped-call]
-    return new_wrapper(tensor.child.forward_to(location, user, keep_id))
+    return new_wrapper(forward(tensor.child, location, user, keep_id))
 
 
 def move_leaf(tensor: Any, location: Any, user: str | None = None, keep_id: bool = False) -> torch.Tensor:
@@ -458,7 +516,7 @@ def send_on(tensor: Any, location: Any, user: str | None = None) -> torch.Tensor
             "`.detach()` first, or `.move(worker)`, which keeps it."
         )
     pointer: PointerTensor = tensor.child
-    moved = new_wrapper(pointer.forward_to(location, user, keep_id=True))
+    moved = new_wrapper(forward(pointer, location, user, keep_id=True))
     # References: the wrapper's, this variable, the argument of getrefcount.
     is_free = pointer.garbage_collect_data and sys.getrefcount(pointer) <= 3 and not is_used_by_torch(tensor)
     # The worker counts both pointers to an id that stays. The first goes with `tensor`, and its count with it.

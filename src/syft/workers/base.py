@@ -30,6 +30,7 @@ from syft.policy.caller import is_proved, speaking_for, user_of
 from syft.policy.permissions import Policy, intersect
 from syft.policy.quotas import Quotas
 from syft.tensors.pointer import pointer_from_found, results_from_reply
+from syft.tensors.private import is_released_only
 from syft.workers import handlers, registering
 from syft.workers.abstract import AbstractWorker
 from syft.workers.documented import DocumentedWorker, own
@@ -176,11 +177,13 @@ class BaseWorker(ObjectStorage, DocumentedWorker, ReleasingWorker, TrainingMixin
             return
         refuse_other_layouts(obj)
         obj_id = obj.id if obj_id is None else obj_id
+        released_only = is_released_only(getattr(obj, "child", None))
         obj, privacy = handlers.without_privacy(obj)
         if isinstance(obj, torch.Tensor) and obj.requires_grad and type(obj) is not Wrapper:
             obj = obj.detach()
         chosen = intersect(privacy, None if allowed is None else frozenset(allowed))
         entry = Entry(named(obj, obj_id), obj, is_trusted=not is_proved())
+        entry.is_released_only = released_only
         entry.is_private = chosen is not None or self._holdings is not None
         if self._holdings is None or is_proved():
             entry.allowed = self.policy.on_arrival(chosen, user_of(None))

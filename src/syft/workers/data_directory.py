@@ -40,20 +40,24 @@ from syft.policy.permissions import Allowed
 from syft.policy.quotas import OWNER
 from syft.serde.data_files import load_folder as load_folder
 from syft.serde.errors import SerdeError, UnserializableError
+from syft.tensors.private import PrivateTensor
 from syft.workers.entry import Entry
 from syft.workers.store import tags_of
 
 logger = logging.getLogger("syft.workers")
 
-_VERSION = 1
-_COLUMNS = "id, kind, tags, description, allowed, private, holder, file, checksum, bytes, created"
+_VERSION = 2
+_COLUMNS = (
+    "id, kind, tags, description, allowed, private, holder, file, checksum, bytes, created, released_only"
+)
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS objects (
     id TEXT PRIMARY KEY, kind TEXT NOT NULL, tags TEXT NOT NULL, description TEXT, allowed TEXT,
     private INTEGER NOT NULL, holder TEXT, file TEXT NOT NULL UNIQUE, checksum TEXT NOT NULL,
-    bytes INTEGER NOT NULL, created REAL NOT NULL
+    bytes INTEGER NOT NULL, created REAL NOT NULL, released_only INTEGER NOT NULL DEFAULT 0
 ) STRICT
 """
+_FROM_VERSION_1 = "ALTER TABLE objects ADD COLUMN released_only INTEGER NOT NULL DEFAULT 0"
 #: What we call our files, whole or half written. Anything else in the folder is somebody else's.
 _OURS = re.compile(r"\.?[0-9a-f]{32}\.(safetensors|syft)(\.[0-9a-f]+)?")
 
@@ -77,6 +81,7 @@ class Kept:
     checksum: str
     bytes: int
     created: float
+    released_only: bool = False
 
 
 @dataclass(frozen=True)
@@ -127,7 +132,7 @@ class DataDirectory:
         """Keep an object with what is known about it, on a worker that notes who brought what or does not."""
         allowed = entry.chosen if entry.is_owners else entry.allowed
         holder = entry.holder if is_guarded and not entry.is_owners else OWNER
-        self.put(entry.id, entry.value, allowed, entry.is_private, holder)
+        self.put(entry.id, entry.value, allowed, entry.is_private, holder, entry.is_released_only)
 
     def put(
         self,
@@ -136,12 +141,14 @@ class DataDirectory:
         allowed: Allowed = None,
         private: bool = False,
         holder: str | None = OWNER,
+        released_only: bool = False,
     ) -> None:
         """Keep an object, in place of one of the same id. It is there after any crash once this has returned.
 
         allowed   who may fetch it; None: no restriction of its own
         private   whether it was brought as private
         holder    the user who brought it; without, the owner of the worker
+        released_only   whether nobody computes with it
         """
         key = _key(obj_id)
         with self._lock:
@@ -163,10 +170,11 @@ class DataDirectory:
                     _checksum(path),
                     path.stat().st_size,
                     time.time(),
+                    int(released_only),
                 )
                 with self._told_plainly(), self._index:
                     self._index.execute(
-                        f"INSERT OR REPLACE INTO objects ({_COLUMNS}) VALUES (?,?,?,?,?,?,?,?,?,?,?)", row
+                        f"INSERT OR REPLACE INTO objects ({_COLUMNS}) VALUES (?,?,?,?,?,?,?,?,?,?,?,?)", row
                     )
             except BaseException:
                 _unlink(path)
@@ -314,11 +322,11 @@ class DataDirectory:
             index.execute("PRAGMA synchronous = FULL")
             index.execute("BEGIN EXCLUSIVE")
             version = index.execute("PRAGMA user_version").fetchone()[0]
-            if version not in (0, _VERSION):
+            if version not in (0, 1, _VERSION):
                 raise DataDirectoryError(
                     f"The data directory {self.path} is of version {version}; this library reads {_VERSION}. Update it."
                 )
-            index.execute(_SCHEMA)
+            index.execute(_FROM_VERSION_1 if version == 1 else _SCHEMA)
             index.execute(f"PRAGMA user_version = {_VERSION}")
             index.commit()
         except sqlite3.Error as error:
@@ -367,6 +375,8 @@ class DataDirectory:
 
 def _register(worker: Worker, row: Kept, obj: Any) -> None:
     """Give a worker an object as if it had just been put there by the one who did."""
+    if row.released_only:
+        obj = PrivateTensor(released_only=True, tags=obj.tags, description=obj.description).on(obj)
     if row.holder == OWNER or worker._holdings is None:
         worker.register_obj(obj, row.id, row.allowed)
     else:
@@ -389,7 +399,7 @@ def _key(obj_id: Id) -> str:
 
 
 def _row(row: tuple[Any, ...]) -> Kept:
-    obj_id, kind, tags, description, allowed, private, holder, file, checksum, nbytes, created = row
+    obj_id, kind, tags, description, allowed, private, holder, file, checksum, nbytes, created, released = row
     return Kept(
         json.loads(obj_id),
         kind,
@@ -402,6 +412,7 @@ def _row(row: tuple[Any, ...]) -> Kept:
         checksum,
         nbytes,
         created,
+        bool(released),
     )
 
 

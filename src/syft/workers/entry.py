@@ -23,6 +23,7 @@ class Entry(msgspec.Struct, eq=False):
     holder       the user who brought or computed it, where the worker notes that; `quotas.OWNER` for the owner
     is_private   it was brought here as private, as against computed from private data
     is_trusted   the owner of the worker put it here and answers for what it does when it is called
+    is_released_only   nobody computes with it: it is released alone, with noise (guards.ReleasedOnly)
     is_owners    it is data of the owner of a guarded worker; `chosen` is the restriction they chose for it
     references   pointers that will ask for its deletion, beyond the first
     is_public    it is a constant of a program, as a number in a command is: results are not restricted for its sake
@@ -49,6 +50,7 @@ class Entry(msgspec.Struct, eq=False):
     computers: Any = None
     secret: Any = None
     tracked: Any = None
+    is_released_only: bool = False
 
 
 class Objects(MutableMapping[Any, Any]):

@@ -3,10 +3,12 @@
     Permission   who may fetch results, and whose objects may be replaced
     Ownership    who brought or computed what, and who may use it in computations
     Quota        how much each user may hold
+    ReleasedOnly what may only be released, with noise, is used by nothing else
     Provenance   which rows of private data a value depends on: in `syft.dp.provenance`, for workers with budgets
 
 A worker that denies by default has the first three. An open worker has none; commands on restricted objects of an open
-worker meet `Permission` alone. See syft.workers.pipeline for the steps.
+worker meet `Permission` alone. `ReleasedOnly` comes with the first data that it is for. The steps are in
+syft.workers.pipeline.
 """
 
 from __future__ import annotations
@@ -14,9 +16,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from syft.core.interfaces import Store
-from syft.exceptions import QuotaExceededError
+from syft.exceptions import ComputeNotPermittedError, QuotaExceededError
 from syft.policy.caller import proved_user
-from syft.policy.permissions import About, about_own, intersect
+from syft.policy.permissions import About, AuditRecord, about_own, intersect
 from syft.policy.quotas import OWNER
 from syft.workers.entry import Entry
 from syft.workers.holdings import Holdings, bytes_of_allowed
@@ -93,6 +95,20 @@ class Ownership(Guard):
             entry.allowed = worker.policy.on_result(None, holder)
 
 
+class ReleasedOnly(Guard):
+    """Data that its owner lets only be released: no other command uses it."""
+
+    def permit(self, call: Call) -> None:
+        for entry in call.entries:
+            if entry.is_released_only and not call.is_release:
+                call.worker.policy.record(AuditRecord("compute", entry.id, call.user, False, "released only"))
+                raise ComputeNotPermittedError(
+                    f"Object {entry.id!r} cannot be used by {call.name or 'this command'}: its owner lets it only be "
+                    'released, with noise. Ask for a statistic of it: worker.release(data, "mean", epsilon=..., '
+                    "bounds=(low, high)); worker.budget(data) tells how much is left."
+                )
+
+
 #: What an operation may take while it runs, as a multiple of what its user may hold.
 _MOST_TRANSIENT = 4
 #: Objects and bytes from here on are said to be more than this.
@@ -143,5 +159,14 @@ def _shown(number: float) -> str:
     return str(int(number)) if number < _ENORMOUS else "more than 2**62"
 
 
-PERMISSION = Permission()
-__all__ = ["PERMISSION", "About", "Guard", "Ownership", "Permission", "Quota"]
+PERMISSION, RELEASED_ONLY = Permission(), ReleasedOnly()
+__all__ = [
+    "PERMISSION",
+    "RELEASED_ONLY",
+    "About",
+    "Guard",
+    "Ownership",
+    "Permission",
+    "Quota",
+    "ReleasedOnly",
+]

@@ -39,7 +39,7 @@ from syft.policy.caller import is_proved, user_of
 from syft.policy.permissions import Allowed, AuditRecord, intersect
 from syft.serde import mark_incompressible
 from syft.tensors.pointer import PointerTensor
-from syft.tensors.private import PrivateTensor, users_allowed
+from syft.tensors.private import PrivateTensor, is_released_only, users_allowed
 from syft.tensors.transfer import private_copy
 from syft.workers import graph_handlers, pipeline
 from syft.workers.admitted import call_unseen, own_randomness, tell_failures
@@ -76,6 +76,7 @@ def wrapped(result: Any) -> Any:
 
 def keep_object(worker: Worker, message: ObjectMessage) -> None:
     refuse_other_layouts(message.object)
+    released_only = is_released_only(getattr(message.object, "child", None))
     obj, privacy = without_privacy(message.object)
     allowed = intersect(message.allowed, privacy)
     obj_id = obj.id if message.id is None else message.id
@@ -94,7 +95,9 @@ def keep_object(worker: Worker, message: ObjectMessage) -> None:
     is_private = allowed is not None or worker._holdings is not None
     arrived = worker.policy.on_arrival(allowed, user_of(message))
     is_public = message.is_public and allowed is None
-    worker.store_entry(Entry(obj_id, obj, arrived, is_private=is_private, is_public=is_public))
+    entry = Entry(obj_id, obj, arrived, is_private=is_private, is_public=is_public)
+    entry.is_released_only = released_only
+    worker.store_entry(entry)
     if is_here:
         worker.add_reference(obj_id)
 

@@ -133,13 +133,15 @@ def referenced_ids(values: Any) -> list[Any]:
 class Call:
     """One request to compute: who asks, what for, on which entries, and who may fetch what comes of it."""
 
-    __slots__ = ("allowed", "entries", "guards", "name", "return_ids", "user", "worker")
+    __slots__ = ("allowed", "entries", "guards", "is_release", "name", "return_ids", "user", "worker")
 
     def __init__(
         self, worker: Worker, user: str | None, name: str, entries: list[Entry], return_ids: Iterable[Id]
     ) -> None:
         self.worker, self.user, self.name = worker, user, name
         self.entries, self.return_ids = entries, return_ids
+        #: Whether what leaves has noise, and was charged to a budget.
+        self.is_release = False
         #: The users who may fetch the results; None: everybody.
         self.allowed: Allowed = None
         self.guards: list[Guard] = worker.guards or [PERMISSION]
@@ -184,6 +186,13 @@ def permit(
     """The call of a message that computes with these objects. !! ObjectNotFoundError, and if its user may not"""
     entries = [worker.entry_of(obj_id) for obj_id in ids]
     return Call(worker, user_of(message), name, entries, return_ids).permit()
+
+
+def permit_release(worker: Worker, message: Any, ids: Iterable[Any]) -> Call:
+    """The call of a message that releases a statistic of these objects, with noise. !! as `permit`"""
+    call = Call(worker, user_of(message), "release", [worker.entry_of(obj_id) for obj_id in ids], ())
+    call.is_release = True
+    return call.permit()
 
 
 # -- one operation ---------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from syft.exceptions import ObjectNotFoundError, QuotaExceededError
 from syft.policy.permissions import About, Allowed, intersect
 from syft.tensors import kept_graphs
 from syft.workers.entry import Entry, Objects
-from syft.workers.guards import PERMISSION, Guard, Ownership, Quota
+from syft.workers.guards import PERMISSION, RELEASED_ONLY, Guard, Ownership, Quota
 from syft.workers.holdings import Holdings, storages_of
 from syft.workers.placing import on_device
 
@@ -141,6 +141,7 @@ class ObjectStorage:
         if before is not None:
             entry.references = before.references
             entry.is_private = entry.is_private or before.is_private
+            entry.is_released_only = entry.is_released_only or before.is_released_only
             if before.is_owners and not entry.is_owners:
                 entry.is_owners, entry.chosen = True, before.chosen
         try:
@@ -148,9 +149,15 @@ class ObjectStorage:
         except BaseException:
             self._drop(entry, before)
             raise
-        self._entries[entry.id] = entry
+        self.put_entry(entry)
         if before is not None:
             self._drop(before, entry)
+
+    def put_entry(self, entry: Entry) -> None:
+        """Into the table, as it is; what may only be released comes with its guard."""
+        if entry.is_released_only and RELEASED_ONLY not in self.guards:
+            self.add_guard(RELEASED_ONLY)
+        self._entries[entry.id] = entry
 
     def _drop(self, entry: Entry, heir: Entry | None = None) -> None:
         for guard in self.guards:

@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 
-from syft.exceptions import UnsupportedOperationError
 from syft.mpc.precision import FixedPrecisionTensor
 from syft.mpc.rules import fixed_approximations as approx
 from syft.mpc.rules import fixed_bits
@@ -142,71 +141,6 @@ def lerp(self: Any, end: Any, weight: Any) -> Any:
     return add(self, multiply(difference, weight))
 
 
-# -- powers -------------------------------------------------------------------------------------------------
-
-
-@rule(FixedPrecisionTensor, aten.pow.Tensor_Scalar)
-def power(self: Any, exponent: float) -> Any:
-    """Integer powers by repeated squaring, ±1/2 by square roots, others of x > 0 as exp(exponent *
-    log(x)).
-    """
-    if float(exponent) == int(exponent):
-        return _integer_power(self, int(exponent))
-    from syft.mpc.rules import fixed_functions as functions
-
-    if exponent in (0.5, -0.5):
-        return functions.sqrt(self) if exponent > 0 else functions.rsqrt(self)
-    if float(2 * exponent) == int(2 * exponent):
-        return multiply(_integer_power(self, int(exponent - 0.5)), functions.sqrt(self))
-    return functions.exp(multiply(functions.log(self), exponent))
-
-
-def _integer_power(base: Any, exponent: int) -> Any:
-    if exponent < 0:
-        return reciprocal(_integer_power(base, -exponent))
-    if exponent == 0:
-        ones = ring.plus(ring.times(base.child, 0), base.scale)
-        return kinds.same_kind(ones, base)
-    made: Any = None
-    factor = base
-    while True:
-        if exponent & 1:
-            made = factor if made is None else multiply(made, factor)
-        exponent >>= 1
-        if not exponent:
-            return (
-                made
-                if made is not base
-                else kinds.same_kind(on_children(aten.clone.default, base.child), base)
-            )
-        factor = multiply(factor, factor)
-
-
-@rule(FixedPrecisionTensor, aten.pow.Tensor_Tensor)
-def power_of_tensors(self: Any, exponent: Any) -> Any:
-    """exp(exponent * log(self)), for self > 0."""
-    from syft.mpc.rules import fixed_functions as functions
-
-    logarithm = functions.log(self) if kinds.is_node(self) else torch.log(self)
-    return functions.exp(multiply(logarithm, exponent))
-
-
-@rule(FixedPrecisionTensor, aten.pow.Scalar)
-def power_of_number(self: float, exponent: Any) -> Any:
-    """exp(exponent * log(self)), for a number > 0."""
-    import math
-
-    from syft.mpc.rules import fixed_functions as functions
-
-    if self <= 0:
-        raise UnsupportedOperationError(
-            f"the power of {self} to a secret exponent",
-            FixedPrecisionTensor,
-            "It has no real value for every exponent. Use a positive base.",
-        )
-    return functions.exp(multiply(exponent, math.log(self)))
-
-
 # -- quotients ----------------------------------------------------------------------------------------------
 
 
@@ -252,17 +186,3 @@ def _divide_by_secret(self: Any, other: FixedPrecisionTensor) -> Any:
     numerator = kinds.units(self, like)
     child = approx.divide(numerator, denominator.child, like.float_scale)
     return kinds.result(child, (self, other), like, True)
-
-
-@rule(FixedPrecisionTensor, aten.div.Tensor_mode, aten.div.Scalar_mode)
-def divide_and_round(self: Any, other: Any, *, rounding_mode: str | None) -> Any:
-    from syft.mpc.rules import fixed_rounding
-
-    if rounding_mode is None:
-        return divide(self, other)
-    return fixed_rounding.quotient(self, other, rounding_mode)
-
-
-@rule(FixedPrecisionTensor, aten.floor_divide.default, aten.floor_divide.Scalar)
-def floor_divide(self: Any, other: Any) -> Any:
-    return divide_and_round(self, other, rounding_mode="floor")

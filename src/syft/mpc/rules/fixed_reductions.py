@@ -14,6 +14,7 @@ from syft.mpc.rules import fixed_arithmetic as arithmetic
 from syft.mpc.rules import fixed_compare as compare
 from syft.mpc.rules import fixed_extrema as extrema
 from syft.mpc.rules import fixed_kinds as kinds
+from syft.mpc.rules import fixed_powers as powers
 from syft.mpc.rules import fixed_ring as ring
 from syft.mpc.rules.registry import on_children, rule
 
@@ -121,8 +122,8 @@ def vector_norm(
         return extrema.amin(size, dims, keepdim)
     # Relative to the largest, so that no power leaves the range.
     top = extrema.amax(size, dims, True)
-    summed = total(arithmetic.power(arithmetic.divide(size, top), ord).child, dims, True)
-    made = arithmetic.multiply(arithmetic.power(kinds.real(summed, self, dtype), 1.0 / ord), top)
+    summed = total(powers.power(arithmetic.divide(size, top), ord).child, dims, True)
+    made = arithmetic.multiply(powers.power(kinds.real(summed, self, dtype), 1.0 / ord), top)
     return _shaped(made, dims, keepdim)
 
 

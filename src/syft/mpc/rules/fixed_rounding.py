@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from syft.mpc.precision import FixedPrecisionTensor
+from syft.mpc.rules import fixed_arithmetic as arithmetic
 from syft.mpc.rules import fixed_kinds as kinds
 from syft.mpc.rules import fixed_ring as ring
 from syft.mpc.rules.registry import rule
@@ -89,8 +90,6 @@ def fraction(self: Any) -> Any:
 
 def quotient(self: Any, other: Any, rounding_mode: str) -> Any:
     """self / other rounded to a whole number: exact for a public divisor that has a whole number of units."""
-    from syft.mpc.rules import fixed_arithmetic as arithmetic
-
     how = ROUNDINGS[rounding_mode]
     if isinstance(other, (int, float)) and other:
         if kinds.is_real(self):
@@ -104,8 +103,6 @@ def quotient(self: Any, other: Any, rounding_mode: str) -> Any:
 
 
 def _rest(self: Any, other: Any, rounding_mode: str) -> Any:
-    from syft.mpc.rules import fixed_arithmetic as arithmetic
-
     return arithmetic.subtract(self, arithmetic.multiply(quotient(self, other, rounding_mode), other))
 
 
@@ -117,3 +114,15 @@ def remainder(self: Any, other: Any) -> Any:
 @rule(FixedPrecisionTensor, aten.fmod.Scalar, aten.fmod.Tensor)
 def fmod(self: Any, other: Any) -> Any:
     return _rest(self, other, "trunc")
+
+
+@rule(FixedPrecisionTensor, aten.div.Tensor_mode, aten.div.Scalar_mode)
+def divide_and_round(self: Any, other: Any, *, rounding_mode: str | None) -> Any:
+    if rounding_mode is None:
+        return arithmetic.divide(self, other)
+    return quotient(self, other, rounding_mode)
+
+
+@rule(FixedPrecisionTensor, aten.floor_divide.default, aten.floor_divide.Scalar)
+def floor_divide(self: Any, other: Any) -> Any:
+    return divide_and_round(self, other, rounding_mode="floor")

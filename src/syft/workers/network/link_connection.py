@@ -24,6 +24,7 @@ from typing import Any
 
 from syft import serde
 from syft.exceptions import NetworkError, ProtocolError, SyftError, WorkerUnreachableError
+from syft.serde.handed_over import HandedOver
 from syft.transport import Connection
 from syft.transport import session_frames as frames
 from syft.transport import session_greeting as greeting
@@ -31,7 +32,6 @@ from syft.transport import session_records as handshake
 from syft.transport.session_compression import WantedCompression
 from syft.transport.session_frames import Head, Kind
 from syft.workers.network import keeper, presence, replies
-from syft.workers.network.handed_over import HandedOver
 from syft.workers.network.outbox import Outbox, Sent
 
 #: Opens a connection to the worker.

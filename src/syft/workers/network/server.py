@@ -24,12 +24,12 @@ from syft.exceptions import (
     SyftError,
 )
 from syft.policy.authentication import Proof
-from syft.transport import Connection, FrameLimits, Listener
+from syft.transport import Connection, FrameLimits, Listener, process_memory
 from syft.transport import session_frames as frames
 from syft.transport import session_records as handshake
 from syft.transport.session_frames import Head, Kind
 from syft.transport.session_records import ANONYMOUS
-from syft.workers.network import memory, outgoing
+from syft.workers.network import outgoing
 from syft.workers.network.incoming import Incoming
 from syft.workers.network.sessions import ServerSession
 from syft.workers.network.settings import ServerSettings as ServerSettings  # it is looked for here, too
@@ -435,7 +435,7 @@ class Server:
             return
         freed = session.end(self._keeps)
         if freed >= _MANY_OBJECTS:
-            memory.give_back()
+            process_memory.give_back()
         logger.info(
             "%s: the session of %s %s; %d objects were freed", self.worker.id, session.user, why, freed
         )
