@@ -46,10 +46,15 @@ def types(here: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple
 
 @pytest.fixture
 def start_process(here: Path) -> Iterator[Callable[..., tuple[Any, str]]]:
-    """`start_process(["--id", "x"])`: a `syft worker` process, and the first lines it prints."""
+    """`start_process(["--id", "x"])`: a `syft worker` process, and the first lines it prints.
+
+    One process for all users unless the arguments say otherwise: a fork server takes seconds to start.
+    """
     running: list[subprocess.Popen[str]] = []
 
     def begin(arguments: list[str], log: Path | None = None, lines: int = 1) -> tuple[Any, str]:
+        if "--isolation" not in arguments:
+            arguments = [*arguments, "--isolation", "none"]
         with contextlib.ExitStack() as files:
             process = subprocess.Popen(
                 [sys.executable, "-m", "syft", "worker", *arguments],

@@ -179,7 +179,7 @@ def test_a_user_with_a_token_releases_until_the_budget_is_spent_also_after_a_res
     process.kill()  # -9
     process.wait()
     assert sorted(p.name for p in here.iterdir() if p.name.startswith("budgets")) == ["budgets"]
-    process, address = start(*options.split())
+    process, address = start(*options.split(), "--isolation", "process")
     ann = sy.connect(address, token=tokens["ann"], auto_add=False)
     (people,) = ann.search("#people")
     with pytest.raises(BudgetExceededError, match=r"epsilon 0\.5 of 2 left on '#people'"):

@@ -99,7 +99,7 @@ def test_a_hospital_and_a_data_scientist(
     tokens = {user: run(capsys, "token", "new", user)[1].strip() for user in ("ana", "eve")}
     options = "--id hospital --data data --listen wss://localhost:0 --tokens tokens --policy policy.toml "
     options += "--cert certificates/server.pem --key certificates/server.key --audit audit.jsonl --keep state"
-    process, address = start(*options.split())
+    process, address = start(*options.split(), "--isolation", "process")
     assert address.startswith("wss://localhost:")
 
     status, out, _ = run(capsys, "status", address, "--ca", "certificates/ca.pem", "--token", tokens["ana"])
@@ -162,7 +162,8 @@ def test_a_signal_ends_it_in_good_order_and_the_log_tells_who_came(
 ) -> None:
     token = types("token", "new", "ana")[1].strip()
     process, address = start(
-        "--id", "hospital", "--listen", "tcp://127.0.0.1:0", "--tokens", "tokens", "--log-format", kind
+        "--id", "hospital", "--listen", "tcp://127.0.0.1:0", "--tokens", "tokens", "--log-format", kind,
+        "--isolation", "process" if number == signal.SIGTERM else "none",
     )  # fmt: skip
     _talk_to(address, token)
     process.send_signal(number)
