@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +11,7 @@ import pytest
 import torch
 
 import syft as sy
-from forked_runs import ROOT
+from forked_runs import Runner
 from syft.core.session import session
 from syft.tensors.logging import LoggingTensor
 
@@ -115,13 +113,9 @@ def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return lines
 
 
-@pytest.fixture(scope="module")
-def runner() -> Iterator[subprocess.Popen[str]]:
-    """A process that has imported torch and syft; warnings are errors in it."""
-    with subprocess.Popen(
-        [sys.executable, "-W", "error", str(ROOT / "tests/page_runner.py")],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        yield process
+@pytest.fixture(scope="session")
+def runner() -> Iterator[Runner]:
+    """Runs programs in processes that have imported torch and syft; warnings are errors in them."""
+    process = Runner()
+    yield process
+    process.end()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from forked_runs import ROOT, run
+from forked_runs import ROOT, Runner, run
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
 NEEDS = {"ray": "ray"}  # page -> a package that is not among those for development
@@ -22,17 +22,25 @@ def blocks(page: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if blocks(p)], ids=lambda p: p.stem)
-def test_the_code_of_a_page_runs(page: Path, runner: subprocess.Popen[str], tmp_path: Path) -> None:
+def test_the_code_of_a_page_runs(page: Path, runner: Runner, tmp_path: Path) -> None:
     if (package := NEEDS.get(page.stem)) is not None and find_spec(package) is None:
         pytest.skip(f"{package} is not installed")
     status, printed = run(runner, tmp_path, "\n".join(blocks(page)))
     assert status == 0, printed
 
 
-def test_a_page_that_fails_is_noticed(runner: subprocess.Popen[str], tmp_path: Path) -> None:
+def test_a_page_that_fails_is_noticed(runner: Runner, tmp_path: Path) -> None:
     status, printed = run(runner, tmp_path, "print('so far')\nimport warnings\nwarnings.warn('old')")
     assert status == 1
     assert "so far" in printed and "UserWarning: old" in printed
+
+
+def test_after_a_run_that_was_cut_short_the_next_one_has_a_runner_of_its_own(
+    runner: Runner, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError):
+        run(runner, tmp_path, "import os\nos.kill(os.getppid(), 9)")
+    assert run(runner, tmp_path, "print('so far')") == (0, "so far\n")
 
 
 def test_there_are_pages_with_code() -> None:
@@ -41,7 +49,7 @@ def test_there_are_pages_with_code() -> None:
 
 def test_the_demo_runs_and_says_so() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "syft", "demo"], capture_output=True, text=True, timeout=100, check=False
+        [sys.executable, "-m", "syft", "demo"], capture_output=True, text=True, timeout=240, check=False
     )
     assert done.returncode == 0, done.stderr
     assert "weights equal local training: True" in done.stdout

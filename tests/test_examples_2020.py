@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from forked_runs import ROOT, run
+from forked_runs import ROOT, Runner, run
 
 PROGRAMS = sorted((ROOT / "examples/2020").glob("*.py"))
 
@@ -33,7 +32,7 @@ if _left: raise SystemExit(f"objects left on workers: {_left}")
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.stem)
 def test_a_program_of_2020_runs_unchanged(
     program: Path,
-    runner: subprocess.Popen[str],
+    runner: Runner,
     tmp_path: Path,
 ) -> None:
     source = program.read_text()
@@ -44,7 +43,7 @@ def test_a_program_of_2020_runs_unchanged(
 
 
 def test_what_a_program_leaves_on_a_worker_is_noticed(
-    runner: subprocess.Popen[str],
+    runner: Runner,
     tmp_path: Path,
 ) -> None:
     leaves = """

@@ -167,7 +167,7 @@ def test_a_signal_ends_it_in_good_order_and_the_log_tells_who_came(
     )  # fmt: skip
     _talk_to(address, token)
     process.send_signal(number)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=240)
     assert process.returncode == 0
     if kind == "json":
         lines = [json.loads(line) for line in err.splitlines()]
@@ -229,7 +229,7 @@ def test_the_command_tells_where_the_metrics_are(start_process: Any) -> None:
     assert address, lines
     assert "syft_objects 0.0" in urllib.request.urlopen(address.group(1), timeout=20).read().decode()
     process.terminate()
-    assert process.wait(timeout=60) == 0
+    assert process.wait(timeout=240) == 0
 
 
 @pytest.mark.network

@@ -80,7 +80,7 @@ class Terminal:
     def _start(self, words: list[str]) -> str:
         if self._worker is not None:  # Ctrl-C in its terminal
             self._worker.terminate()
-            assert self._worker.wait(timeout=60) == 0
+            assert self._worker.wait(timeout=240) == 0
         log = Path(words[-1]) if "2>" in words else None
         words = words[: words.index("2>")] if log else words
         has_metrics = "--metrics-port" in words

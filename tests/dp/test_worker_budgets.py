@@ -387,7 +387,7 @@ def run_processes(path: Path, script: str) -> Any:
         [sys.executable, "-c", PROCESSES + textwrap.dedent(script), str(path)],
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=240,
         check=False,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )

@@ -177,7 +177,7 @@ def test_killed_at_any_point_it_counts_every_sum_that_was_seen(tmp_path: Path) -
         [sys.executable, "-c", code, str(here.parent), str(here), str(tmp_path)],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=240,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -102,7 +102,7 @@ def test_killed_again_and_again_it_ends_with_the_same_weights_and_history(tmp_pa
         [sys.executable, "-c", code, str(here.parent), str(here), str(path)],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=240,
         check=False,
     )
     assert done.returncode == 0, done.stderr

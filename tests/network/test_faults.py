@@ -427,7 +427,7 @@ def test_sixty_four_clients_get_only_their_own_replies() -> None:
                 assert crowd.stdout is not None
                 assert crowd.stdout.readline() == b"ready\n"
                 assert served.status()["sessions"] == 64
-                assert json.loads(crowd.communicate(b"begin\n", timeout=90)[0]) == []
+                assert json.loads(crowd.communicate(b"begin\n", timeout=240)[0]) == []
             finally:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(crowd.pid, signal.SIGKILL)  # with all its parts

@@ -393,7 +393,7 @@ def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
         [sys.executable, "-c", KILLER, str(tmp_path / "data"), "30", "1"],
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=240,
         check=False,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )

@@ -28,6 +28,8 @@ from syft.mpc.encoding import ENCODE_LIMIT
 
 #: A result differs from the plain one by less than so many units and this part of it. What wraps is off by 2^64 / scale.
 _UNITS, _PART = 1024, 0.05
+#: Finer units than this count as these: the square root of one unit of 2^-42 is 2^21 of them, and has not overflowed.
+_FINEST = 2**16
 #: Integers wrap at this size.
 _RING = 2.0**63
 
@@ -159,7 +161,7 @@ def _compare(func: Any, node: Any, expected: torch.Tensor, given: list[torch.Ten
     found = _integers(node).to(torch.float64) / scale
     if found.shape != wanted.shape:
         return
-    bound = _PART * wanted.abs() + (0.5 if is_integral else _UNITS / scale)
+    bound = _PART * wanted.abs() + (0.5 if is_integral else _UNITS / min(scale, _FINEST))
     too_large = wanted.abs() * scale >= _RING
     wrong = too_large | ((found - wanted).abs() > bound)
     if is_integral:
