@@ -1,6 +1,8 @@
 """Secrets on a GPU: kernels, functions and whole models, with secret weights and secret input, both parties on one card.
 
-    python -m bench.gpu [kernels] [functions] [models] [training] [--json FILE]
+    python -m bench.gpu [kernels] [functions] [training] [bert_training] [models [NAME...]] [--json FILE]
+
+Holders and provider are in one process here; `bench.gpu_network` has them in processes of their own.
 
 Every figure is the median of five after warm-up, with the device synchronised. "online" is the time of the parties with
 correlations that were dealt ahead of time, "offline" the time that the provider takes to deal them, on the same card.
@@ -312,21 +314,97 @@ def bench_training() -> None:
     report("CNN training step, CIFAR shape, batch 128", ms=took * 1e3, epoch_of_50000_s=took * 391)
 
 
+class LastLayers(torch.nn.Module):
+    """The last layers of a BERT with a classifier: what is trained when the layers below are kept as they are."""
+
+    def __init__(self, layers: int, **options: Any) -> None:
+        super().__init__()
+        import transformers as T
+
+        config = T.BertConfig(num_hidden_layers=layers, **options)
+        self.encoder = T.BertModel(config, add_pooling_layer=False).encoder
+        self.classifier = torch.nn.Linear(config.hidden_size, 2)
+
+    def forward(self, hidden: Any) -> Any:
+        return self.classifier(self.encoder(hidden).last_hidden_state[:, 0])
+
+
+def bert_step(layers: int, batch: int, tokens: int, device: torch.device, **options: Any) -> Any:
+    """A step of SGD on secrets as a function, and one that says how far the parameters are from plain training."""
+    torch.manual_seed(0)
+    plain = LastLayers(layers, **options).eval().to(device)
+    model = LastLayers(layers, **options).eval().to(device)
+    model.load_state_dict(plain.state_dict())
+    x = torch.randn(batch, tokens, plain.classifier.in_features, device=device) * 0.5
+    y = F.one_hot(torch.arange(batch, device=device) % 2, 2).float()
+    hidden, labels = secret(x), secret(y)
+    secret(model)
+    steps = torch.optim.SGD(plain.parameters(), lr=0.05), torch.optim.SGD(model.parameters(), lr=0.05)
+    done = 0
+
+    def step(of: Any, given: Any, target: Any, optimizer: Any) -> None:
+        optimizer.zero_grad()
+        (((of(given) - target) ** 2).sum() / batch).backward()
+        optimizer.step()
+
+    def secret_step() -> None:
+        nonlocal done
+        done += 1
+        step(model, hidden, labels, steps[1])
+
+    def error() -> float:
+        for _ in range(done):
+            step(plain, x, y, steps[0])
+        found = [p.copy().get().float_precision() for p in model.parameters()]
+        return max(
+            float((a.detach() - b.detach()).abs().max())
+            for a, b in zip(found, plain.parameters(), strict=True)
+        )
+
+    return secret_step, error
+
+
+def bench_bert_training(layers: int = 2, batch: int = 8) -> None:
+    from syft.mpc.group import Group
+
+    start()
+    step, error = bert_step(layers, batch, 128, CUDA)
+    step()
+    group = Group.of([alice, bob], carol)
+    group.reset_costs()
+    torch.cuda.reset_peak_memory_stats()
+    step()
+    rounds, sent = group.online.rounds, sum(group.online.bytes_sent)
+    took = statistics.median(seconds(step) for _ in range(3))
+    report(
+        f"a training step of the last {layers} layers of BERT-base, {batch} texts of 128 tokens",
+        ms=took * 1e3,
+        rounds=rounds,
+        MB=sent / 1e6,
+        LAN_adds_ms=(rounds * 0.5e-3 + sent * 8 / 2 / 10e9) * 1e3,
+        error_of_weights_after_5_steps=error(),
+        GB=torch.cuda.max_memory_allocated() / 1e9,
+    )
+
+
 def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "areas", nargs="*", help="kernels, functions, training, models; names of models after it"
+        "areas",
+        nargs="*",
+        help="kernels, functions, training, bert_training, models; names of models after it",
     )
     parser.add_argument("--json", help="where to write the figures")
     given = parser.parse_args(argv)
-    areas = given.areas or ["kernels", "functions", "training", "models"]
+    areas = given.areas or ["kernels", "functions", "training", "bert_training", "models"]
     print(torch.cuda.get_device_name(), torch.__version__, flush=True)
     for area, bench in (
         ("kernels", bench_kernels),
         ("functions", bench_functions),
         ("training", bench_training),
+        ("bert_training", bench_bert_training),
     ):
         if area in areas:
             attempt(area, bench)

@@ -1,6 +1,6 @@
 """Models on secrets with each holder and the provider in a process of its own, all on one card: rows of `bench.gpu`.
 
-    python -m bench.gpu_network [resnet18] [bert] [gpt2] [tiny] [--device cuda:0] [--repeats 3] [--json FILE]
+    python -m bench.gpu_network [resnet18] [bert] [gpt2] [bert_small] [tiny] [--device cuda:0] [--repeats 3] [--json FILE]
 
 The processes speak over tcp on the loopback interface. "online" is the time from the call to the end of what the last
 holder does, with correlations that were dealt before; "offline" the time to deal them, the holders' taking included.
@@ -112,7 +112,10 @@ def _models() -> dict[str, Callable[[], tuple[Any, str, torch.Tensor]]]:
         layers = torch.nn.Linear(8, 16), torch.nn.GELU(), torch.nn.LayerNorm(16), torch.nn.Linear(16, 4)
         return torch.nn.Sequential(*layers), "input", torch.randn(3, 8)
 
-    return {"resnet18": resnet, "bert": bert, "gpt2": gpt2, "tiny": tiny}
+    def bert_small() -> Any:
+        return bert(num_hidden_layers=1, hidden_size=32, num_attention_heads=2, intermediate_size=64)
+
+    return {"resnet18": resnet, "bert": bert, "gpt2": gpt2, "bert_small": bert_small, "tiny": tiny}
 
 
 def _opened(result: Any) -> torch.Tensor:
@@ -148,16 +151,19 @@ def measure(name: str, device: str, repeats: int) -> dict[str, Any]:
 
         first, second = seconds(run), seconds(run)
         print(f"{name}: first call {first:.1f} s, second {second:.1f} s", flush=True)
-        with noting_taken() as taken:
-            seconds(run)
         group.reset_costs()
-        error = float((_opened(run()) - expected).abs().max())
+        started = time.perf_counter()
+        with noting_taken() as taken:
+            result = run()
+        answer = _opened(result)
+        together = time.perf_counter() - started
+        error = float((answer - expected).abs().max())
+        del result
         online_cost, offline_cost = group.online, group.offline
         online, offline = [], []
         for _ in range(repeats):
             offline.append(seconds(lambda: group.driver.provider.provide_again(taken)))
             online.append(seconds(run))
-        together = seconds(run)
         memory = None
         if device != "cpu":
             free, whole = torch.cuda.mem_get_info(device)

@@ -13,9 +13,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from syft.mpc import encoding, fixed_methods, kernels, precision, randomness
-from syft.mpc.rules import fixed_kinds, shared_products
+from syft.mpc.protocols import beaver
+from syft.mpc.rules import fixed_kinds, fixed_pooling, shared_products
 
 CUDA = torch.device("meta")
 """Stands for a CUDA device: a torch without CUDA has no fake tensors there that can be indexed."""
@@ -55,5 +58,25 @@ def fake_cuda() -> Iterator[FakeTensorMode]:
             fixed_kinds, "finite", lambda v, like: v if isinstance(v, torch.Tensor) else finite(v, like)
         )
         patch.setattr(fixed_kinds, "_tensor_factor", lambda value: (_encoded(value, 1024), 1024))
+        # It compares addresses, which these have not.
+        patch.setattr(beaver.MaskedOperand, "is_of", lambda self, share: share._version == self.version)
+        mean = fixed_pooling._mean_of
+        patch.setattr(fixed_pooling, "_mean_of", lambda total, counts, by: mean(total, counts, by or 4))
         with FakeTensorMode(allow_non_fake_inputs=True) as mode:
             yield mode
+
+
+class CopyToCpuError(AssertionError):
+    """Something that lay on the device was brought to the CPU."""
+
+
+class RefusingCopies(TorchDispatchMode):
+    """Inside, what lies on the device stays there."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        made = func(*args, **(kwargs or {}))
+        if isinstance(made, torch.Tensor) and made.device.type == "cpu":
+            given = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
+            if any(t.device == CUDA for t in given):
+                raise CopyToCpuError(f"{func} made a tensor on the CPU of one on the device")
+        return made

@@ -15,7 +15,8 @@ import torch.nn.functional as F
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from torch import nn
 
-from fake_cuda import CUDA, fake_cuda
+from fake_cuda import CUDA, RefusingCopies, fake_cuda
+from mpc.coverage import LAYERS, LOSSES
 from syft.mpc import kernels
 from syft.mpc.cuda import residues
 from syft.mpc.drivers import Lockstep, Shares
@@ -24,6 +25,7 @@ from syft.mpc.protocols import beaver, select, truncate
 from syft.mpc.provider import Provider
 from syft.mpc.randomness import Stream, new_seed
 from syft.mpc.recording import RecordingVoidError, record
+from syft.mpc.sharing import secret_of
 
 BINARY = {"base": 2, "precision_fractional": 16}
 
@@ -227,6 +229,47 @@ def test_an_operation_stays_on_the_device_and_reads_no_value(workers, name):
             node = node.child
         found = {p.location._entries[p.id_at_location].value.device for p in node.pointers}
     assert found == {CUDA}
+
+
+# Layers and losses of docs/secrets_coverage.md that are not slow here.
+QUICK_CASES = {"Linear", "Conv2d", "ReLU", "Embedding", "MSELoss", "L1Loss", "AvgPool2d", "MaxPool2d"}
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(c, id=c.name, marks=() if c.name in QUICK_CASES else pytest.mark.slow)
+        for c in (*LAYERS, *LOSSES)
+    ],
+)
+def test_what_the_table_of_coverage_lists_stays_on_the_device_there_and_back(workers, case):
+    """No copy to the CPU, no operation on two devices, no value that is read: forwards, and in the gradients."""
+    holders, options = (workers.alice, workers.bob), {"crypto_provider": workers.charlie}
+
+    def shared(value):
+        value = torch.empty(value.shape, dtype=value.dtype, device=CUDA)
+        return (value.fix_precision(**BINARY) if value.is_floating_point() else value).share(*holders, **options)
+
+    with fake_cuda(), torch.enable_grad():
+        with torch.device(CUDA):
+            module = case.make()
+        inputs = [shared(x) for x in case.inputs()]
+        inputs = [
+            x.requires_grad_() if x.is_floating_point() and (case in LAYERS or not i) else x
+            for i, x in enumerate(inputs)
+        ]
+        if isinstance(module, nn.Module):
+            module.fix_precision(**BINARY).share(*holders, **options)
+        with RefusingCopies():
+            out = module(*inputs)
+            out = out[0] if isinstance(out, tuple) else out
+            out.sum().backward()
+        leaves = [x for x in inputs if x.requires_grad]
+        found = [out, *(x.grad for x in leaves)]
+        assert all(one is not None for one in found)
+        nodes = [secret_of(one.child) for one in found]
+        places = {p.location._entries[p.id_at_location].value.device for n in nodes for p in n.pointers}
+        assert places == {CUDA}
 
 
 # -- on a real device ------------------------------------------------------------------------------------

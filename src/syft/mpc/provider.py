@@ -117,6 +117,8 @@ class Provider:
     seeds: Sequence[bytes] | None = None
     cost: ProviderCost = field(default_factory=ProviderCost)
     next_run: int = 1
+    is_recording: bool = True
+    """Whether what it often makes on a CUDA device is recorded; nothing else may use the device meanwhile."""
 
     def __post_init__(self) -> None:
         if self.holders < 2:
@@ -260,7 +262,7 @@ class Provider:
         self, kind: Correlation, streams: Sequence[Stream], device: torch.device
     ) -> list[list[torch.Tensor]] | None:
         """The same by a recording of the device's work: see `syft.mpc.cuda.graphs`."""
-        if device.type != "cuda":
+        if device.type != "cuda" or not self.is_recording:
             return None
         from syft.mpc.cuda import graphs
 

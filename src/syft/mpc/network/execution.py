@@ -212,6 +212,7 @@ def deal(
         _check_kind(kind)
     provider = Provider(membership.holders, [membership.dealing[rank] for rank in range(membership.holders)])
     provider.cost = membership.deals
+    provider.is_recording = False  # holders may be threads of this process
     dealing = provider.begin(run, program or AHEAD, device)
     for kind in kinds:
         corrections = departing(dict(enumerate(dealing.corrections(kind))))
