@@ -248,7 +248,9 @@ def test_what_the_table_of_coverage_lists_stays_on_the_device_there_and_back(wor
 
     def shared(value):
         value = torch.empty(value.shape, dtype=value.dtype, device=CUDA)
-        return (value.fix_precision(**BINARY) if value.is_floating_point() else value).share(*holders, **options)
+        return (value.fix_precision(**BINARY) if value.is_floating_point() else value).share(
+            *holders, **options
+        )
 
     with fake_cuda(), torch.enable_grad():
         with torch.device(CUDA):
