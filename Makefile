@@ -4,17 +4,17 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v p
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 JOBS ?= 2
-CODE := src tests bench examples
+CODE := src tests bench examples tools docs/tutorials
 
 # Tests start many processes: each reads compiled code instead of compiling the library again.
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types unit slow ray gpu bench docs proto format clean
+.PHONY: help demo test lint types unit slow ray gpu bench docs notebooks proto format clean
 .DELETE_ON_ERROR:
 
 help:  ## this list
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
 demo: .venv/.core  ## see it work, in under a minute
 	$(BIN)/python -m syft.demo
@@ -47,6 +47,9 @@ bench: .venv/.dev  ## measure; results go to bench/results
 docs: .venv/.docs  ## build the documentation to site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --site-dir site
 
+notebooks: .venv/.notebooks  ## run the tutorials and write their notebooks; ARGS='03 11' chooses some
+	$(BIN)/python tools/notebooks.py $(ARGS)
+
 proto: .venv/.dev  ## make the Python code of plan.proto anew
 	$(BIN)/python -m grpc_tools.protoc -I src --python_out=src --pyi_out=src src/syft/execution/protobuf/plan.proto
 
@@ -76,6 +79,10 @@ clean:  ## remove what the other targets made
 
 .venv/.ray: .venv/.dev
 	$(PIP) --editable '.[ray]'
+	@touch $@
+
+.venv/.notebooks: .venv/.dev
+	$(PIP) --editable '.[notebooks]'
 	@touch $@
 
 .venv/.docs: .venv/.core

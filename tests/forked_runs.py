@@ -13,16 +13,20 @@ ROOT = Path(__file__).parent.parent
 
 
 class Runner:
-    """A process that runs programs, one after the other. After a program that did not end, there is a new one."""
+    """A process that runs programs, one after the other. After a program that did not end, there is a new one.
 
-    def __init__(self) -> None:
+    Modules that are named are imported before it forks, beside torch and syft.
+    """
+
+    def __init__(self, *modules: str) -> None:
+        self._modules = modules
         self._process: subprocess.Popen[str] | None = None
 
     def run(self, source: Path, output: Path) -> int:
         """How the program ended."""
         if self._process is None:
             self._process = subprocess.Popen(
-                [sys.executable, "-W", "error", str(ROOT / "tests/page_runner.py")],
+                [sys.executable, "-W", "error", str(ROOT / "tests/page_runner.py"), *self._modules],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,

@@ -1,10 +1,12 @@
 """Runs pieces of Python, each in a process of its own that has imported torch and syft already. See test_docs.py.
 
+Modules that are named as arguments are imported beforehand, too.
 Reads a line of JSON with the path of the code and of a file for what it prints; writes a line with how it ended.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import sys
@@ -19,6 +21,8 @@ def main() -> None:
 
     rooms.load_rest()
     first_use.prepare()
+    for name in sys.argv[1:]:
+        importlib.import_module(name)
     for line in sys.stdin:
         code, output = json.loads(line)
         if (child := os.fork()) == 0:

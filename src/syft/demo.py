@@ -217,7 +217,10 @@ def main() -> None:
     for number, run in enumerate(STEPS, start=1):
         print(f"\n{number}. {run.__doc__}")
         run(hook)
-    print(f"\nDone in {time.perf_counter() - started:.1f} s. Next: README.md, docs/, CONTRIBUTING.md.")
+    print(
+        f"\nDone in {time.perf_counter() - started:.1f} s. Next: `syft --help`, help(syft) in Python, and the tutorials "
+        "of the documentation (docs/tutorials in the source)."
+    )
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import warnings
 from types import ModuleType
 from typing import Any
 
@@ -26,6 +27,21 @@ from syft.workers.base import BaseWorker
 from syft.workers.virtual import VirtualWorker
 
 logger = logging.getLogger(__name__)
+
+#: The releases of torch that the tests ran with: the oldest and the newest, without the last number.
+TESTED_TORCH = ((2, 11), (2, 13))
+
+
+def warn_if_untested(version: str) -> None:
+    """One warning for a torch that is newer than every tested one."""
+    numbers = tuple(int(part) for part in version.split("+")[0].split(".")[:2] if part.isdigit())
+    if numbers > TESTED_TORCH[1]:
+        newest = ".".join(map(str, TESTED_TORCH[1]))
+        warnings.warn(
+            f"torch {version} is newer than the newest release that resyft was tested with, {newest}. It will most likely "
+            f"work. If an operation fails that should not, try again with: pip install 'torch=={newest}.*'",
+            stacklevel=3,
+        )
 
 
 class TorchHook(FrameworkHook):
@@ -60,6 +76,7 @@ class TorchHook(FrameworkHook):
             self.local_worker = session.local_worker
             self.to_auto_overload = session.hook.to_auto_overload
             return
+        warn_if_untested(torch.__version__)
         session.framework = TorchAttributes(torch, self)
         session.hook = self
         if local_worker is None:
