@@ -38,7 +38,7 @@ def warn_if_untested(version: str) -> None:
     if numbers > TESTED_TORCH[1]:
         newest = ".".join(map(str, TESTED_TORCH[1]))
         warnings.warn(
-            f"torch {version} is newer than the newest release that resyft was tested with, {newest}. It will most likely "
+            f"torch {version} is newer than the newest release that resyft was tested with, {newest}. It will probably "
             f"work. If an operation fails that should not, try again with: pip install 'torch=={newest}.*'",
             stacklevel=3,
         )
