@@ -21,5 +21,7 @@ def test_a_tested_torch_is_used_without_a_warning(version: str) -> None:
 
 @pytest.mark.parametrize("version", [f"{NEXT}.0", f"{NEXT}.0a0+git1234", "3.0.1+cu130"])
 def test_a_newer_torch_is_named_in_a_warning_with_the_cure(version: str) -> None:
-    with pytest.warns(UserWarning, match=rf"torch {version.split('+')[0]}.* is newer .* 'torch=={NEWEST}\.\*'"):
+    with pytest.warns(
+        UserWarning, match=rf"torch {version.split('+')[0]}.* is newer .* 'torch=={NEWEST}\.\*'"
+    ):
         warn_if_untested(version)
