@@ -56,7 +56,7 @@ def _largest_of_all_pairs(party: Party, x: torch.Tensor, how: How) -> Program[to
     """Along dimension 0 of two: the one that is larger than all before it, and not smaller than any after it."""
     length = x.shape[0]
     pairs = [(i, j) for i in range(length) for j in range(i + 1, length)]
-    first, second = (torch.tensor(side, device=x.device) for side in zip(*pairs, strict=True))
+    first, second = torch.triu_indices(length, length, 1, device=x.device)  # the same, made where x is
     is_less = yield from is_negative(party, x[first] - x[second], how)
     wins: list[Any] = [None] * length
     for (i, j), bit in zip(pairs, is_less, strict=True):

@@ -85,7 +85,7 @@ def split_digit(
     The digit is one of the two integers next to x / 2^shift, so |rest| < 2^shift.
     """
     kind = Digit(x.numel(), shift, size, low)
-    entries = _entries(tables, size)
+    entries = _placed(tables, size, x.device)
     r, rest, rows = party.take(kind)
     z = yield party.open(r.add_(x.reshape(-1)))
     rest.neg_()
@@ -107,13 +107,30 @@ def _entries(tables: bytes, size: int) -> torch.Tensor:
     return torch.from_numpy(found.copy()).view(-1, size)
 
 
+_MOST_KEPT = 4096
+_KEPT: dict[tuple[bytes, int, torch.device], torch.Tensor] = {}
+"""Tables on devices. None is dropped: a recording of a program (`syft.mpc.cuda.graphs`) reads them where they are."""
+
+
+def _placed(tables: bytes, size: int, device: torch.device) -> torch.Tensor:
+    """`_entries` on a device. While a program is recorded nothing can be copied there: it was run before."""
+    if device.type == "cpu":
+        return _entries(tables, size)
+    found = _KEPT.get((tables, size, device))
+    if found is None:
+        found = _entries(tables, size).to(device)
+        if len(_KEPT) < _MOST_KEPT:
+            _KEPT[tables, size, device] = found
+    return found
+
+
 def _read(rows: torch.Tensor, digit: torch.Tensor, entries: torch.Tensor) -> torch.Tensor:
     """(tables, n): each table times each row (n, size), which is read from the digit downwards.
 
     Block by block on the CPU: what is moved stays in the cache.
     """
     count, size = rows.shape
-    entries, counts = entries.to(rows.device), torch.arange(size, device=rows.device)
+    counts = torch.arange(size, device=rows.device)
     out = rows.new_empty((entries.shape[0], count))
     step = count if is_on_cuda(rows) else _BLOCK
     for start in range(0, count, max(step, 1)):
