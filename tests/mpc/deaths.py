@@ -104,7 +104,7 @@ class Deaths:
     def check_memory(self) -> None:
         """All that is left is one membership at each: shares and correlations are freed."""
         for member in self.members:
-            until = time.monotonic() + 5
+            until = time.monotonic() + 60  # on a busy machine
             while True:
                 member.sync()
                 status = member.status()

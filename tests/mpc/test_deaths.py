@@ -56,10 +56,10 @@ def test_a_party_that_is_killed_behind_the_walls_of_isolation(
 
 @pytest.mark.timeout(600)  # on a busy machine
 def test_five_deaths(deaths: Deaths) -> None:
+    """Who is told what, and what works afterwards. How long it takes is asserted by those that run alone, below."""
     for _ in range(5):
         deaths.one()
     print(told(deaths))
-    assert max(deaths.detected) < MOST, told(deaths)
 
 
 @pytest.mark.slow

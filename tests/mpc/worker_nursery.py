@@ -76,10 +76,17 @@ def _main() -> None:
 
     import syft
     import syft.cli
+    import syft.identity.tokens
+    import syft.isolation.broker
+    import syft.isolation.sealed
     import syft.mpc.methods
+    import syft.policy.audit
+    import syft.serde.data_files
     import syft.workers.network.server_worker  # noqa: F401
+    from syft.core import first_use
 
     torch.set_num_threads(1)
+    first_use.prepare()  # what the first worker of a process would import: a second of processor time each
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     children = []
     for line in sys.stdin:
