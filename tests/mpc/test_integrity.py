@@ -445,7 +445,7 @@ def test_a_frame_that_is_changed_on_a_network(
     secret, other = (client.share(torch.tensor([1.5, -2.0]), protocol="spdz2k") for _ in range(2))
     honest, armed = execution._exchange, [True]
 
-    def cheating(membership: Any, one: Round) -> Any:
+    def cheating(membership: Any, one: Round, *where: Any) -> Any:
         numbers = [t for tensors in one.outgoing.values() for t in tensors if t.ndim == 2]
         if membership.members[membership.rank] == "bob" and numbers and armed:
             armed.pop()
@@ -453,7 +453,7 @@ def test_a_frame_that_is_changed_on_a_network(
                 to: tuple(_with_error(t, error) for t in tensors) for to, tensors in one.outgoing.items()
             }
             one = Round(changed, one.incoming, one.finish, one.opened)
-        return honest(membership, one)
+        return honest(membership, one, *where)
 
     monkeypatch.setattr(execution, "_exchange", cheating)
     product = secret * other
