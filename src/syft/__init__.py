@@ -11,6 +11,7 @@ import importlib as _importlib
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
+from syft import exceptions as _exceptions
 from syft import messaging as _messaging
 from syft.core import left_out as _left_out
 from syft.core import rooms as _rooms
@@ -159,6 +160,7 @@ def _load_rest() -> None:
 
 if not _rooms.REST:
     _rooms.REST.append(_load_rest)
+    _exceptions.LOAD_ROOMS.append(_rooms.load_rest)
 
 
 def __getattr__(name: str) -> _Any:

@@ -45,16 +45,18 @@
     ├── EmptyCryptoPrimitiveStoreError (LookupError)  less was dealt ahead of time than was asked for
     └── PlanCommandUnknownError (ValueError)
 
-Each also derives from the builtin exception a torch user would catch. Rooms that raise errors nobody else does
-keep them: `SerdeError` (serde), `MixedPrecisionError`, `CorrelationReusedError`, `RoundMismatchError`,
-`MaskedFormOutdatedError`, `SecretOverflowError`, `SecretDomainError`, `IntegrityError`, `NoMacsError` (mpc), all of
-them SyftErrors. Imports nothing of ours.
+Each also derives from the builtin exception a torch user would catch. Errors that one room alone raises are defined
+there, and can be imported from here as well: `from syft.exceptions import SerdeError`. Imports nothing of ours.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import difflib
+from collections.abc import Callable, Iterable
 from typing import Any
+
+#: What imports the rooms that define errors of their own; `syft/__init__.py` adds it.
+LOAD_ROOMS: list[Callable[[], object]] = []
 
 
 class SyftError(Exception):
@@ -423,3 +425,33 @@ class CompressionNotFoundException(SyftError, LookupError):
 
 class PlanCommandUnknownError(SyftError, ValueError):
     """A command that plans do not have."""
+
+
+def _defined_errors() -> dict[str, type[SyftError]]:
+    """Every error of the rooms that are imported, by name."""
+    found: dict[str, type[SyftError]] = {}
+    pending = [SyftError]
+    while pending:
+        one = pending.pop()
+        pending += one.__subclasses__()
+        if one.__module__.startswith("syft."):
+            found.setdefault(one.__name__, one)
+    return found
+
+
+def __getattr__(name: str) -> Any:
+    """An error that another room defines."""
+    if not name.startswith("_"):
+        for known in (_defined_errors, _after_loading):
+            if (found := known().get(name)) is not None:
+                return found
+        close = difflib.get_close_matches(name, _defined_errors(), n=3)
+        advice = f" There is: {', '.join(close)}." if close else ""
+        raise AttributeError(f"syft.exceptions has no error {name!r}.{advice}")
+    raise AttributeError(f"module 'syft.exceptions' has no attribute {name!r}")
+
+
+def _after_loading() -> dict[str, type[SyftError]]:
+    for load in LOAD_ROOMS:
+        load()
+    return _defined_errors()

@@ -30,6 +30,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.weight_norm import WeightNorm
 
+from syft.exceptions import SyftError
+
 _VALUES = (
     int,
     float,
@@ -52,7 +54,7 @@ _MOST_OBJECTS = 100_000
 State = dict[str, Any]
 
 
-class KeptStateError(ValueError):
+class KeptStateError(SyftError, ValueError):
     """A model or a loss keeps something from one pass to the next."""
 
 

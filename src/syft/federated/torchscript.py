@@ -16,6 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from syft.exceptions import SyftError
+
 Values = dict[str, Any]
 
 _REDUCTIONS = ("none", "mean", "sum")
@@ -51,7 +53,7 @@ _OF_MEMORY = frozenset(
 )
 
 
-class UnknownScriptError(TypeError):
+class UnknownScriptError(SyftError, TypeError):
     """A compiled model or loss does something for which there is no plan."""
 
     def __init__(self, found: str) -> None:

@@ -35,6 +35,7 @@ Decode = Callable[[Any, Any], Any]
 
 
 def is_registered(cls: type) -> bool:
+    """Whether objects of this type travel."""
     return codec_of(cls) is not None
 
 
