@@ -228,9 +228,10 @@ def _tell_where(worker: Any, metrics_address: str | None) -> None:
     """Where the worker is, on the standard output, so that whoever started it can read it; and in the log."""
     count = len(worker._objects)
     served = f"{' '.join(worker.addresses)}, process {os.getpid()}, {count} object{'s' * (count != 1)}"
-    print(f"worker {worker.id} at {served}", flush=True)
+    # NB: one write each, or the lines of several workers with one standard output mix where it is not buffered.
+    print(f"worker {worker.id} at {served}\n", end="", flush=True)
     if metrics_address is not None:
-        print(f"metrics at {metrics_address}", flush=True)
+        print(f"metrics at {metrics_address}\n", end="", flush=True)
     _log.info("%s: serves at %s", worker.id, served)
 
 
