@@ -265,7 +265,7 @@ def test_a_transform_that_raises_is_told_to_the_owner_and_not_to_the_user(
 
 
 def test_the_log_keeps_the_end_of_an_endless_message(caplog: pytest.LogCaptureFixture) -> None:
-    from syft.workers import owner_log
+    from syft.policy import owner_log
 
     with caplog.at_level("ERROR", logger="syft.worker"):
         owner_log.tell_owner("the batch", ValueError("x" * 1_000_000 + "the end"))

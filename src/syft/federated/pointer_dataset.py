@@ -17,12 +17,12 @@ from syft.exceptions import AlreadyFetchedError
 from syft.federated.dataset import BaseDataset
 from syft.federated.held_dataset import HeldDataset, Rows
 from syft.messaging.message import BatchMessage, GetShapeMessage
+from syft.policy.owner_log import tell_owner
 from syft.tensors.object_pointer import ObjectPointer
 from syft.tensors.object_wrapper import POINTERS
 from syft.tensors.pointer import results_from_reply
 from syft.workers import handlers, pipeline
 from syft.workers.admitted import own_randomness
-from syft.workers.owner_log import tell_owner
 from syft.workers.results import fresh_results
 
 

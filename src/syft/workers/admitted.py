@@ -43,10 +43,10 @@ from syft.messaging.message import Operation
 from syft.operations import Admission, admit, is_admitted, run
 from syft.operations.expansion import inner_row
 from syft.operations.running import compute_inner
+from syft.policy.owner_log import tell_owner
 from syft.tensors.decomposed import run_decomposed
 from syft.workers.entry import Entry
 from syft.workers.holdings import storages_of
-from syft.workers.owner_log import tell_owner
 from syft.workers.results import fresh_results
 
 if TYPE_CHECKING:

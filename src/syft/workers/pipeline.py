@@ -52,13 +52,13 @@ from syft.operations import is_admitted
 from syft.operations.fresh_memory import function_of
 from syft.operations.writes import written_by
 from syft.policy.caller import user_of
+from syft.policy.owner_log import tell_owner
 from syft.policy.permissions import Allowed
 from syft.tensors.transfer import private_copy
 from syft.workers.admitted import execute_admitted, failure_among, prepare_writing, tell_failures
 from syft.workers.entry import Entry
 from syft.workers.graph_handlers import is_tracked, run_tracked, tracked_value, untracked
 from syft.workers.guards import PERMISSION, Guard
-from syft.workers.owner_log import tell_owner
 from syft.workers.results import facts_of_command, fresh_results, keep_results, refuse_other_layouts
 
 # torch registers these operators when the module is first imported; the guard's list is made once.

@@ -18,8 +18,9 @@ from syft.exceptions import NetworkError, SyftError, WorkerUnreachableError
 from syft.transport import Connection
 from syft.transport import session_frames as frames
 from syft.transport import session_records as handshake
+from syft.transport import session_replies as replies
 from syft.transport.session_frames import Head, Kind
-from syft.workers.network import replies, worker_lock
+from syft.workers.network import worker_lock
 from syft.workers.network.link_connection import Key, LinkConnection
 from syft.workers.network.outbox import Sent
 

@@ -29,9 +29,10 @@ from syft.transport import Connection
 from syft.transport import session_frames as frames
 from syft.transport import session_greeting as greeting
 from syft.transport import session_records as handshake
+from syft.transport import session_replies as replies
 from syft.transport.session_compression import WantedCompression
 from syft.transport.session_frames import Head, Kind
-from syft.workers.network import keeper, presence, replies
+from syft.workers.network import keeper, presence
 from syft.workers.network.outbox import Outbox, Sent
 
 #: Opens a connection to the worker.
