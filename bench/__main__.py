@@ -22,6 +22,7 @@ from bench import (  # noqa: F401  (they register themselves)
     mpc_network,
     network,
     network_isolated,
+    network_trouble,
     plain_torch,
     plan,
     pointers,
