@@ -104,7 +104,7 @@ class PointerPlan(ObjectPointer):
             if not isinstance(node, PointerTensor) or node.location.id != self._location.id:
                 raise TensorsNotCollocatedException(self, node if node is not None else tensor, shown)
         if self._replay is not None:
-            self._replay.check_fit(tensors, self.state, shown)
+            self._replay.check_fit([t.child._spec for t in tensors], self.state, shown)
         every = [*tensors, *self._differentiable_state()]
         nodes: list[PointerTensor] = [t.child for t in every]
         call = _PlanCall(self, nodes, len(tensors), user, ids)

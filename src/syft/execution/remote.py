@@ -52,10 +52,15 @@ class _Run:
         self.worker, self.message = worker, message
         self.user = user_of(message)
         self.held = held_plan(worker, message.plan)
-        self.ids = [*(ref.id for ref in message.args), *self.held._state_ids]
+        self.ids = [*[ref.id for ref in message.args], *self.held._state_ids]
         self.tensors = [self._tensor(obj_id) for obj_id in self.ids]
         self.inputs = len(message.args)
-        self._check()
+        if (
+            message.differentiable
+            or message.rates
+            or not self.held._replay.is_like(self.tensors[: self.inputs])
+        ):
+            self._check()
         self.call = pipeline.permit(
             worker,
             message,

@@ -81,6 +81,8 @@ class Replay:
         self._constants = program.constants
         self._plan_drops()
         self._described: dict[tuple[Any, ...], Description | None] = {}
+        #: Shapes and dtypes of inputs that were found to be like those it was built with.
+        self._like: set[tuple[Any, ...]] = set()
 
     def _plan_drops(self) -> None:
         """Have every slot emptied after its last use."""
@@ -130,18 +132,33 @@ class Replay:
 
     # -- what it would return ------------------------------------------------------------------------
 
+    def is_like(self, inputs: Sequence[Any]) -> bool:
+        """Whether there are as many tensors as the program takes, all like those that it was built with."""
+        key = tuple([(tensor.shape, tensor.dtype) for tensor in inputs])
+        if key in self._like:
+            return True
+        wanted = self.program.inputs
+        if len(key) != len(wanted) or not all(
+            i.is_like(*found) for i, found in zip(wanted, key, strict=True)
+        ):
+            return False
+        if len(key) <= _LARGEST_DESCRIBED:
+            if len(self._like) >= _DESCRIBED_LIMIT:
+                self._like.clear()
+            self._like.add(key)
+        return True
+
     def check_fit(self, inputs: Sequence[Any], state: Sequence[Any], name: str) -> None:
         """!! PlanArgumentsError if tensors unlike those it was built with do not go through its operations.
 
         Only metadata is looked at. `inputs` and `state` have a shape and a dtype each: tensors, pointers or specs.
         """
-        pairs = enumerate(zip(self.program.inputs, inputs, strict=True))
-        unlike = next(
-            (pair for pair in pairs if not pair[1][0].is_like(pair[1][1].shape, pair[1][1].dtype)), None
-        )
-        if unlike is None:
+        if self.is_like(inputs):
             return
-        index, (wanted, given) = unlike
+        pairs = enumerate(zip(self.program.inputs, inputs, strict=True))
+        index, (wanted, given) = next(
+            pair for pair in pairs if not pair[1][0].is_like(pair[1][1].shape, pair[1][1].dtype)
+        )
         try:
             self.describe([_spec(tensor) for tensor in inputs], [_spec(tensor) for tensor in state])
         except (RuntimeError, ValueError, TypeError, IndexError) as error:

@@ -4,7 +4,7 @@ NOTE [Calls of a sent module]
 `nn.Module.__call__` calls `self._call_impl`, which runs hooks and `forward`. A module that was sent has an attribute of
 that name, which runs torch's own inside `At`. Nothing else of torch changes, and modules that are here pay nothing. The
 layers of torch.nn that have no parts make no tensors of their own (recurrent ones send their zero state), and are left
-alone unless they were sent by themselves.
+alone unless they were sent by themselves; so is a `Sequential` of such layers.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class CallThere:
         module: Any = self._module()
         call = type(module)._call_impl
         location = self.location
-        if PLACE.at is location or PLACE.is_fixed:
+        if PLACE.at is location or PLACE.is_fixed or _makes_nothing(module):
             return call(module, *args, **kwargs)
         # Nothing of the caller's is sent silently: beside local arguments no local tensor is taken for a constant.
         takes_constants = not _has_local(args) and not (kwargs and _has_local(kwargs))
@@ -48,6 +48,25 @@ class CallThere:
     def __deepcopy__(self, memo: dict[int, Any]) -> CallThere:
         module: Any = self._module()
         return CallThere(memo.get(id(module), module), self.location)
+
+
+def _makes_nothing(module: torch.nn.Module) -> bool:
+    """Whether a call of a module runs layers of torch.nn alone, none of which has parts or hooks: it makes no tensors."""
+    if type(module) is not torch.nn.Sequential or _GLOBAL_HOOKS[0] or _GLOBAL_HOOKS[1]:
+        return False
+    for part in (module, *module._modules.values()):
+        # NB: looked at in every call, because layers can be replaced.
+        if part is None or part._forward_hooks or part._forward_pre_hooks or not _is_layer(part):
+            return False
+        if part._modules and part is not module:
+            return False
+    return True
+
+
+_GLOBAL_HOOKS = (
+    torch.nn.modules.module._global_forward_hooks,
+    torch.nn.modules.module._global_forward_pre_hooks,
+)
 
 
 def _has_local(values: Any) -> bool:
@@ -84,9 +103,12 @@ _CONTAINERS = (torch.nn.Sequential, torch.nn.ModuleList, torch.nn.ModuleDict)
 def _common_location(module: torch.nn.Module) -> Any:
     """The one worker that has all parameters and buffers of a module; None: none, several, or this machine."""
     found: Any = None
-    for tensor in (*module.parameters(), *module.buffers()):
-        node = tensor.child if type(tensor) is Wrapper else None
-        if not isinstance(node, PointerTensor) or (found is not None and node.location is not found):
-            return None
-        found = node.location
+    for part in module.modules():
+        for tensor in (*part._parameters.values(), *part._buffers.values()):
+            if tensor is None:
+                continue
+            node = tensor.child if type(tensor) is Wrapper else None
+            if not isinstance(node, PointerTensor) or (found is not None and node._location is not found):
+                return None
+            found = node._location
     return None if found is session.local_worker else found

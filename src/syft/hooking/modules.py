@@ -33,14 +33,24 @@ class ModuleAttribute:
         return self if module is None else self.read(module)
 
 
-def _tensors(module: torch.nn.Module) -> Iterator[Any]:
-    yield from module.parameters()
-    yield from module.buffers()
+def _tensors(module: torch.nn.Module) -> list[Any]:
+    """The parameters of a model and its parts, and then the buffers, each once."""
+    return list(_by_id(list(module.modules())).values())
 
 
-def _plain_attributes(module: torch.nn.Module) -> Iterator[tuple[str, Any]]:
-    """The tensors that are attributes of a model and its parts, alone or in lists and dicts, and are no buffers."""
-    seen = {id(tensor) for tensor in _tensors(module)}
+def _by_id(parts: list[torch.nn.Module]) -> dict[int, Any]:
+    # NB: as `module.parameters()` and `.buffers()` do, in one walk. They take longer than it takes to send the tensors.
+    found: dict[int, Any] = {}
+    for kept in ([part._parameters for part in parts], [part._buffers for part in parts]):
+        for tensors in kept:
+            for tensor in tensors.values():
+                if tensor is not None:
+                    found[id(tensor)] = tensor
+    return found
+
+
+def _plain_attributes(module: torch.nn.Module, seen: set[int]) -> Iterator[tuple[str, Any]]:
+    """The tensors that are attributes of a model and its parts, alone or in lists and dicts, and are not among `seen`."""
     for path, part in module.named_modules():
         for name, value in vars(part).items():
             if name in _KEPT_BY_TORCH or not isinstance(value, (torch.Tensor, list, tuple, dict)):
@@ -57,7 +67,8 @@ _KEPT_BY_TORCH = frozenset(vars(torch.nn.Module()))
 
 def _travelling(module: torch.nn.Module) -> list[Any]:
     """All tensors of a model that travel with it."""
-    return [*_tensors(module), *(tensor for _, tensor in _plain_attributes(module))]
+    found = _by_id(list(module.modules()))
+    return [*found.values(), *[tensor for _, tensor in _plain_attributes(module, set(found))]]
 
 
 def _is_remote(tensor: Any) -> bool:
@@ -70,8 +81,9 @@ def send(self: Any, *dest: Any, force_send: bool = False, **kwargs: Any) -> Any:
     `force_send` concerns a `forward` that is a Plan: it is sent again even if the worker has it.
     """
     follow_parameters()
-    attributes = list(_plain_attributes(self))
-    for tensor in _tensors(self):
+    found = _by_id(list(self.modules()))
+    attributes = list(_plain_attributes(self, set(found)))
+    for tensor in found.values():
         tensor.send_(*dest, **kwargs)
     for name, tensor in attributes:
         if type(tensor) is not Wrapper:
@@ -133,7 +145,7 @@ def _location(self: Any) -> Any:
 
 def _owner(self: Any) -> Any:
     """The worker the model belongs to: that of its parameters, or the local one."""
-    first = next(_tensors(self), None)
+    first = next(iter(_tensors(self)), None)
     return session.local_worker if first is None else first.owner
 
 

@@ -139,6 +139,15 @@ def admit(operation: str, args: Sequence[Any], kwargs: Mapping[str, Any] | None 
     return admission
 
 
+def remembered(key: tuple[Any, ...]) -> Admission | None:
+    """The admission of a call that was asked for before.
+
+    The key is its name and, of each argument in turn, its spec; or its type and its value, of a float the `repr`; or, of
+    a list, (list, length) and its items.
+    """
+    return _admissions.get(key)
+
+
 def _scan(values: Any, key: list[Any], specs: list[TensorSpec], count: int) -> int:
     """Note all that a call depends on, and its specs in order. !! TypeError for what is neither spec nor public value."""
     for value in values:

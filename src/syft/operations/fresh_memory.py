@@ -13,6 +13,7 @@ from functools import cache, partial
 from typing import Any
 
 import torch
+from torch._ops import OpOverload
 
 from syft.core.commands import KnownCommand
 from syft.exceptions import UnknownCommandError
@@ -35,7 +36,10 @@ def function_of(command: KnownCommand) -> Callable[..., Any]:
         return partial(_resized, command.function)
     if command.name in _OF_OTHERS:
         return partial(_refuse, command.name)
-    return partial(_cleared, command.function) if command.leaves_memory_uninitialised else command.function
+    if command.leaves_memory_uninitialised:
+        return partial(_cleared, command.function)
+    # What an overload calls: its own `__call__` does nothing else, in Python.
+    return command.function._op if type(command.function) is OpOverload else command.function
 
 
 def _refuse(name: str, *_args: Any, **_kwargs: Any) -> Any:

@@ -114,6 +114,11 @@ class Row:
         return getattr(getattr(getattr(torch.ops, namespace), packet), overload)
 
     @cached_property
+    def kernel(self) -> Any:
+        """What `function` calls: its own `__call__` does nothing else, in Python."""
+        return self.function._op if type(self.function) is OpOverload else self.function
+
+    @cached_property
     def layout(self) -> tuple[tuple[str, bool, Any], ...]:
         """Of each argument: its name, whether it goes by keyword only, and its default."""
         return tuple(

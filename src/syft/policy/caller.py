@@ -6,8 +6,6 @@ that user counts, whatever the message claims.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any
 
@@ -16,15 +14,21 @@ _proved_user: ContextVar[Any] = ContextVar("syft_proved_user", default=_UNPROVED
 _peer: ContextVar[str] = ContextVar("syft_peer", default="")
 
 
-@contextlib.contextmanager
-def speaking_for(user: str | None, peer: str = "") -> Iterator[None]:
+# NB: a class, because a generator would take longer than what most messages ask for.
+class speaking_for:
     """Inside, every message speaks for `user` (None: somebody who proved no name), who is at the address `peer`."""
-    user_before, peer_before = _proved_user.set(user), _peer.set(peer)
-    try:
-        yield
-    finally:
-        _peer.reset(peer_before)
-        _proved_user.reset(user_before)
+
+    __slots__ = ("_peer", "_peer_before", "_user", "_user_before")
+
+    def __init__(self, user: str | None, peer: str = "") -> None:
+        self._user, self._peer = user, peer
+
+    def __enter__(self) -> None:
+        self._user_before, self._peer_before = _proved_user.set(self._user), _peer.set(self._peer)
+
+    def __exit__(self, *_exception: object) -> None:
+        _peer.reset(self._peer_before)
+        _proved_user.reset(self._user_before)
 
 
 def current_peer() -> str:

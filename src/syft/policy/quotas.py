@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from syft.exceptions import QuotaExceededError
 
@@ -31,8 +32,7 @@ class Usage(NamedTuple):
     bytes: int = 0
 
 
-@dataclass(slots=True)
-class _Count:
+class _Count(Struct, eq=False, gc=False):
     objects: int = 0
     bytes: int = 0
 

@@ -23,19 +23,21 @@ Buffer = bytes | bytearray | memoryview
 class BatchWriter:
     """Collects objects; `frames` gives the bytes of them all. Until then it looks into the memory of tensors."""
 
-    __slots__ = ("_limits", "_roots", "_writer")
+    __slots__ = ("_limits", "_writer", "buffers", "roots")
 
     def __init__(self, worker: Any = None, limits: Limits = DEFAULT_LIMITS) -> None:
         self._limits = limits
         self._writer = Writer(worker, limits=limits, pins=True)
-        self._roots: list[Any] = []
+        #: What stands for each object, and the memory of tensors that is still to be looked into. For reading.
+        self.roots: list[Any] = []
+        self.buffers = self._writer.buffers
 
     def add(self, obj: Any) -> None:
         """Take one more. An object that cannot travel is refused, and leaves the others as they were."""
         writer = self._writer
         before = len(writer.buffers)
         try:
-            self._roots.append(writer.write(obj))
+            self.roots.append(writer.write(obj))
         except BaseException as error:
             del writer.buffers[before:]
             writer._depth = writer.incompressible = 0
@@ -44,16 +46,11 @@ class BatchWriter:
             raise
 
     def __len__(self) -> int:
-        return len(self._roots)
-
-    @property
-    def has_buffers(self) -> bool:
-        """Whether there is memory that is still to be looked into."""
-        return bool(self._writer.buffers)
+        return len(self.roots)
 
     def frames(self, compression: str | None = None) -> list[Buffer]:
         """The bytes, in pieces that are to be sent in this order."""
-        return pack(self._roots, self._writer.buffers, compression_named(compression), self._limits)
+        return pack(self.roots, self._writer.buffers, compression_named(compression), self._limits)
 
 
 def deserialize_batch(

@@ -88,16 +88,19 @@ def _write_parts(writer: Writer, values: Any) -> list[Any]:
     return parts
 
 
+_NO_KWARGS, _NO_IDS = ("dict",), ("tuple",)
+
+
 def _write_operation(writer: Writer, op: message.Operation) -> Simple:
     kwargs: Any = op.cmd_kwargs
-    args = op.cmd_args
+    args, ids = op.cmd_args, op.return_ids
     return (
         "Operation",
         op.cmd_name,
         None if op.cmd_owner is None else writer.write(op.cmd_owner),
         ("list", *_write_parts(writer, args)) if type(args) is list else writer.write(args),
-        ("dict", *_write_parts(writer, chain.from_iterable(kwargs.items()))),
-        ("tuple", *_write_parts(writer, op.return_ids)),
+        ("dict", *_write_parts(writer, chain.from_iterable(kwargs.items()))) if kwargs else _NO_KWARGS,
+        ("tuple", *_write_parts(writer, ids)) if ids else _NO_IDS,
         op.wants_specs,
         op.user,
     )

@@ -173,7 +173,10 @@ class TorchTensor(NativeSpellings):
                 ]
             )
         else:
-            sent = transfer.send(self, workers[0], user, preinitialize_grad, garbage_collect_data)
+            is_given = inplace and requires_grad is None and not local_autograd and not no_wrap
+            sent = transfer.send(
+                self, workers[0], user, preinitialize_grad, garbage_collect_data, is_given=is_given
+            )
         brings_back = bool(requires_grad) and self.requires_grad and len(workers) == 1
         if requires_grad is None and local_autograd and (sent.is_floating_point() or sent.is_complex()):
             requires_grad = True

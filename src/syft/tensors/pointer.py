@@ -198,9 +198,12 @@ def _repeat(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     key: list[Any] = [facts]
     refs: list[Any] = []
     first: PointerTensor | None = None
+    is_tracked = False
     for value in args:
         kind = type(value)
         if kind is Wrapper:
+            if value.requires_grad:
+                is_tracked = True
             value = value.child
             kind = type(value)
             if kind is not PointerTensor:  # also an empty one, whose child is None
@@ -239,11 +242,15 @@ def _repeat(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     location = first._location
     speaker = first._owner or session.local_worker
     if answer.spec is not None:
-        tape = kept_graphs.follow(args, refs, location) if location.keeps_graphs and _tracks() else None
         new_id = _pop_id()
-        message = Operation(facts.name, None, refs, kwargs, (new_id,))
-        made = new_pointer(location, new_id, answer.spec)
-        speaker.send_msg(message, location)
+        made: PointerTensor = _new(PointerTensor)
+        made._location = location
+        made._id_at_location = new_id
+        made._spec = answer.spec
+        tape = None
+        if is_tracked and location.keeps_graphs and _tracks():
+            tape = kept_graphs.follow(args, refs, location)
+        speaker.send_msg(Operation(facts.name, None, refs, kwargs, (new_id,)), location)
         if tape is not None:
             made._tape = tape
         return made
@@ -253,7 +260,9 @@ def _repeat(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         speaker.send_msg(Operation(facts.name, None, refs, kwargs, ()), location)
         return first
     if answer.kind is tuple and not facts.mutates and all(type(part) is TensorSpec for part in answer.parts):
-        tape = kept_graphs.follow(args, refs, location) if location.keeps_graphs and _tracks() else None
+        tape = None
+        if is_tracked and location.keeps_graphs and _tracks():
+            tape = kept_graphs.follow(args, refs, location)
         several = [new_pointer(location, _pop_id(), spec) for spec in answer.parts]
         ids = tuple([pointer._id_at_location for pointer in reversed(several)])
         message = Operation(facts.name, None, refs, kwargs, ids)

@@ -32,6 +32,7 @@ from syft.exceptions import (
 )
 from syft.messaging.message import ForwardMessage, IsNoneMessage, ObjectMessage, ObjectRequestMessage
 from syft.tensors import kept_graphs
+from syft.tensors.lone_memory import has_lone_gradient, has_lone_memory, references_of_lone_tensors
 from syft.tensors.pointer import PointerTensor, take_over
 from syft.tensors.private import PrivateTensor, users_allowed
 from syft.tensors.remote_leaves import note_leaf
@@ -84,9 +85,17 @@ def check_may_send(tensor: Any, user: str | None) -> frozenset[Any] | None:
 
 
 def send_value(
-    tensor: torch.Tensor, location: Any, user: str | None, garbage_collect_data: bool, obj_id: Any = None
+    tensor: torch.Tensor,
+    location: Any,
+    user: str | None,
+    garbage_collect_data: bool,
+    obj_id: Any = None,
+    is_given: bool = False,
 ) -> PointerTensor:
-    """Copy a tensor (or hand over a pointer) to a worker; returns the pointer to it."""
+    """Copy a tensor (or hand over a pointer) to a worker; returns the pointer to it.
+
+    `is_given`: nobody but the caller has it, who lets go of it: it is not copied where it does not travel.
+    """
     if tensor.layout is not torch.strided:
         raise UnsupportedOperationError(
             f"sending a tensor of layout {tensor.layout}",
@@ -105,7 +114,8 @@ def send_value(
     remote_id = identity.id if obj_id is None else obj_id
     me = session.require_local_worker()
     try:
-        me.send_msg(ObjectMessage(sent, remote_id, allowed, user), location)
+        carry = me.give_msg if is_given else me.send_msg
+        carry(ObjectMessage(sent, remote_id, allowed, user), location)
     except BaseException:
         if isinstance(head, PointerTensor):
             sent.child.garbage_collect_data = False  # it has not arrived: the duty stays here
@@ -256,11 +266,16 @@ def send(
     preinitialize_grad: bool = False,
     garbage_collect_data: bool = True,
     obj_id: Any = None,
+    is_given: bool = False,
 ) -> torch.Tensor:
-    """`Wrapper > PointerTensor` to a copy of `tensor` on a worker, under its own id or under `obj_id`."""
+    """`Wrapper > PointerTensor` to a copy of `tensor` on a worker, under its own id or under `obj_id`.
+
+    `is_given`: the caller lets go of the tensor and its gradient; what nobody else has of them is not copied.
+    """
     if tensor.requires_grad and not tensor.is_leaf and torch.is_grad_enabled():
         return Send.apply(tensor, location, user, garbage_collect_data, obj_id)  # type: ignore[no-any-return, no-untyped-call]
-    pointer = new_wrapper(send_value(tensor, location, user, garbage_collect_data, obj_id))
+    is_lone = is_given and has_lone_memory(tensor)
+    pointer = new_wrapper(send_value(tensor, location, user, garbage_collect_data, obj_id, is_lone))
     if not tensor.requires_grad:
         return pointer
     pointer.requires_grad_()
@@ -269,7 +284,10 @@ def send(
     if isinstance(tensor, torch.nn.Parameter):
         pointer._is_param = True
     if tensor.is_leaf and tensor.grad is not None:
-        pointer.grad = send(tensor.grad, location, user)
+        if is_given and has_lone_gradient(tensor):
+            pointer.grad = new_wrapper(send_value(tensor.grad, location, user, True, is_given=True))
+        else:
+            pointer.grad = send(tensor.grad, location, user)
     elif preinitialize_grad:
         pointer.grad = torch.zeros_like(pointer)
     return pointer
@@ -293,8 +311,8 @@ def fetch(tensor: Any, user: str | None = None, reason: str = "") -> torch.Tenso
         value = Get.apply(tensor, user, reason)  # type: ignore[no-untyped-call]
     else:
         # The gradient first: if one of the two is refused, both are still there.
-        has_gradient = tensor.is_leaf and tensor.grad is not None
-        gradient = _peek(tensor.grad, user, reason) if has_gradient else None
+        has_gradient = tensor.requires_grad and tensor.is_leaf and tensor.grad is not None
+        gradient = _gradient_of(tensor, user, reason) if has_gradient else None
         # References: the wrapper's, this variable, the argument of getrefcount. Somebody else's (an alias, the
         # graph) would still need the remote value.
         is_last = pointer.garbage_collect_data and sys.getrefcount(pointer) <= 3
@@ -308,7 +326,7 @@ def fetch(tensor: Any, user: str | None = None, reason: str = "") -> torch.Tenso
     if type(value) is not Wrapper:
         _keep_identity(value, pointer)
     tensor.child = None
-    return _private_again(value, pointer)  # type: ignore[no-any-return]
+    return value if pointer.private_to is None else _private_again(value, pointer)  # type: ignore[no-any-return]
 
 
 #: Tensors that are asked for together have so many bytes in all. A larger one takes longer than the way there and back.
@@ -325,6 +343,8 @@ def prefetched(tensors: list[Any], user: str | None = None, reason: str = "") ->
     wanted: dict[int, list[PointerTensor]] = {}
     left = _TOGETHER_BYTES
     for tensor in tensors:
+        if type(tensor.child) is PointerTensor and tensor.child._location.ask_all is None:
+            continue
         for one in (tensor, tensor.grad if tensor.is_leaf else None):
             pointer = without_autograd_node(one).child if type(one) is Wrapper else None
             if (
@@ -370,6 +390,23 @@ def bring_gradients_back(sent: torch.Tensor, origin: torch.Tensor) -> None:
             tensor.grad = fetch(without_autograd_node(gradient).clone())
 
     sent.register_post_accumulate_grad_hook(bring)  # type: ignore[no-untyped-call]
+
+
+def _gradient_of(tensor: Any, user: str | None, reason: str) -> Any:
+    """The gradient of a remote leaf that is about to be fetched. Where nobody can refuse it is handed over."""
+    gradient, node = tensor.grad, tensor.child
+    pointer = gradient.child if type(gradient) is Wrapper else None
+    if (
+        type(pointer) is PointerTensor
+        and pointer.garbage_collect_data
+        and pointer._location is node._location
+        and pointer._location.is_free(pointer._id_at_location, node._id_at_location)
+        # References to the pointer: of its wrapper, of the variable here, of getrefcount.
+        and sys.getrefcount(pointer) <= 3
+        and sys.getrefcount(gradient) <= references_of_lone_tensors()[2]
+    ):
+        return pointer.get_last(user=user, reason=reason)
+    return _peek(gradient, user, reason)
 
 
 def _peek(gradient: Any, user: str | None, reason: str) -> Any:

@@ -21,6 +21,10 @@ class AbstractWorker(abc.ABC):
     #: Whether it keeps graphs of what its users compute; see syft.tensors.kept_graphs.
     keeps_graphs = False
 
+    def is_free(self, *obj_ids: Any) -> bool:
+        """Whether these objects are in this process, and everybody may have them. If in doubt, no."""
+        return False
+
     @abc.abstractmethod
     def _send_msg(self, message: Any, location: Any) -> Any:
         """Carry a message to another worker and return its reply."""

@@ -15,8 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Callable, Iterable, Iterator
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -41,6 +40,7 @@ from syft.exceptions import (
 )
 from syft.messaging.message import Operation
 from syft.operations import Admission, admit, is_admitted, run
+from syft.operations.admission import remembered
 from syft.operations.expansion import inner_row
 from syft.operations.running import compute_inner
 from syft.policy.owner_log import tell_owner
@@ -68,7 +68,7 @@ def execute_admitted(
             return _execute_composed(call, message, command.function, args, kwargs)
         facts = facts_of(command.function)
         return _execute_composed(call, message, _decomposition(command.function), args, kwargs, facts)
-    admission = admit(command.name, specs_in(args), specs_in(kwargs) if kwargs else None)
+    admission = admission_of(command.name, args, kwargs)
     if admission.memory > _TINY or len(admission.results) > 1:
         call.check_fits(admission.result_bytes, len(admission.results), admission.memory)
     failure = failure_among(call.entries)
@@ -205,12 +205,12 @@ class Admitting(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func: OpOverload, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if func.namespace in _ABOUT_NO_VALUES:
+        name = facts_of(func).name
+        if not name.startswith("aten.") and func.namespace in _ABOUT_NO_VALUES:
             return func(*args, **kwargs)
-        name = _name_of(func)
         if self.within is not None and not is_admitted(name):
             return compute_inner(inner_row(self.within, func), args, kwargs)
-        admission = admit(name, specs_in(args), specs_in(kwargs) if kwargs else None)
+        admission = admission_of(name, args, kwargs)
         self.total += admission.result_bytes
         if admission.memory > self.largest:
             self.largest = admission.memory
@@ -233,11 +233,6 @@ class Admitting(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _should_skip_dynamo(cls) -> bool:
         """Not to be wrapped by torch, which takes as long as a small operation: nothing here is compiled."""
         return False
-
-
-@cache
-def _name_of(func: OpOverload) -> str:
-    return str(func)
 
 
 def _as_returned(
@@ -302,7 +297,7 @@ def run_composed(
     may_see = call.may_see
     if may_see:
         tell_failures(call.entries)
-    inputs = {storage for entry in call.entries for storage in storages_of(entry.value)}
+    inputs = _memories_of(call.entries)
     mode = Admitting(call, within)
     results: list[torch.Tensor] | None = None
     try:
@@ -360,6 +355,18 @@ def zeros_of(spec: TensorSpec) -> torch.Tensor:
     return memory.as_strided(spec.shape, spec.strides, spec.offset)
 
 
+def _memories_of(entries: Iterable[Entry]) -> set[Any]:
+    """Identities of the memory behind these objects."""
+    found: set[Any] = set()
+    for entry in entries:
+        value = entry.value
+        if type(value) is torch.Tensor and value.layout is torch.strided:
+            found.add(value.untyped_storage()._cdata)
+        else:
+            found |= storages_of(value)
+    return found
+
+
 def _in_own_memory(results: list[torch.Tensor], inputs: set[Any]) -> list[torch.Tensor]:
     """Results, each in memory of exactly its size, unless they are views of inputs."""
     taken: set[Any] = set()
@@ -375,6 +382,35 @@ def _in_own_memory(results: list[torch.Tensor], inputs: set[Any]) -> list[torch.
 
 
 # -- metadata --------------------------------------------------------------------------------------
+
+
+def admission_of(name: str, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> Admission:
+    """What an operation on these values will return. One like it that was admitted before costs a look-up."""
+    key: list[Any] = [name]
+    for value in args:
+        kind = type(value)
+        if kind is torch.Tensor:
+            key.append(spec_of(value))
+        elif kind in _EXACT:
+            key += (kind, value)
+        elif kind is float:
+            key += (kind, repr(value))
+        elif kind is list and not any(type(item) is not int for item in value):
+            key.append((list, len(value)))
+            for item in value:
+                key += (int, item)
+        else:
+            break
+    else:
+        if not kwargs:
+            known = remembered(tuple(key))
+            if known is not None:
+                return known
+    return admit(name, specs_in(args), specs_in(kwargs) if kwargs else None)
+
+
+#: Values that are equal only if they are the same.
+_EXACT = frozenset({int, bool, type(None), str, torch.dtype})
 
 
 def metas_in(values: Any) -> Any:

@@ -125,6 +125,8 @@ class BaseWorker(ObjectStorage, DocumentedWorker, ReleasingWorker, TrainingMixin
             "_view",
             "_extensions",
             "guards",
+            "admits_only_table",
+            "keeps_graphs",
             "_holdings",
             "_waiting_deletes",
             "_deleting",
@@ -226,6 +228,10 @@ class BaseWorker(ObjectStorage, DocumentedWorker, ReleasingWorker, TrainingMixin
         if self.verbose:
             print(f"worker {self.id} sending {_shown(message)} to {location.id}")
         return self._send_msg(message, location)
+
+    def give_msg(self, message: Any, location: Any) -> Any:
+        """`send_msg` of an object that nobody else has and the sender lets go of: within a process it is not copied."""
+        return self.send_msg(message, location)
 
     def recv_msg(self, bin_message: Any) -> Any:
         """Handle a message and return the reply; to a message in bytes, the reply in bytes."""

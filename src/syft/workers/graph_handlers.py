@@ -52,11 +52,6 @@ def run_tracked(function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         return function(*args, **kwargs)
 
 
-def untracked(value: Any) -> Any:
-    """An argument without its graph, for commands that guards look at."""
-    return value.detach() if type(value) is torch.Tensor and value.requires_grad else value
-
-
 def run_backward(worker: Any, message: BackwardMessage) -> Any:
     """Differentiate a graph that is kept here: pointers to the new gradients of its leaves, None where there is none.
 

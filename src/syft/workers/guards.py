@@ -66,9 +66,11 @@ class Permission(Guard):
             entry = worker._entries.get(obj_id)
             if entry is not None and (entry.allowed is not None or worker._holdings is not None):
                 worker.policy.check_send(call.user, obj_id, worker.changeable_by(obj_id))
+        allowed = call.allowed
         for entry in call.entries:
-            if not entry.is_public:
-                call.allowed = intersect(call.allowed, entry.allowed)
+            if entry.allowed is not None and entry.allowed is not allowed and not entry.is_public:
+                allowed = intersect(allowed, entry.allowed)
+        call.allowed = allowed
 
 
 class Ownership(Guard):

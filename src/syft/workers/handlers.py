@@ -105,11 +105,13 @@ def keep_object(worker: Worker, message: ObjectMessage) -> None:
 def give_object(worker: Worker, message: ObjectRequestMessage) -> Any:
     obj_id, _user, reason = message.request
     obj = worker.get_obj(obj_id)
-    allowed = worker.allowed_users(obj_id)
-    worker.policy.check_get(user_of(message), obj_id, allowed, reason, has_budgets=worker.has_budgets)
-    # NB: nothing here keeps the entry, which holds the object.
-    tell_failures((worker.entry_of(obj_id),))
-    if message.keep or worker.entry_of(obj_id).is_owners:
+    entry = worker.entry_of(obj_id)
+    worker.policy.check_get(user_of(message), obj_id, entry.allowed, reason, has_budgets=worker.has_budgets)
+    if entry.failure is not None:
+        tell_failures((entry,))
+    stays = message.keep or entry.is_owners
+    del entry  # it holds the object
+    if stays:
         obj = private_copy(obj)
     else:
         worker.rm_obj(obj_id)

@@ -12,10 +12,10 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
+import msgspec
 import numpy as np
 import torch
 
@@ -31,8 +31,7 @@ from syft.workers.entry import Entry
 # -- objects and the memory behind them ------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class _Block:
+class _Block(msgspec.Struct, eq=False):
     """A piece of memory, who pays for it, how many objects of each user it is behind, and which entries these are."""
 
     nbytes: int
@@ -67,6 +66,9 @@ class Holdings:
             if user != OWNER:
                 _check_id(obj_id)
         obj = entry.value
+        if type(obj) is torch.Tensor and known_identity(obj) is None and obj.layout is torch.strided:
+            self._charge_one(entry, obj.untyped_storage(), count)  # by far the most are this
+            return
         own_bytes, blocks = _memory_of(obj)
         own_bytes += entry.own_bytes
         self._lock.acquire()
@@ -88,6 +90,28 @@ class Holdings:
             entry.own_bytes, entry.blocks = own_bytes, tuple(blocks)
             if type(obj) is not torch.Tensor:
                 self._opaque[entry] = None
+        finally:
+            self._lock.release()
+            if self._waiting:
+                self._run_releases()
+
+    def _charge_one(self, entry: Entry, storage: torch.UntypedStorage, count: int) -> None:
+        """`charge` for a tensor that nobody named."""
+        key, user = storage._cdata, entry.holder
+        self._lock.acquire()
+        try:
+            if self._waiting:
+                self._carry_out_releases()
+            block = self._blocks.get(key)
+            if block is None:
+                nbytes = storage.nbytes()
+                self.quotas.charge(user, nbytes + entry.own_bytes, count)
+                self._blocks[key] = _Block(nbytes, user, storage, {user: 1}, {entry: None})
+            else:
+                self.quotas.charge(user, entry.own_bytes, count)
+                block.holders[user] = block.holders.get(user, 0) + 1
+                block.entries[entry] = None
+            entry.blocks = (key,)
         finally:
             self._lock.release()
             if self._waiting:
@@ -115,7 +139,8 @@ class Holdings:
     def _carry_out_releases(self) -> None:
         while self._waiting:
             entry, count = self._waiting.popleft()
-            self._opaque.pop(entry, None)
+            if self._opaque:
+                self._opaque.pop(entry, None)
             freed, user = entry.own_bytes, entry.holder
             for key in entry.blocks:
                 block = self._blocks[key]
@@ -162,9 +187,6 @@ def _memory_of(obj: Any) -> tuple[int, _Storages]:
     """Bytes of its own, and the pieces of memory behind an object, by their identity."""
     own_bytes = 0
     blocks: _Storages = {}
-    if type(obj) is torch.Tensor and known_identity(obj) is None and obj.layout is torch.strided:
-        storage = obj.untyped_storage()  # by far the most are this
-        return 0, {storage._cdata: storage}
     for part in held_in(obj):
         if isinstance(part, torch.Tensor):
             if part.layout is torch.strided:

@@ -57,7 +57,7 @@ from syft.policy.permissions import Allowed
 from syft.tensors.transfer import private_copy
 from syft.workers.admitted import execute_admitted, failure_among, prepare_writing, tell_failures
 from syft.workers.entry import Entry
-from syft.workers.graph_handlers import is_tracked, run_tracked, tracked_value, untracked
+from syft.workers.graph_handlers import is_tracked, run_tracked, tracked_value
 from syft.workers.guards import PERMISSION, Guard
 from syft.workers.results import facts_of_command, fresh_results, keep_results, refuse_other_layouts
 
@@ -65,8 +65,11 @@ from syft.workers.results import facts_of_command, fresh_results, keep_results, 
 with contextlib.suppress(ImportError):
     importlib.import_module("torch.nn.modules.linear_cross_entropy")
 
+_IDS = frozenset({int, str})
 #: What may stand in a command beside references. A generator is a thing of this process.
 _TRAVELS = frozenset(base_types) - {torch.Generator}
+#: Of that, what is the same at every worker.
+_PLAIN = _TRAVELS - {torch.device}
 
 
 # -- resolve ---------------------------------------------------------------------------------------
@@ -174,17 +177,22 @@ class Call:
 
     def keep(self, obj_id: Id, value: Any, failure: str | None = None) -> None:
         """Store a result with the restriction of all that went into it, and with the failure of any of it."""
-        refuse_other_layouts(value)
-        self.worker.store_entry(
-            Entry(obj_id, value, self.allowed, failure=failure or failure_among(self.entries))
-        )
+        if type(value) is not torch.Tensor or value.layout is not torch.strided:
+            refuse_other_layouts(value)
+        if failure is None:
+            failure = failure_among(self.entries)
+        self.worker.store_entry(Entry(obj_id, value, self.allowed, failure=failure))
 
 
 def permit(
     worker: Worker, message: Any, ids: Iterable[Any] = (), return_ids: Iterable[Id] = (), name: str = ""
 ) -> Call:
     """The call of a message that computes with these objects. !! ObjectNotFoundError, and if its user may not"""
-    entries = [worker.entry_of(obj_id) for obj_id in ids]
+    stored = worker._entries
+    # NB: what is no id is looked up there, and refused.
+    entries = [
+        (stored.get(obj_id) if type(obj_id) in _IDS else None) or worker.entry_of(obj_id) for obj_id in ids
+    ]
     return Call(worker, user_of(message), name, entries, return_ids).permit()
 
 
@@ -201,48 +209,60 @@ def permit_release(worker: Worker, message: Any, ids: Iterable[Any]) -> Call:
 def execute(worker: Worker, message: Operation) -> Any:
     """Run one operation and store its results. Replies (ids, metadata) if asked to, else nothing."""
     command = command_named(message.cmd_name)
+    stored = worker._entries
     entries: list[Entry] = []
-    args = resolve(worker, message.cmd_args, entries)
+    args: list[Any] = []
+    # Whether an argument is restricted, and whether there are other arguments than objects and plain values.
+    is_restricted = has_others = False
+    for value in message.cmd_args:
+        cls = type(value)
+        if cls is Ref:
+            entry = stored.get(value.id)
+            if entry is None:
+                entry = worker.entry_of(value.id)  # !! unless it can be brought here
+            if entry.allowed is not None:
+                is_restricted = True
+            entries.append(entry)
+            args.append(entry.value)
+        elif cls in _PLAIN:
+            args.append(value)
+        else:
+            args += resolve(worker, (value,), entries)
+            has_others = True
     if message.cmd_owner is not None:
         args.insert(0, resolve(worker, (message.cmd_owner,), entries)[0])
+        has_others = True
     kwargs = message.cmd_kwargs
     if kwargs:
         kwargs = dict(zip(kwargs, resolve(worker, kwargs.values(), entries), strict=True))
     if command.kinds:
         refuse_numbers_for_kinds(command, args, kwargs)
     return_ids = message.return_ids
-    if worker.guards or _needs_guards(worker, entries, return_ids):
-        args = [untracked(value) for value in args]
+    for obj_id in return_ids:
+        if obj_id in stored:
+            is_restricted = True  # it replaces an object
+    if (has_others or kwargs) and not is_restricted:
+        is_restricted = any(entry.allowed is not None for entry in entries)
+    if is_restricted or worker.guards:
+        # NB: without graphs.
+        args = [v.detach() if type(v) is torch.Tensor and v.requires_grad else v for v in args]
         call = Call(worker, user_of(message), command.name, entries, return_ids).permit()
         return _execute_guarded(call, message, command, args, kwargs)
     function = function_of(command)
-    if worker.keeps_graphs and is_tracked(args):
+    if has_others and worker.keeps_graphs and is_tracked(args):
         result = run_tracked(function, args, kwargs)
     else:
         result = function(*args, **kwargs)
     is_one = type(result) is torch.Tensor and len(return_ids) == 1 and not message.wants_specs
     if is_one and result.layout is torch.strided and worker.device is None:
         if result.requires_grad:
-            worker._entries[return_ids[0]] = Entry(return_ids[0], result.detach(), tracked=result)
+            stored[return_ids[0]] = Entry(return_ids[0], result.detach(), tracked=result)
         else:
-            worker._entries[return_ids[0]] = Entry(return_ids[0], result)
+            stored[return_ids[0]] = Entry(return_ids[0], result)
         return None
     if args and result is args[0] and not return_ids and not message.wants_specs:
         return None
     return _store(worker, message, command, result)
-
-
-def _needs_guards(worker: Worker, entries: list[Entry], return_ids: Iterable[Id]) -> bool:
-    """Whether a command on an open worker uses restricted objects, or replaces any."""
-    # NB: not `any`: a generator costs more than all of this
-    for entry in entries:
-        if entry.allowed is not None:
-            return True
-    stored = worker._entries
-    for obj_id in return_ids:  # noqa: SIM110
-        if obj_id in stored:
-            return True
-    return False
 
 
 def _execute_guarded(

@@ -56,7 +56,7 @@ class ObjectStorage:
     def guard_with(self, holdings: Holdings) -> None:
         """Note from now on who holds what, and refuse what is too much."""
         self._holdings = holdings
-        self.admits_only_table = True
+        self.admits_only_table, self.keeps_graphs = True, False
         self.guards[:] = [PERMISSION, Ownership(), Quota(holdings)]
 
     def add_guard(self, guard: Guard) -> None:
@@ -64,6 +64,7 @@ class ObjectStorage:
         if not self.guards:
             self.guards.append(PERMISSION)
         self.guards.append(guard)
+        self.keeps_graphs = False
 
     def extension(self, kind: type[_Kept]) -> _Kept:
         """The object of this class that an upper room keeps with this worker; made when it is first asked for."""
@@ -110,7 +111,8 @@ class ObjectStorage:
 
     def get_obj(self, obj_id: Id) -> Any:
         """The object of that id; !! ObjectNotFoundError with advice."""
-        obj = self.entry_of(obj_id).value
+        entry = self._entries.get(obj_id) if type(obj_id) is int else None
+        obj = (entry or self.entry_of(obj_id)).value
         if type(obj) is torch.Tensor and known_identity(obj) is None:
             identity_of(obj).id = obj_id
         return obj
@@ -257,6 +259,11 @@ class ObjectStorage:
         entry = self._entries.get(obj_id)
         if entry is not None:
             entry.allowed = allowed
+
+    def is_free(self, *obj_ids: Id) -> bool:
+        """Whether everybody may have these objects, which are here."""
+        found = [self._entries.get(obj_id) for obj_id in obj_ids]
+        return not self.guards and all(entry is not None and entry.allowed is None for entry in found)
 
     def is_held_by(self, user: str | None, obj_id: Id) -> bool:
         """Whether it was this user who brought or computed an object, where that is noted."""

@@ -51,7 +51,7 @@ class Link(LinkConnection):
         """
         if self.debug:
             self.ask(message)
-        elif worker_lock.is_held():
+        elif worker_lock.lock_held() is not None:
             with worker_lock.released():
                 self._post(message, at_once)
         else:
@@ -59,15 +59,17 @@ class Link(LinkConnection):
 
     def _post(self, message: Any, at_once: bool) -> None:
         with self._sending:
-            self._check_open()
+            if self._connection is None or self._closed or self._untold is not None:
+                self._check_open()
             outbox = self._outbox
-            was_empty = not len(outbox)
+            last_of_new = 0
             if len(self._deletes) >= _MANY_DELETES:
                 outbox.add_deletes(self._deletes)
-            outbox.add(message, site_of_caller())
+                last_of_new = 1
+            place = outbox.add(message, site_of_caller())
             if at_once or outbox.is_due():
                 self._flush()
-            elif was_empty:
+            elif place <= last_of_new:  # nothing was waiting before
                 self._keeper.wake()
 
     def ask(self, message: Any) -> Any:

@@ -6,9 +6,9 @@ a cut. `add` and `pack` are for whoever may send on the link, `confirm` is for w
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from dataclasses import dataclass
+from time import monotonic as _now
 from typing import Any
 
 from syft import serde
@@ -41,15 +41,19 @@ class Sent:
 
 
 class _Collected:
-    """Commands that wait to be packed, the first of which has the number `first`."""
+    """Commands that wait to be packed, the first of which has the number `first`.
 
-    __slots__ = ("batch", "began", "first", "sites")
+    commands  what stands for each in the batch
+    sites     where each was issued; the last may be of one that was not taken
+    """
+
+    __slots__ = ("add", "batch", "began", "buffers", "commands", "first", "sites")
 
     def __init__(self, first: int) -> None:
         self.first, self.began = first, 0.0
-        self.batch = serde.BatchWriter()
-        #: By place in the batch.
-        self.sites: dict[int, Site] = {}
+        self.batch = batch = serde.BatchWriter()
+        self.add, self.commands, self.buffers = batch.add, batch.roots, batch.buffers
+        self.sites: list[Site] = []
 
 
 class Outbox:
@@ -74,22 +78,23 @@ class Outbox:
     @property
     def numbered(self) -> int:
         """The last command that was given a number."""
-        return self._collected.first + len(self._collected.batch) - 1
+        return self._collected.first + len(self._collected.commands) - 1
 
     # -- collecting --------------------------------------------------------------------------------
 
     def __len__(self) -> int:
         """Commands that wait to be packed."""
-        return len(self._collected.batch)
+        return len(self._collected.commands)
 
-    def add(self, message: Any, site: Site = ()) -> None:
-        """Take a command. !! SerdeError if it cannot travel; then it has no number"""
+    def add(self, message: Any, site: Site = ()) -> int:
+        """Take a command; returns how many waited before it. !! SerdeError if it cannot travel; then it has no number"""
         collected = self._collected
-        place = len(collected.batch)
+        place = len(collected.commands)
         if not place:
-            collected.began = time.monotonic()
-        collected.sites[place] = site
-        collected.batch.add(message)
+            collected.began = _now()
+        collected.sites[place:] = (site,)
+        collected.add(message)
+        return place
 
     def add_deletes(self, deletes: deque[Any]) -> None:
         """Take ids of objects whose pointers have gone, not more than fit well into a frame."""
@@ -102,9 +107,9 @@ class Outbox:
         """Whether what was collected should go now."""
         collected = self._collected
         return (
-            collected.batch.has_buffers
-            or len(collected.batch) >= _BATCH_COMMANDS
-            or time.monotonic() - collected.began > _BATCH_SECONDS
+            bool(collected.buffers)
+            or len(collected.commands) >= _BATCH_COMMANDS
+            or _now() - collected.began > _BATCH_SECONDS
         )
 
     # -- packing -----------------------------------------------------------------------------------
@@ -112,7 +117,7 @@ class Outbox:
     def pack(self, flags: int, most_bytes: int) -> Sent:
         """What was collected, as one frame. !! SerdeError if it is too much: then it is dropped."""
         collected = self._collected
-        first, count = collected.first, len(collected.batch)
+        first, count = collected.first, len(collected.commands)
         try:
             payload = collected.batch.frames(self.compression)
             nbytes = sum(map(len, payload))
@@ -133,7 +138,7 @@ class Outbox:
             flags |= frames.CONFIRM
         last = first + count - 1
         head = Head(Kind.COMMANDS, flags, number=first, count=count)
-        sites = [collected.sites[place] for place in range(count)]
+        sites = collected.sites[:count]
         sent = Sent(last, head, payload, sites, nbytes, is_borrowed)
         self.unconfirmed.append(sent)  # NOTE [Interrupted between two lines]
         self._collected = _Collected(last + 1)

@@ -219,7 +219,7 @@ class ServerSession:
     def _note_refusal(self, message: Any, error: Exception) -> None:
         """Write into the audit log what was refused, if who refused it has not."""
         policy = self.worker.policy
-        if isinstance(error, _REFUSALS) and policy.decisions[False] == self._refused_before:
+        if isinstance(error, _REFUSALS) and policy.decisions.get(False, 0) == self._refused_before:
             what = next(
                 (found for name in _SUBJECTS if (found := getattr(message, name, None)) is not None), ""
             )
@@ -229,7 +229,7 @@ class ServerSession:
             )
 
     def _run(self, message: Any) -> Any:
-        self._refused_before = self.worker.policy.decisions[False]
+        self._refused_before = self.worker.policy.decisions.get(False, 0)
         if isinstance(message, Exception):
             raise message.with_traceback(
                 None

@@ -27,9 +27,8 @@ def held(lock: threading.Lock) -> Iterator[None]:
         lock.release()
 
 
-def is_held() -> bool:
-    """Whether this thread holds the lock of some worker."""
-    return _held.get() is not None
+#: The lock of a worker that this thread holds, or None.
+lock_held = _held.get
 
 
 @contextlib.contextmanager
