@@ -231,6 +231,41 @@ def test_an_operation_stays_on_the_device_and_reads_no_value(workers, name):
     assert found == {CUDA}
 
 
+def places_of(secret):
+    node = secret_of(secret.child)
+    shares = {p.location._entries[p.id_at_location].value.device for p in node.pointers}
+    assert shares == {node.device}
+    return node.device, node.home
+
+
+def test_secrets_and_models_move_and_gradients_come_back(workers):
+    holders, options = (workers.alice, workers.bob), {"crypto_provider": workers.charlie}
+    here, there = (torch.device("cpu"),) * 2, (CUDA, CUDA)
+    with fake_cuda():
+        x = torch.empty(2, 3, device=CUDA).fix_precision(**BINARY).share(*holders, **options)
+        y = x.cpu()
+        assert (places_of(x), places_of(y), places_of(y.to(CUDA))) == (there, here, there)
+        assert places_of(y.to(CUDA, torch.float64)) == places_of(x.to(torch.float64)) == there
+        assert places_of(x.to(torch.ones(1))) == there  # torch's own conversions move nothing
+        assert x.cpu().get().child.child.device == here[0]
+        with torch.device(CUDA):
+            model = nn.Linear(3, 2)
+        model.fix_precision(**BINARY).share(*holders, **options)
+        assert places_of(model.cpu().weight) == here
+        assert places_of(model.to(CUDA)(x)) == there
+        with torch.enable_grad():
+            leaf = x.requires_grad_()
+            leaf.cpu().sum().backward()
+            assert places_of(leaf.grad) == there
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device here")
+def test_a_secret_says_that_there_is_no_device_to_move_to(workers):
+    x = torch.ones(2).fix_precision().share(workers.alice, workers.bob, crypto_provider=workers.charlie)
+    with pytest.raises(ValueError, match="finds no CUDA device"):
+        x.cuda()
+
+
 # Layers and losses of docs/secrets_coverage.md that are not slow here.
 QUICK_CASES = {"Linear", "Conv2d", "ReLU", "Embedding", "MSELoss", "L1Loss", "AvgPool2d", "MaxPool2d"}
 

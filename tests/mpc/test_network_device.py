@@ -19,6 +19,7 @@ from fake_cuda import CUDA, fake_cuda
 from mpc.network_parties import Parties, node_of
 from syft.cli import main
 from syft.exceptions import SyftError
+from syft.isolation.broker import Broker
 from syft.messaging.message import Ref
 from syft.mpc import drivers
 from syft.mpc.binding import purpose
@@ -26,8 +27,10 @@ from syft.mpc.correlations import Square, Triple
 from syft.mpc.kernels import Bilinear
 from syft.mpc.network import execution, messages
 from syft.mpc.network.driver import NetworkDriver
+from syft.mpc.protocols import fss
 from syft.mpc.provider import Provider, expand
 from syft.mpc.randomness import BoundStream, Stream, new_seed
+from syft.workers.network.server_worker import NetworkServerWorker
 from syft.workers.placing import device_of_worker
 from syft.workers.virtual import VirtualWorker
 
@@ -169,6 +172,19 @@ def test_the_command_says_what_a_device_needs(capsys: pytest.CaptureFixture[str]
         assert words in capsys.readouterr().err
 
 
+def test_a_worker_with_a_device_is_not_isolated(hook: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = NetworkServerWorker(hook, id="zoe")
+    monkeypatch.setattr(worker, "device", CUDA)
+    with pytest.raises(ValueError, match="keeps its tensors on meta"):
+        Broker(worker)
+    assert "--isolation none --device meta" in " ".join(sorted_options(worker._command()))
+
+
+def sorted_options(arguments: list[str]) -> list[str]:
+    pairs = dict(zip(arguments[::2], arguments[1::2], strict=True))
+    return [part for name in ("--isolation", "--device") for part in (name, pairs[name])]
+
+
 def test_a_holder_without_the_device_of_a_run_says_so(hook: Any, me: Any, monkeypatch: Any) -> None:
     with parties_with(hook, {}) as client:
         x = client.share(torch.tensor([1, -2]))
@@ -256,6 +272,37 @@ def test_a_holder_expands_on_its_device(rank: int) -> None:
         fields = source.expand(kind, 0, received)
     assert [t.device for t in fields] == [CUDA] * 3
     assert [tuple(t.shape) for t in fields] == [(2, 3), (3, 2), (2, 2)]
+
+
+def test_secrets_lie_on_the_device_of_their_holders_and_come_back_to_where_they_were(workers: Any) -> None:
+    """The data is on the CPU, the holders have a device: the program says nothing about it."""
+    alice, bob, carol = workers.alice, workers.bob, workers.charlie
+    with fake_cuda(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Stream, "words", lambda _self, shape: torch.empty(tuple(shape), dtype=torch.int64))
+        patch.setattr(alice, "device", CUDA)
+        patch.setattr(bob, "device", CUDA)
+        x, y = (
+            torch.empty(3, 4)
+            .fix_precision(base=2, precision_fractional=16)
+            .share(alice, bob, crypto_provider=carol)
+            for _ in range(2)
+        )
+        made = (torch.relu(x @ y.t()) * 2.5 + torch.ones(3)).max(1)[0]
+        for secret in (x, made, made.cpu(), made.to(CUDA)):
+            shares = [p.location._entries[p.id_at_location].value for p in node_of(secret).pointers]
+            assert [share.device for share in shares] == [CUDA, CUDA]
+        assert made.to(CUDA).get().child.child.device == CUDA
+        assert made.get().child.child.device == CPU
+
+
+def test_a_provider_keeps_what_it_made_ahead_where_it_is_looked_for() -> None:
+    """A key of function secret sharing is made on the CPU, whatever the device it was asked for."""
+    provider = Provider(2)
+    for kind, device in ((fss.Key(5), None), (Square((5,)), CPU)):
+        provider.provide(kind, count=2, device=CPU)
+        assert provider.ready(kind, device) == 2
+        assert provider._whole(kind, device) is not None
+        assert provider.ready(kind, device) == 1
 
 
 def test_a_worker_keeps_what_arrives_and_what_it_makes_on_its_device(hook: Any, me: Any) -> None:

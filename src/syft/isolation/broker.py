@@ -74,6 +74,11 @@ class Broker(Answers):
         threads: int | None = None,
         module: str = "syft.isolation.forkserver",
     ) -> None:
+        if worker.device is not None:
+            raise ValueError(
+                f"Worker {worker.id!r} keeps its tensors on {worker.device}, which processes of users cannot open. "
+                "Leave device= out, or use isolation 'none'."
+            )
         policy = worker.policy
         if type(policy) is not OwnerPolicy:
             raise ValueError(

@@ -154,7 +154,7 @@ class Provider:
             for _ in range(count):
                 made = dealing.make(kind)
                 with self._making:
-                    self._ready.setdefault((kind, device), deque()).append(made)
+                    self._ready.setdefault((kind, made.device), deque()).append(made)
 
     def provide_again(self, taken: Sequence[Taken]) -> None:
         """Make once more what a call took (`syft.mpc.ahead`): masks are new, and so are the products that name them."""
@@ -167,7 +167,7 @@ class Provider:
             if isinstance(one.kind, Mask):
                 places[one.place] = made.place
             with self._making:
-                self._ready.setdefault((made.kind, one.device), deque()).append(made)
+                self._ready.setdefault((made.kind, made.device), deque()).append(made)
 
     def ready(self, kind: Correlation, device: torch.device | None = None) -> int:
         """Correlations of this kind that nobody has begun to use."""

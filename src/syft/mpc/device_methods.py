@@ -1,0 +1,99 @@
+"""`secret.to(device)`, `.cuda()` and `.cpu()`: where the shares lie, and where the secret comes when it is opened.
+
+For torch the wrapper of a secret lies on the CPU, so torch's own methods would find nothing to do. A conversion to the
+dtype and device of another tensor (`x.to(other)`) moves no secret: torch makes such conversions by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from syft.core.chain import Wrapper, new_wrapper
+from syft.mpc.sharing import AdditiveSharingTensor, secret_of
+
+aten = torch.ops.aten
+
+
+def moved(tensor: Any, device: torch.device) -> Any:
+    """A secret on another device; its gradient comes back to where it is now."""
+    if tensor.requires_grad and torch.is_grad_enabled():
+        return _Moved.apply(tensor, device)
+    return _at(tensor, device)
+
+
+def _at(tensor: Any, device: torch.device) -> Any:
+    secret = secret_of(tensor.child)
+    if secret.home == device and (secret.device == device or secret.locations[0].device is not None):
+        return tensor
+    return new_wrapper(_chain_at(tensor.child, device))
+
+
+def _chain_at(node: Any, device: torch.device) -> Any:
+    if isinstance(node, AdditiveSharingTensor):
+        return AdditiveSharingTensor.interpret(aten._to_copy.default, (node,), {"device": device})
+    return node.like(_chain_at(node.child, device))
+
+
+class _Moved(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, tensor: Any, device: torch.device) -> Any:
+        ctx.home = secret_of(tensor.child).home
+        return new_wrapper(_chain_at(tensor.child, device))
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:
+        return _at(grad, ctx.home), None
+
+
+def _named_device(device: Any) -> torch.device:
+    """A device with its number. !! ValueError for a CUDA device where there is none"""
+    named = torch.device("cuda" if device is None else device)
+    if named.type != "cuda":
+        return named
+    if not torch.cuda.is_available():
+        raise ValueError(
+            f"A secret was to be moved to {named}, and torch finds no CUDA device on this machine. Where workers keep "
+            "their shares is said by their owners: device=..., or `syft worker --device`."
+        )
+    return torch.device("cuda", torch.cuda.current_device() if named.index is None else named.index)
+
+
+def _method(name: str, device_and_rest: Callable[..., tuple[Any, dict[str, Any]]]) -> Callable[..., Any]:
+    plain = getattr(torch.Tensor, name)
+
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if secret_of(self.child) is None:
+            return plain(self, *args, **kwargs)
+        device, rest = device_and_rest(*args, **kwargs)
+        made = self if device is None else moved(self, _named_device(device))
+        return torch.Tensor.to(made, **rest) if rest else made
+
+    call.__name__, call.__qualname__ = name, f"Wrapper.{name}"
+    call.__doc__ = f"torch's {name}; it moves the shares of a secret, too."
+    return call
+
+
+def _of_to(*args: Any, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
+    device: Any
+    device, dtype, _, memory_format = torch._C._nn._parse_to(
+        *args, **{k: v for k, v in kwargs.items() if k != "copy"}
+    )
+    if isinstance(args[0] if args else kwargs.get("other"), torch.Tensor):
+        device = None
+    rest = {"dtype": dtype, "memory_format": memory_format, "copy": kwargs.get("copy") or None}
+    return device, {name: value for name, value in rest.items() if value is not None}
+
+
+DEVICE_METHODS: dict[str, Any] = {
+    "to": _method("to", _of_to),
+    "cuda": _method(
+        "cuda", lambda device=None, *_args, **_options: ("cuda" if device is None else device, {})
+    ),
+    "cpu": _method("cpu", lambda *_args, **_options: ("cpu", {})),
+}
+
+for _name, _call in DEVICE_METHODS.items():
+    setattr(Wrapper, _name, _call)
