@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import threading
 import time
 from enum import StrEnum
 from pathlib import Path
@@ -215,6 +216,8 @@ def serve(
                 broker.wait_until_ready()
             with served_metrics(worker, metrics_port) as metrics_address:
                 _tell_where(worker, metrics_address)
+                if data_on_stdin:
+                    _stop_with_whoever_started(worker)
                 worker.wait()
                 _log.info("%s: shutting down", id)
         finally:
@@ -289,5 +292,16 @@ def _from_stdin() -> list[Any]:
     """What `NetworkServerWorker.start(process=True)` hands over."""
     from syft import serde
 
-    found = serde.deserialize(bytearray(sys.stdin.buffer.read()))
-    return list(found)
+    length = int.from_bytes(sys.stdin.buffer.read(8), "big")
+    return list(serde.deserialize(bytearray(sys.stdin.buffer.read(length))))
+
+
+def _stop_with_whoever_started(worker: Any) -> None:
+    """Ask the worker to stop when the standard input is closed: whoever handed over the data is gone."""
+
+    def wait_for_the_end() -> None:
+        while sys.stdin.buffer.read(1):
+            pass
+        worker.ask_to_stop()
+
+    threading.Thread(target=wait_for_the_end, name="end of stdin", daemon=True).start()

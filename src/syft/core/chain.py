@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import return_and_correct_aliasing
 
-from syft.core import hook_args
+from syft.core import hook_args, html
 from syft.core.abstract import MISSED, AbstractTensor
 from syft.core.descent import descend, empty_wrapper, rewrap_response
 from syft.core.nested import found_in
@@ -238,6 +238,15 @@ class Wrapper(torch.Tensor):
         return f"Parameter containing:\n{shown}" if isinstance(self, torch.nn.Parameter) else shown
 
     __str__ = __repr__
+
+    def _repr_html_(self) -> str:
+        rows = [("chain", str(self).split("\n")[0]), ("shape", tuple(self.shape)), ("dtype", self.dtype)]
+        tags, description = getattr(self, "tags", None), getattr(self, "description", None)
+        if tags:
+            rows.append(("tags", " ".join(sorted(tags))))
+        if description:
+            rows.append(("description", description))
+        return html.table(type(self).__name__, (), rows)
 
     def __format__(self, format_spec: str) -> str:
         # As torch does: a single number can be formatted as one, e.g. f"{loss:.3f}".

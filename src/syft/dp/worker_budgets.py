@@ -33,6 +33,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from syft.core import html
 from syft.dp import book_file
 from syft.dp.composition import BOTH, Charge, Limit, fits, spent_epsilon
 from syft.dp.events import Event, Gaussian, read_event, shown, written
@@ -77,6 +78,19 @@ class BudgetState:
     releases: tuple[PastRelease, ...]
     together_epsilon: float | None = None
     together_left: float | None = None
+
+    def _repr_html_(self) -> str:
+        rows = [
+            ("spent", f"{self.spent:g} of {self.epsilon:g}"),
+            ("left", f"{self.left:g}"),
+            ("delta", f"{self.delta:g}"),
+        ]
+        if self.together_epsilon is not None:
+            rows.append(
+                ("left for all users together", f"{self.together_left:g} of {self.together_epsilon:g}")
+            )
+        rows.append(("releases", ", ".join(release.mechanism for release in self.releases) or "none"))
+        return html.table(f"Budget of {self.user} on {self.dataset}", (), rows)
 
 
 @dataclass(frozen=True)

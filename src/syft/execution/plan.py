@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
+from syft.core import html
 from syft.core.chain import Wrapper
 from syft.core.ids import ID_PROVIDER
 from syft.core.objects import AbstractObject
@@ -547,6 +548,10 @@ class Plan(HasPlaceholders, HasViews, HasRole, AbstractObject, ObjectStorage):
     def __repr__(self) -> str:
         built = "built" if self.is_built else "not built"
         return f"<{type(self).__name__} {self.name} id:{self.id} owner:{getattr(self.owner, 'id', None)} {built}>"
+
+    def _repr_html_(self) -> str:
+        lines = [line.strip() for line in listing(self.program, self.state)] if self.is_built else []
+        return html.table(repr(self), (), [(line,) for line in lines])
 
     def __str__(self) -> str:
         """`repr` and, of a built plan, every operation on a line of its own."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from syft.exceptions import DependencyError
 from syft.federated.history import History, RoundReport, Source
+from syft.federated.notebook_bars import NotebookBars, is_notebook
 from syft.federated.records import ClientFailure, EvaluateResult, FitResult
 
 if TYPE_CHECKING:
@@ -89,19 +90,27 @@ class EarlyStopping(Callback):
 
 
 class ProgressBar(Callback):
-    """Bars of rounds and of the clients of a round, with rich."""
+    """Bars of rounds and of the clients of a round: with rich in a terminal, as HTML in a notebook."""
 
     def __init__(self, console: Any = None) -> None:
-        try:
-            self._rich = importlib.import_module("rich.progress")
-        except ImportError as error:
-            raise DependencyError("rich", "'resyft[progress]'") from error
         self._console = console
+        self._in_notebook = console is None and is_notebook()
+        if not self._in_notebook:
+            try:
+                self._rich = importlib.import_module("rich.progress")
+            except ImportError as error:
+                raise DependencyError("rich", "'resyft[progress]'") from error
         self._bars: Any = None
 
     def on_fit_start(self, trainer: Trainer, rounds: int) -> None:
+        self._bars = NotebookBars() if self._in_notebook else self._terminal_bars()
+        self._rounds = self._bars.add_task("rounds", total=rounds, completed=len(trainer.history), told="")
+        self._clients = self._bars.add_task("clients", total=None, told="")
+        self._bars.start()
+
+    def _terminal_bars(self) -> Any:
         rich = self._rich
-        self._bars = rich.Progress(
+        return rich.Progress(
             rich.TextColumn("{task.description}"),
             rich.BarColumn(),
             rich.MofNCompleteColumn(),
@@ -109,9 +118,6 @@ class ProgressBar(Callback):
             rich.TextColumn("{task.fields[told]}"),
             console=self._console,
         )
-        self._rounds = self._bars.add_task("rounds", total=rounds, completed=len(trainer.history), told="")
-        self._clients = self._bars.add_task("clients", total=None, told="")
-        self._bars.start()
 
     def on_round_start(self, trainer: Trainer, round: int, clients: tuple[str, ...]) -> None:
         self._bars.reset(self._clients, total=len(clients), told="")

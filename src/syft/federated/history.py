@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from syft.core import html
 from syft.core.structs import prepared
 from syft.exceptions import DependencyError
 from syft.federated.records import ClientFailure, Metrics
@@ -109,6 +110,23 @@ class History:
         if axes.lines:
             axes.legend()
         return axes
+
+    def _repr_html_(self) -> str:
+        names = sorted({name for r in self.rounds for name in r.evaluation})
+        trained = sorted({name for r in self.rounds for name in r.training})
+        head = ["round", "clients", *names, *(f"training {name}" for name in trained), "seconds", "not used"]
+        rows = [
+            [
+                r.round,
+                f"{len(r.accepted)} of {len(r.selected)}",
+                *(f"{r.evaluation[name]:.4g}" if name in r.evaluation else "" for name in names),
+                *(f"{r.training[name]:.4g}" if name in r.training else "" for name in trained),
+                f"{r.seconds:.2f}",
+                "; ".join(map(str, r.failures)),
+            ]
+            for r in self.rounds
+        ]
+        return html.table(f"{len(self)} rounds", head, rows)
 
     def __repr__(self) -> str:
         last = f": {self.rounds[-1]}" if self.rounds else ""

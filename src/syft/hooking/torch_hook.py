@@ -15,7 +15,7 @@ from syft.core.abstract import AbstractTensor
 from syft.core.identity import identity_of, known_identity
 from syft.core.public_names import IN_PLACE_OPERATORS, OPERATORS, REFLECTED_OPERATORS, function_named
 from syft.core.session import session
-from syft.hooking import modules
+from syft.hooking import modules, tracebacks
 from syft.hooking.attributes import TorchAttributes
 from syft.hooking.framework_hook import FrameworkHook
 from syft.hooking.optimizers import follow_parameters
@@ -77,6 +77,7 @@ class TorchHook(FrameworkHook):
             self.to_auto_overload = session.hook.to_auto_overload
             return
         warn_if_untested(torch.__version__)
+        tracebacks.install()
         session.framework = TorchAttributes(torch, self)
         session.hook = self
         if local_worker is None:

@@ -18,6 +18,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
+from syft.core import html
+
 
 @dataclass(frozen=True)
 class Network:
@@ -123,6 +125,10 @@ class Bill:
         return str(console.file.getvalue().rstrip())
 
     __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        costly = sorted(self.operations, key=lambda one: (-one.on(LAN), one.name))
+        return html.table("Secrets", _COLUMNS, [_cells(one) for one in [*costly, self.total]])
 
     def plot(self, axes: Any = None) -> Any:
         """Seconds by operation, as measured and on a LAN and a WAN, with matplotlib; returns its axes."""

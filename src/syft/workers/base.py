@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from syft.core import first_use
+from syft.core import first_use, html
 from syft.core.chain import Wrapper
 from syft.core.interfaces import Id
 from syft.core.session import session
@@ -371,7 +371,7 @@ class BaseWorker(ObjectStorage, DocumentedWorker, ReleasingWorker, TrainingMixin
         return self._pointers_to_found(self.send_msg(SearchMessage(_terms(query)), location), location, self)
 
     def _pointers_to_found(self, found: list[Any], location: Any, owner: Any) -> list[Any]:
-        return [self.pointer_from(f, location, owner) for f in found]
+        return html.Found(self.pointer_from(f, location, owner) for f in found)
 
     def pointer_from(self, found: Any, location: Any, owner: Any = None) -> Any:
         """A pointer to what a worker described; of the kind that fits the object."""
@@ -397,6 +397,10 @@ class BaseWorker(ObjectStorage, DocumentedWorker, ReleasingWorker, TrainingMixin
         return f"<{type(self).__name__} id:{self.id} #objects:{len(self._objects)}>"
 
     __str__ = __repr__
+
+    def _repr_html_(self) -> str:
+        rows = [("objects", len(self._objects)), ("knows", ", ".join(sorted(map(str, self._known_workers))))]
+        return html.table(f"{type(self).__name__} {self.id}", (), rows)
 
     def __len__(self) -> int:
         return len(self._objects)

@@ -302,12 +302,67 @@ class NetworkClientWorker(BaseWorker):
     __str__ = __repr__
 
 
-def connect(address: str, id: Any = None, *, hook: Any = None, **options: Any) -> NetworkClientWorker:
+def connect(
+    address: str,
+    id: Any = None,
+    *,
+    hook: Any = None,
+    token: str | None = None,
+    ca: str | None = None,
+    certificate: str | None = None,
+    key: str | None = None,
+    tls: ssl.SSLContext | None = None,
+    is_client_worker: bool = False,
+    log_msgs: bool = False,
+    verbose: bool = False,
+    auto_add: bool = True,
+    patience: float = 30.0,
+    peer_patience: float = presence.PEER_PATIENCE,
+    heartbeat: float = 10.0,
+    timeout: float = 10.0,
+    debug: bool = False,
+    compression: str | None = None,
+    limits: serde.Limits | None = None,
+) -> NetworkClientWorker:
     """The worker at an address: `sy.connect("wss://hospital.example:8777", token=...)`.
 
-    The options are those of `NetworkClientWorker`.
+    address        ws://, wss://, tcp://, tls://, unix:// or inproc://
+    id             the id that the worker must have; any if left out
+    token          proves who you are; only sent over TLS, or to this machine
+    ca             the file of the authority that signed the worker's certificate; the system's if left out
+    certificate    the file of your own certificate, with `key`, for workers that ask for one
+    tls            an SSLContext of your own, in place of the three above
+    auto_add       make the worker known to the local worker and those that it knows
+    patience       seconds that a call waits for a worker that cannot be reached
+    peer_patience  the same for the parties of a program on shares
+    heartbeat      seconds without a message after which one is sent
+    timeout        seconds for making the connection
+    debug          wait after every command, so that an error is raised by the line that caused it
+    compression    "lz4" or "zstd"
+    limits         what is accepted from the worker
+    log_msgs       keep the messages in `msg_history`; `verbose` prints them
     """
-    return NetworkClientWorker(hook if hook is not None else session.hook, address, id, **options)
+    return NetworkClientWorker(
+        hook if hook is not None else session.hook,
+        address,
+        id,
+        token=token,
+        ca=ca,
+        certificate=certificate,
+        key=key,
+        tls=tls,
+        is_client_worker=is_client_worker,
+        log_msgs=log_msgs,
+        verbose=verbose,
+        auto_add=auto_add,
+        patience=patience,
+        peer_patience=peer_patience,
+        heartbeat=heartbeat,
+        timeout=timeout,
+        debug=debug,
+        compression=compression,
+        limits=limits,
+    )
 
 
 def _tls_for(address: str, ca: str | None, certificate: str | None, key: str | None) -> ssl.SSLContext | None:

@@ -12,17 +12,24 @@ from syft.exceptions import WorkerUnreachableError
 
 
 class ServerProcess:
-    """Runs `syft worker` with these arguments, and hands it the data."""
+    """Runs `syft worker` with these arguments, and hands it the data.
+
+    The process serves while its standard input is open: it ends with this process, also when this one is killed. It has
+    a session of its own, so that an interrupt of a notebook's cell, or Ctrl-C, does not reach it.
+    """
 
     def __init__(self, arguments: list[str], data: list[Any]) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "syft", "worker", "--data-on-stdin", "--log-level", "warning", *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            start_new_session=True,
         )
         stdin: Any = self._process.stdin
-        stdin.write(serde.serialize(data))
-        stdin.close()
+        written = serde.serialize(data)
+        stdin.write(len(written).to_bytes(8, "big"))
+        stdin.write(written)
+        stdin.flush()
         self.addresses = self._wait_for_addresses()
 
     @property
@@ -50,6 +57,7 @@ class ServerProcess:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        with contextlib.suppress(OSError):
-            if self._process.stdout is not None:
-                self._process.stdout.close()
+        for pipe in (self._process.stdin, self._process.stdout):
+            with contextlib.suppress(OSError):
+                if pipe is not None:
+                    pipe.close()
