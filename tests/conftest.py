@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -111,6 +112,15 @@ def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     lines: list[str] = []
     monkeypatch.setattr(LoggingTensor, "sink", lines.append)
     return lines
+
+
+@pytest.fixture
+def own_log() -> Iterator[None]:
+    """What the command `syft` does to the log ends with the test."""
+    log = logging.getLogger("syft")
+    before = log.handlers[:], log.level
+    yield
+    log.handlers[:], log.level = before
 
 
 @pytest.fixture(scope="session")

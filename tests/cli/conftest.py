@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import re
 import subprocess
@@ -24,12 +23,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def quiet_log() -> Iterator[None]:
-    """What the command does to the log ends with the test."""
-    log = logging.getLogger("syft")
-    before = log.handlers[:], log.level
-    yield
-    log.handlers[:], log.level = before
+def log_as_before(own_log: None) -> None:
+    """For every test here."""
 
 
 @pytest.fixture

@@ -163,6 +163,7 @@ def test_a_worker_says_that_it_has_no_such_device(hook: Any, device: str, words:
     assert device_of_worker("cpu", "zoe") is None
 
 
+@pytest.mark.usefixtures("own_log")
 def test_the_command_says_what_a_device_needs(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, words in (
         (["--device", "cuda:99"], "--isolation none"),
