@@ -122,6 +122,7 @@ class BaseWorker(ObjectStorage, DocumentedWorker, ReleasingWorker, TrainingMixin
         """Two workers of one id and type are one worker under two names."""
         for name in (
             "_entries",
+            "_findable",
             "_view",
             "_extensions",
             "guards",
@@ -193,6 +194,7 @@ class BaseWorker(ObjectStorage, DocumentedWorker, ReleasingWorker, TrainingMixin
             entry.allowed = self.policy.on_registration(chosen, tags_of(obj))
             entry.is_owners, entry.chosen = True, chosen
         self.store_entry(entry)
+        self._findable[entry.id] = None  # who has it may name it later
 
     @property
     def is_client_worker(self) -> bool:

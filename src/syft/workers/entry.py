@@ -69,6 +69,7 @@ class Objects(MutableMapping[Any, Any]):
         if known_identity(value) is None:  # nobody asked before: it is the object of that id, here
             identity = identity_of(value)
             identity.id, identity.owner = obj_id, self._store
+        self._store._findable[obj_id] = None
         pointer = gradient_at(getattr(self._store, "id", None), obj_id)
         if pointer is None or pointer.id_at_location not in self._entries:
             return value
@@ -99,7 +100,9 @@ class Objects(MutableMapping[Any, Any]):
     def copy(self) -> dict[Any, Any]:
         """A dict of the objects as they are now."""
         # NB: the table is copied first: a finalizer may remove objects at any moment.
-        return {obj_id: entry.value for obj_id, entry in self._entries.copy().items()}
+        shown = {obj_id: entry.value for obj_id, entry in self._entries.copy().items()}
+        self._store._findable.update(dict.fromkeys(shown))  # who has them may name them
+        return shown
 
     def __repr__(self) -> str:
         return repr(self.copy())

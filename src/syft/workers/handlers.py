@@ -343,12 +343,17 @@ def find(worker: Worker, terms: tuple[Any, ...]) -> list[Found]:
     # The owner, who searches in the process of the worker, sees everything.
     asks = worker._holdings is not None and is_proved()
     names = {str(term) for term in terms}
-    only_id = (names | _as_numbers(names)) if len(names) == 1 else ()
     worker.run_deletes()
-    for obj_id, entry in worker._entries.copy().items():
-        obj = entry.value
-        if type(obj) is torch.Tensor and known_identity(obj) is None and obj_id not in only_id:
-            continue  # a result that nobody named: most objects by far
+    ids = worker.findable_ids()
+    if len(names) == 1:
+        ids += [i for i in names | _as_numbers(names) if i in worker._entries and i not in worker._findable]
+    for obj_id in ids:
+        entry = worker._entries.get(obj_id)
+        obj = None if entry is None else entry.value
+        if entry is None or (
+            type(obj) is torch.Tensor and known_identity(obj) is None and str(obj_id) not in names
+        ):
+            continue
         tags = getattr(obj, "tags", None) or ()
         description = getattr(obj, "description", None) or ""
         if not all(str(term) == str(obj_id) or term in tags or str(term) in description for term in terms):

@@ -18,6 +18,7 @@ from syft.exceptions import ResponseSignatureError, UnsupportedOperationError
 from syft.messaging.message import Operation
 from syft.policy.permissions import Allowed
 from syft.workers.entry import Entry
+from syft.workers.store import AS_IT_IS
 
 
 @cache
@@ -70,10 +71,8 @@ def keep_results(
         refuse_other_layouts(value)
         if allowed is None and value.requires_grad:
             worker.store_entry(Entry(obj_id, value.detach(), tracked=value))
-        elif allowed is None:
-            worker.set_obj(obj_id, value)
         else:
-            worker.set_obj(obj_id, value, allowed)
+            worker.store_entry(Entry(obj_id, value, AS_IT_IS if allowed is None else allowed))
     if message.wants_specs and answer is not None:
         return tuple(used), _without_values(answer)
     if len(used) != len(message.return_ids):

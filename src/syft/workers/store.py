@@ -26,6 +26,11 @@ from syft.workers.placing import on_device
 # stays, and with it all that was known about it.
 
 _Kept = TypeVar("_Kept")
+# NOTE [What can be found]
+# A search looks at the objects in `_findable`, and not at all there are: most are results that nobody named. A tensor is
+# there if it had a name (an id, tags or a description of its own) when it was stored, if the owner of the worker stored
+# it, who may still have it and name it, or if somebody was handed it since (`get_obj`, `_objects`), and may have.
+
 #: In the place of a restriction: the one that is there.
 AS_IT_IS: Any = object()
 
@@ -41,6 +46,8 @@ class ObjectStorage:
 
     def __init__(self) -> None:
         self._entries: dict[Any, Entry] = {}
+        #: Ids of the objects that a search may find; see NOTE [What can be found].
+        self._findable: dict[Any, None] = {}
         self._view = Objects(self)
         #: What upper rooms keep with a worker: one object of each class.
         self._extensions: dict[type, Any] = {}
@@ -115,6 +122,7 @@ class ObjectStorage:
         obj = (entry or self.entry_of(obj_id)).value
         if type(obj) is torch.Tensor and known_identity(obj) is None:
             identity_of(obj).id = obj_id
+        self._findable[obj_id] = None
         return obj
 
     def entry_of(self, obj_id: Id) -> Entry:
@@ -130,6 +138,7 @@ class ObjectStorage:
         `is_private`: it was brought here as private.
         """
         self.store_entry(Entry(obj_id, obj, allowed, is_private=is_private))
+        self._findable[obj_id] = None
 
     def store_entry(self, entry: Entry) -> None:
         """Put an entry into the table: see NOTE [Prepared, then committed]."""
@@ -160,6 +169,15 @@ class ObjectStorage:
         if entry.is_released_only and RELEASED_ONLY not in self.guards:
             self.add_guard(RELEASED_ONLY)
         self._entries[entry.id] = entry
+        if type(entry.value) is not torch.Tensor or known_identity(entry.value) is not None:
+            self._findable[entry.id] = None
+
+    def findable_ids(self) -> list[Any]:
+        """The ids of the objects that a search may find, in the order in which they became so."""
+        gone = [obj_id for obj_id in list(self._findable) if obj_id not in self._entries]
+        for obj_id in gone:
+            self._findable.pop(obj_id, None)
+        return list(self._findable)
 
     def _drop(self, entry: Entry, heir: Entry | None = None) -> None:
         for guard in self.guards:
@@ -191,6 +209,7 @@ class ObjectStorage:
             entry.references -= 1
             return
         self._entries.pop(obj_id, None)
+        self._findable.pop(obj_id, None)
         if self.guards:
             self._drop(entry)
 
@@ -208,6 +227,7 @@ class ObjectStorage:
             entry = self._entries.pop(obj_id, None)
             if entry is not None:
                 self._drop(entry)
+        self._findable.clear()
         return self if return_self else None
 
     def current_objects(self) -> dict[Any, Any]:
@@ -233,6 +253,8 @@ class ObjectStorage:
             entry = self._entries.get(obj_id)
             if entry is None or not entry.references:
                 self._entries.pop(obj_id, None)
+                if self._findable:
+                    self._findable.pop(obj_id, None)
                 return
         self._waiting_deletes.append(obj_id)
         self.run_deletes()
