@@ -259,10 +259,15 @@ def test_the_largest_is_the_same_whether_all_pairs_are_compared_or_not(
     generator = torch.Generator().manual_seed(length)
     x = torch.randint(-(1 << 61), 1 << 61, (2, length, 3), generator=generator)
     x[1] = torch.randint(-1, 2, (length, 3), generator=generator)  # many are equal
-    for most in (1 << 14, 0):
+    for most in (1 << 15, 0):
         monkeypatch.setattr(derived, "_MOST_PAIRS", most)
-        assert torch.equal(run(holders, derived.largest, x, dim=1), x.amax(1))
-        assert torch.equal(run(holders, derived.largest, x, dim=2), x.amax(2))
+        for dim in (1, 2):
+            assert torch.equal(run(holders, derived.largest, x, dim=dim), x.amax(dim))
+            values, place = run(holders, derived.maximum_and_place, x, dim=dim)
+            best = x.amax(dim)
+            assert torch.equal(values, best)
+            first = (x == best.unsqueeze(dim)).long().argmax(dim)
+            assert torch.equal(place, F.one_hot(first, x.shape[dim]).movedim(-1, dim))
 
 
 @pytest.mark.parametrize("holders", HOLDERS)

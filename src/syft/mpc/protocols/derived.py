@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
@@ -31,29 +30,35 @@ def maximum_and_place(
     party: Party, x: torch.Tensor, dim: int, how: How = TREE
 ) -> Program[tuple[torch.Tensor, torch.Tensor]]:
     """The maximum along `dim`, and a 0/1 tensor of x's shape with one 1 along it, at the first maximum."""
-    found = yield from tournament(party, x.movedim(dim, 0).contiguous(), onehot=True, how=how)
+    values = x.movedim(dim, 0)
+    if _compares_all_pairs(values):
+        best, place = yield from _of_all_pairs(party, values, how)
+        return best, place.movedim(0, dim).contiguous()
+    found = yield from tournament(party, values.contiguous(), onehot=True, how=how)
     assert found.onehot is not None  # noqa: S101  (asked for)
     return found.values, found.onehot.movedim(0, dim).contiguous()
 
 
-_MOST_PAIRS = 1 << 14
+_MOST_PAIRS = 1 << 15
 """Up to so many comparisons, all elements along a dimension are compared at once: what counts then is rounds."""
+
+
+def _compares_all_pairs(values: torch.Tensor) -> bool:
+    length = values.shape[0]
+    return 3 <= length <= 32 and values.numel() * (length - 1) // 2 <= _MOST_PAIRS
 
 
 @party_program
 def largest(party: Party, x: torch.Tensor, dim: int, how: How = TREE) -> Program[torch.Tensor]:
-    """The maximum along `dim`, which is gone. Seven rounds for few elements, four for each halving for many."""
+    """The maximum along `dim`, which is gone. Six rounds for few elements, four for each halving of many."""
     values = x.movedim(dim, 0)
-    length, rest = values.shape[0], tuple(values.shape[1:])
-    flat = values.reshape(length, math.prod(rest))
-    if not 3 <= length <= 32 or length * (length - 1) // 2 * flat.shape[1] > _MOST_PAIRS:
-        return (yield from tournament(party, values, how=how)).values
-    found = yield from _largest_of_all_pairs(party, flat, how)
-    return found.view(rest)
+    if _compares_all_pairs(values):
+        return (yield from _of_all_pairs(party, values, how))[0]
+    return (yield from tournament(party, values, how=how)).values
 
 
-def _largest_of_all_pairs(party: Party, x: torch.Tensor, how: How) -> Program[torch.Tensor]:
-    """Along dimension 0 of two: the one that is larger than all before it, and not smaller than any after it."""
+def _of_all_pairs(party: Party, x: torch.Tensor, how: How) -> Program[tuple[torch.Tensor, torch.Tensor]]:
+    """The maximum along dimension 0, and 1 where it is: larger than all before it, and not smaller than any after it."""
     length = x.shape[0]
     pairs = [(i, j) for i in range(length) for j in range(i + 1, length)]
     first, second = torch.triu_indices(length, length, 1, device=x.device)  # the same, made where x is
@@ -64,8 +69,9 @@ def _largest_of_all_pairs(party: Party, x: torch.Tensor, how: How) -> Program[to
         lost = party.plus(-bit, 1)
         wins[i] = lost if wins[i] is None else wins[i] + lost
     rows = yield from one_hot(party, stack(wins), 1 << (length - 1).bit_length())
-    chosen = yield from spdz_mul(party, rows[length - 1], x)
-    return sum(chosen[1:], start=chosen[0])
+    place = rows[length - 1]
+    chosen = yield from spdz_mul(party, place, x)
+    return sum(chosen[1:], start=chosen[0]), place
 
 
 @party_program
