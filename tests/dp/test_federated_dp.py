@@ -165,14 +165,24 @@ def test_charges_are_kept_as_plain_data_and_taken_over(kind: Any) -> None:
     second.take_over(kept)
     for _ in range(2):
         second.round_done()
-    own = second.charges()["gaussians"][1][0]
-    expected = Accountant().compose(Gaussian(first.charges()["gaussians"][0][0]), 4).compose(Gaussian(own), 2)
+    own = second.charges()["spent"][1]["noise_multiplier"]
+    before = first.charges()["spent"][0]["noise_multiplier"]
+    expected = Accountant().compose(Gaussian(before), 4).compose(Gaussian(own), 2)
     assert own == pytest.approx(4.0, rel=1e-3)
     assert second.epsilon(1e-5) == pytest.approx(expected.epsilon(1e-5), rel=1e-12)
     assert second.rounds == 6 and first.rounds == 3
     third = kind(1.0, 1.0, clients=6)
     third.take_over(json.loads(json.dumps(second.charges())))
     assert third.epsilon(1e-5) == second.epsilon(1e-5) and third.rounds == 6
+
+
+def test_charges_of_files_of_before_are_taken_over() -> None:
+    kept = {"rounds": 3, "gaussians": [[1.5, 1.0, 3]], "clip_norm": None}
+    privacy = ClientPrivacy(1.0, 1.0, clients=6)
+    privacy.take_over(kept)
+    assert privacy.epsilon(1e-5) == Accountant().compose(Gaussian(1.5), 3).epsilon(1e-5)
+    event = {"event": "gaussian", "noise_multiplier": 1.5, "sampling_rate": 1.0, "count": 3}
+    assert privacy.charges() == {"rounds": 3, "spent": [event], "clip_norm": None}
 
 
 def test_charges_are_taken_over_though_a_budget_has_no_room_and_others_charges_are_not_kept() -> None:
@@ -207,6 +217,10 @@ def test_a_moving_bound_is_kept_and_one_that_stands_is_not() -> None:
     [
         {"rounds": -1},
         {"rounds": "3"},
+        {"spent": [{"event": "gaussian", "noise_multiplier": 0.0, "sampling_rate": 1.0, "count": 1}]},
+        {"spent": [{"event": "gaussian", "noise_multiplier": 1.0, "sampling_rate": 1.0}]},
+        {"spent": [{"event": "none", "count": 1}]},
+        {"spent": [{"count": 1}]},
         {"gaussians": [[1.0, 1.0, 0]]},
         {"gaussians": [[0.0, 1.0, 1]]},
         {"gaussians": [[1.0, 2.0, 1]]},

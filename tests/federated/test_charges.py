@@ -235,6 +235,33 @@ def test_a_training_that_was_not_resumed_does_not_write_over_the_charges_of_anot
     assert anew.round == 0 and record_path(path).read_bytes() == before and not path.exists()
 
 
+def test_of_two_trainings_with_one_checkpoint_none_forgets_the_charges_of_the_other(path: Path) -> None:
+    first, second = make_privacy(), make_privacy()
+    one, other = make(path, first), make(path, second)
+    one.fit(2)
+    assert other.resume() and second.rounds == 2
+    other.fit(3)
+    for go_on in (lambda: one.fit(3), one.save):
+        with pytest.raises(ValueError, match=r"Another training has written its charges .* makes no sum"):
+            go_on()
+    assert json.loads(record_path(path).read_text())["rounds"] == 3
+    other.fit(4)
+    third = make_privacy()
+    make(path, third).resume()
+    assert third.rounds == second.rounds == 4
+
+
+def test_two_trainings_that_begin_at_once_are_not_both_let(path: Path) -> None:
+    one, other = make(path, make_privacy()), make(path, make_privacy())
+    for trainer in (one, other):
+        trainer._charges.begin()  # type: ignore[union-attr]  (nothing is written yet)
+    one.fit(1)
+    before = record_path(path).read_bytes()
+    with pytest.raises(ValueError, match="Another training"):
+        other.fit(1)
+    assert record_path(path).read_bytes() == before
+
+
 def test_resuming_again_counts_nothing_twice(path: Path) -> None:
     privacy = make_privacy()
     trainer = make(path, privacy)

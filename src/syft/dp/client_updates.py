@@ -20,6 +20,7 @@ from torch import Tensor
 
 from syft.core.structs import prepared
 from syft.dp.accounting import Accountant, Budget, Gaussian, Kind
+from syft.dp.events import Event, read, written
 
 #: Clipping bounds beyond these would meet the ends of single precision, and are mistakes.
 LEAST_CLIP, LARGEST_CLIP = 1e-12, 1e12
@@ -67,10 +68,17 @@ class _Charges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a `Counted` says of itself as plain data."""
 
     rounds: int
-    gaussians: list[tuple[float, float, int]]
-    """(noise multiplier, sampling rate, how many times)"""
+    spent: list[dict[str, Any]] = []
+    """As `events.written` writes them."""
     clip_norm: float | None = None
     """Where the clipping bound had come to, if it moves."""
+    gaussians: list[tuple[float, float, int]] = []
+    """Of files of before: (noise multiplier, sampling rate, how many times)"""
+
+    def events(self) -> list[tuple[Event, int]]:
+        """!! KeyError, TypeError, ValueError for what are no events"""
+        before = [(Gaussian(noise, rate), count) for noise, rate, count in self.gaussians]
+        return [*before, *map(read, self.spent)]
 
 
 class Counted:
@@ -102,23 +110,24 @@ class Counted:
         if coming:
             event = self._coming()
             spent[event] = spent.get(event, 0) + coming
-        gaussians = [(event.noise_multiplier, event.sampling_rate, count) for event, count in spent.items()]
-        charges = _Charges(self.rounds + coming, gaussians, self._moving_clip())
-        found: dict[str, Any] = msgspec.to_builtins(charges)
-        return found
+        return {
+            "rounds": self.rounds + coming,
+            "spent": [written(event, count) for event, count in spent.items()],
+            "clip_norm": self._moving_clip(),
+        }
 
     def take_over(self, charges: Mapping[str, Any]) -> None:
         """Count what an earlier run was charged for, also if a budget has no room for it: it was spent. !! ValueError"""
         try:
             found = msgspec.convert(charges, prepared(_Charges))
             spent = Accountant()
-            for noise, rate, count in found.gaussians:
-                spent.compose(Gaussian(noise, rate), count)
+            for event, count in found.events():
+                spent.compose(event, count)
             if found.rounds < 0:
                 raise ValueError(f"{found.rounds} rounds")
             if found.clip_norm is not None:
                 check_clip_norm(found.clip_norm)
-        except (ValueError, TypeError) as error:  # msgspec's errors are ValueErrors
+        except (ValueError, TypeError, KeyError) as error:  # msgspec's errors are ValueErrors
             raise ValueError(
                 f"These are not the charges of a private training ({error}). They are not taken for none: restore "
                 "the file that they come from."

@@ -11,7 +11,13 @@ that counts every sum there was, and at most one that there was not.
 A checkpoint may be older than its record: rounds in between were seen and are spent, though the model goes back. Every
 file from which a training could be taken up has a record, and all of them are kept up to date: the trainer's own
 checkpoint, those that `save(path)` wrote as long as they are there, and the one that was resumed. What cannot be seen
-from here are copies in other places, and two processes that train with one checkpoint at a time.
+from here are copies in other places.
+
+NOTE [One training at a time]
+A record is replaced only if it is what this training wrote or read last, which is looked at and written while the folder
+is locked (`flock`, where there is one). So of two trainings with one checkpoint the one that comes second to a record
+makes no sum, and is told: nothing that either was charged for is lost. Who resumes takes the record over, and with it
+the charges.
 """
 
 from __future__ import annotations
@@ -62,6 +68,8 @@ class Charges:
         """Checkpoints whose records are this training's, and say what this object knows."""
         self._lasting = {self._own} - {None}
         """Those that have a record also while there is no checkpoint."""
+        self._seen: dict[Path, bytes] = {}
+        """What stands in their records, as far as this training knows."""
 
     def begin(self) -> None:
         """!! ValueError where an earlier run left charges that this one has not taken over"""
@@ -96,7 +104,7 @@ class Charges:
             old.rename(aside)
             logger.warning("%s has the charges of an earlier training, and was moved to %s.", old, aside.name)
         self._places.add(place)
-        _keep(place, self._record(coming=0))
+        self._keep(place, self._record(coming=0))
 
     def read(
         self, checkpoint: Path, saved_rounds: int | None, rounds_given_out: int | None
@@ -109,7 +117,7 @@ class Charges:
         if _place(checkpoint) in self._places:
             return None
         try:
-            data = record.read_bytes()
+            data = self._seen[_place(checkpoint)] = record.read_bytes()
         except FileNotFoundError:
             if saved_rounds and rounds_given_out is None:
                 raise ValueError(
@@ -165,7 +173,28 @@ class Charges:
         for place in sorted(self._places):
             # NB: a checkpoint that was saved and removed needs no record any more.
             if place in self._lasting or place.exists():
-                _keep(place, data)
+                self._keep(place, data)
+
+    def _keep(self, place: Path, data: bytes) -> None:
+        """See NOTE [One training at a time]. !! OSError with a sentence, ValueError if another training wrote there"""
+        record = record_path(place)
+        try:
+            with _locked(record.parent):
+                there = record.read_bytes() if record.exists() else None
+                if there is not None and there != self._seen.get(place):
+                    raise ValueError(
+                        f"Another training has written its charges to {str(record)!r} since this one did, so this one "
+                        "makes no sum. Give each training a checkpoint of its own; resume() in a new Trainer counts what "
+                        "is there."
+                    )
+                write_file(record, data, private=False, overwrite=True)
+                self._seen[place] = data
+        except OSError as error:
+            raise OSError(
+                error.errno,
+                f"What this training costs cannot be written to {str(record)!r} ({error.strerror}), so no sum is made. "
+                "Make room there, or save and resume in a folder that can be written to",
+            ) from error
 
     def _record(self, coming: int) -> bytes:
         privacy = self._privacy
@@ -184,14 +213,17 @@ def _free_name(path: Path) -> Path:
     return aside
 
 
-def _keep(checkpoint: Path, data: bytes) -> None:
-    """!! OSError with a sentence"""
-    record = record_path(checkpoint)
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Inside, no other training writes a record into this folder, on systems that can lock one. !! OSError"""
     try:
-        write_file(record, data, private=False, overwrite=True)
-    except OSError as error:
-        raise OSError(
-            error.errno,
-            f"What this training costs cannot be written to {str(record)!r} ({error.strerror}), so no sum is made. Make "
-            "room there, or save and resume in a folder that can be written to",
-        ) from error
+        import fcntl
+    except ImportError:
+        yield
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
