@@ -10,11 +10,11 @@ CODE := src tests bench examples tools docs/tutorials
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types unit slow ray gpu bench docs notebooks proto format clean
+.PHONY: help demo test lint types unit slow ray gpu bench docs notebooks release torch-range proto format clean
 .DELETE_ON_ERROR:
 
 help:  ## this list
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 demo: .venv/.core  ## see it work, in under a minute
 	$(BIN)/python -m syft.demo
@@ -46,6 +46,13 @@ bench: .venv/.dev  ## measure; results go to bench/results
 
 docs: .venv/.docs  ## build the documentation to site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --site-dir site
+
+release: .venv/.dev  ## check the version, build, look into what was built; ARGS=--tag tags the commit
+	$(PIP) build
+	$(BIN)/python tools/release.py $(ARGS)
+
+torch-range: .venv/.dev  ## the tests closest to torch, with every release in the range; downloads them
+	$(BIN)/python tools/torch_range.py $(ARGS)
 
 notebooks: .venv/.notebooks  ## run the tutorials and write their notebooks; ARGS='03 11' chooses some
 	$(BIN)/python tools/notebooks.py $(ARGS)
