@@ -246,6 +246,10 @@ def test_secrets_and_models_move_and_gradients_come_back(workers):
         y = x.cpu()
         assert (places_of(x), places_of(y), places_of(y.to(CUDA))) == (there, here, there)
         assert places_of(y.to(CUDA, torch.float64)) == places_of(x.to(torch.float64)) == there
+        assert places_of(y.to(device=CUDA, dtype=torch.float64, copy=True)) == there
+        assert places_of(y.to(CUDA, None, False, True)) == there
+        assert y.to("cpu") is y
+        assert y.to("cpu", copy=True) is not y
         assert places_of(x.to(torch.ones(1))) == there  # torch's own conversions move nothing
         assert x.cpu().get().child.child.device == here[0]
         with torch.device(CUDA):

@@ -61,38 +61,45 @@ def _named_device(device: Any) -> torch.device:
     return torch.device("cuda", torch.cuda.current_device() if named.index is None else named.index)
 
 
-def _method(name: str, device_and_rest: Callable[..., tuple[Any, dict[str, Any]]]) -> Callable[..., Any]:
+def _is_device(value: Any) -> bool:
+    return isinstance(value, (str, torch.device)) or type(value) is int
+
+
+_plain_to = torch.Tensor.to
+
+
+def to(self: Any, *args: Any, **kwargs: Any) -> Any:
+    """torch's `to`; where a device is named, it moves the shares of a secret, too."""
+    names_device = bool(args) and _is_device(args[0])
+    device = args[0] if names_device else kwargs.get("device")
+    if device is None or secret_of(self.child) is None:
+        return _plain_to(self, *args, **kwargs)
+    made = moved(self, _named_device(device))
+    others = [*(args[1:] if names_device else args), None, None, None]  # dtype, non_blocking, copy
+    dtype, copy = kwargs.get("dtype", others[0]), kwargs.get("copy", others[2])
+    kept = {"memory_format": kwargs["memory_format"]} if kwargs.get("memory_format") is not None else {}
+    if dtype is None and not copy and not kept:
+        return made
+    return _plain_to(made, made.dtype if dtype is None else dtype, copy=bool(copy), **kept)
+
+
+def _method(name: str, device_of: Callable[..., Any]) -> Callable[..., Any]:
     plain = getattr(torch.Tensor, name)
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         if secret_of(self.child) is None:
             return plain(self, *args, **kwargs)
-        device, rest = device_and_rest(*args, **kwargs)
-        made = self if device is None else moved(self, _named_device(device))
-        return torch.Tensor.to(made, **rest) if rest else made
+        return moved(self, _named_device(device_of(*args, **kwargs)))
 
     call.__name__, call.__qualname__ = name, f"Wrapper.{name}"
     call.__doc__ = f"torch's {name}; it moves the shares of a secret, too."
     return call
 
 
-def _of_to(*args: Any, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
-    device: Any
-    device, dtype, _, memory_format = torch._C._nn._parse_to(
-        *args, **{k: v for k, v in kwargs.items() if k != "copy"}
-    )
-    if isinstance(args[0] if args else kwargs.get("other"), torch.Tensor):
-        device = None
-    rest = {"dtype": dtype, "memory_format": memory_format, "copy": kwargs.get("copy") or None}
-    return device, {name: value for name, value in rest.items() if value is not None}
-
-
 DEVICE_METHODS: dict[str, Any] = {
-    "to": _method("to", _of_to),
-    "cuda": _method(
-        "cuda", lambda device=None, *_args, **_options: ("cuda" if device is None else device, {})
-    ),
-    "cpu": _method("cpu", lambda *_args, **_options: ("cpu", {})),
+    "to": to,
+    "cuda": _method("cuda", lambda device=None, *_args, **_options: device),
+    "cpu": _method("cpu", lambda *_args, **_options: "cpu"),
 }
 
 for _name, _call in DEVICE_METHODS.items():
