@@ -79,7 +79,7 @@ LIMITS = {
     _sending: (87, 112),
     _travelling: (630, 730),
     _calling: (110, 350),
-    _training: (585, 3290),
+    _training: (560, 3290),
 }
 
 

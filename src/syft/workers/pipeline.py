@@ -241,8 +241,10 @@ def execute(worker: Worker, message: Operation) -> Any:
     for obj_id in return_ids:
         if obj_id in stored:
             is_restricted = True  # it replaces an object
-    if (has_others or kwargs) and not is_restricted:
-        is_restricted = any(entry.allowed is not None for entry in entries)
+    if has_others or kwargs:
+        for entry in entries:  # NB: not `any`: a generator costs more than all of this
+            if entry.allowed is not None:
+                is_restricted = True
     if is_restricted or worker.guards:
         # NB: without graphs.
         args = [v.detach() if type(v) is torch.Tensor and v.requires_grad else v for v in args]
