@@ -18,6 +18,7 @@ from torch import nn
 from fake_cuda import CUDA, fake_cuda
 from mpc.network_parties import Parties, node_of
 from syft.cli import main
+from syft.core.placing import device_of_worker
 from syft.exceptions import SyftError
 from syft.isolation.broker import Broker
 from syft.messaging.message import Ref
@@ -31,7 +32,6 @@ from syft.mpc.protocols import fss
 from syft.mpc.provider import Provider, expand
 from syft.mpc.randomness import BoundStream, Stream, new_seed
 from syft.workers.network.server_worker import NetworkServerWorker
-from syft.workers.placing import device_of_worker
 from syft.workers.virtual import VirtualWorker
 
 pytestmark = pytest.mark.network

@@ -15,8 +15,9 @@ from call_counts import calls_of_python
 from network.waiting import Running, wait_until
 from syft.messaging.message import ObjectRequestMessage, Operation, Ref
 from syft.serde import SerdeError
+from syft.transport import session_outbox as outbox
 from syft.transport.session_frames import Kind, decode
-from syft.workers.network import keeper, outbox, worker_lock
+from syft.workers.network import keeper, worker_lock
 
 pytestmark = pytest.mark.network
 

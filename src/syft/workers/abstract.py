@@ -16,7 +16,7 @@ class AbstractWorker(abc.ABC):
     admits_only_table = False
     #: Asks several messages together, where an answer takes a while to come: see NetworkClientWorker.
     ask_all: Any = None
-    #: Where it keeps tensors, if not on the CPU: see `syft.workers.placing`.
+    #: Where it keeps tensors, if not on the CPU: see `syft.core.placing`.
     device: Any = None
     #: Whether it keeps graphs of what its users compute; see syft.tensors.kept_graphs.
     keeps_graphs = False

@@ -15,6 +15,7 @@ import torch
 from syft.core import first_use, html
 from syft.core.chain import Wrapper
 from syft.core.interfaces import Id
+from syft.core.placing import device_of_worker
 from syft.core.session import session
 from syft.exceptions import WorkerNotFoundException
 from syft.messaging.message import (
@@ -37,7 +38,6 @@ from syft.workers.documented import DocumentedWorker, own
 from syft.workers.documented_storage import ObjectStorage
 from syft.workers.entry import Entry
 from syft.workers.holdings import Holdings
-from syft.workers.placing import device_of_worker
 from syft.workers.references import as_refs
 from syft.workers.releases import ReleasingWorker
 from syft.workers.remote import Remote

@@ -12,13 +12,13 @@ import torch
 
 from syft.core.identity import identity_of, known_identity
 from syft.core.interfaces import Id
+from syft.core.placing import on_device
 from syft.exceptions import ObjectNotFoundError, QuotaExceededError
 from syft.policy.permissions import About, Allowed, intersect
 from syft.tensors import kept_graphs
 from syft.workers.entry import Entry, Objects
 from syft.workers.guards import PERMISSION, RELEASED_ONLY, Guard, Ownership, Quota
 from syft.workers.holdings import Holdings, storages_of
-from syft.workers.placing import on_device
 
 # NOTE [Prepared, then committed]
 # `store_entry` first does everything that may refuse an object: who may replace what is there, the quota, the data
@@ -40,7 +40,7 @@ class ObjectStorage:
 
     id: Any = None
     policy: Any
-    #: Where tensors are kept, if not on the CPU: see `syft.workers.placing`.
+    #: Where tensors are kept, if not on the CPU: see `syft.core.placing`.
     device: Any = None
     admits_only_table: bool
 

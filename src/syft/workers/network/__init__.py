@@ -3,7 +3,6 @@
 Modules, in the order they import each other:
 
     worker_lock  one message at a time on a worker
-    outbox     the client's commands that have not been confirmed
     keeper     the thread behind a link
     presence   whether the worker behind a link is there, for those who compute with it and with others
     link_connection  the connection of a link, read by whoever waits and replaced when it breaks

@@ -20,9 +20,9 @@ from syft.transport import session_frames as frames
 from syft.transport import session_records as handshake
 from syft.transport import session_replies as replies
 from syft.transport.session_frames import Head, Kind
+from syft.transport.session_outbox import Sent
 from syft.workers.network import worker_lock
 from syft.workers.network.link_connection import Key, LinkConnection
-from syft.workers.network.outbox import Sent
 
 _MANY_DELETES = 48
 #: Above this many bytes a reply is confirmed at once if others are waited for, and not with the next command.

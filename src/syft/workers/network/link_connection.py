@@ -32,8 +32,8 @@ from syft.transport import session_records as handshake
 from syft.transport import session_replies as replies
 from syft.transport.session_compression import WantedCompression
 from syft.transport.session_frames import Head, Kind
+from syft.transport.session_outbox import Outbox, Sent
 from syft.workers.network import keeper, presence
-from syft.workers.network.outbox import Outbox, Sent
 
 #: Opens a connection to the worker.
 Opener = Callable[[], Connection]
