@@ -30,7 +30,7 @@ types: .venv/.dev  ## mypy
 	$(BIN)/mypy
 
 unit: .venv/.dev  ## the tests; ARGS='-k pointer' passes arguments on
-	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
 
 slow: .venv/.dev  ## the tests that take too long for every change
 	$(BIN)/python -m pytest -n $(JOBS) -m slow $(ARGS)
