@@ -120,11 +120,11 @@ def lower(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.child.decode() if fixed else tensor  # type: ignore[attr-defined]
 
 
-def close(actual: torch.Tensor, expected: torch.Tensor, **_exactness: Any) -> None:
+def close(actual: torch.Tensor, expected: torch.Tensor, most: float = TOLERANCE, **_exactness: Any) -> None:
     if actual.shape != expected.shape:
         raise AssertionError(f"shape {tuple(actual.shape)} instead of {tuple(expected.shape)}")
     if expected.is_floating_point():
-        tolerance = dict(rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True)
+        tolerance = dict(rtol=most, atol=most, equal_nan=True)
         _assert_close(actual.double(), expected.double(), **tolerance)
     else:
         _assert_close(actual.to(expected.dtype), expected)

@@ -26,6 +26,7 @@ from syft.mpc.kernels import Bilinear
 from syft.mpc.methods import secret_of
 from syft.mpc.network.programs import OPENING, PROGRAMS
 from syft.mpc.offers import find_secrets
+from syft.mpc.protocols.lookup import packed
 from syft.mpc.protocols.select import Pooling
 from syft.mpc.sharing import AdditiveSharingTensor
 
@@ -68,6 +69,14 @@ PUBLIC: dict[str, Any] = {
     "size": 4,
     "divisor": 3,
     "pooling": Pooling((2, 2), (2, 2), (0, 0)),
+    "shift": 8,
+    "bits": 8,
+    "low": 0,
+    "lowest": 2,
+    "highest": 4,
+    "edge": 3,
+    "coefficients": packed([3, 2, 1]),
+    "tables": packed([1, 2, 3, 4], [5, 6, 7, 8]),
 }
 
 #: What is not run on two secrets alone, and why.

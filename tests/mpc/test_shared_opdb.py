@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import hashlib
 import itertools
 from collections.abc import Iterator
@@ -45,6 +46,9 @@ WITHOUT_SENSE = (*fixed.WITHOUT_SENSE, READS)
 #: Quotients of powers of tiny numbers: whether they agree depends on how the coins of the truncations fall. Not run,
 #: and counted as not supported.
 DEPENDS_ON_COINS = {"dist", "linalg.vector_norm", "nn.functional.cosine_embedding_loss"}
+
+#: Weights of up to 9 between a softmax and the result: its one unit, which falls or not, is some thousand in gradients.
+AMPLIFIED = {"nn.functional.multi_head_attention_forward": 0.1}
 
 ENTRIES = [op for op in opdb.entries(torch.float32) if opdb.op_id(op) not in fixed.TAKES_NO_TENSOR]
 
@@ -100,7 +104,8 @@ def lower(tensor: Any) -> torch.Tensor:
     "op", [op for op in ENTRIES if opdb.op_id(op) not in DEPENDS_ON_COINS], ids=opdb.op_id
 )
 def test_secrets_agree_with_torch(op: Any, lift: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.testing, "assert_close", fixed.close)
+    close = functools.partial(fixed.close, most=AMPLIFIED.get(opdb.op_id(op), TOLERANCE))
+    monkeypatch.setattr(torch.testing, "assert_close", close)
 
     def run() -> int:
         return opdb.compare(with_small_samples(op), torch.float32, lift, lower, SAMPLES, may_be_plain=True)
