@@ -401,3 +401,58 @@ def test_batch_norm_is_replaced_by_a_norm_of_its_kind() -> None:
     meta: Any = replace_batch_norm(nn.BatchNorm1d(6, device="meta"))
     assert meta.weight.device.type == "meta"
     assert math.isclose(meta.eps, 1e-5)
+
+
+def test_a_frozen_batch_norm_is_trained_around_and_keeps_its_statistics() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Linear(3, 2))
+    model(torch.randn(50, 4) * 3 + 1)  # statistics of public data
+    with pytest.raises(ValueError, match=r"1 is BatchNorm1d.*\.eval\(\)"):
+        training(model)
+    model[1].eval()
+    before = {name: value.clone() for name, value in model[1].named_buffers()}
+    x, y = data(12)[:]
+    sums, _ = clipped_sum(model, F.cross_entropy, x, y, {"": 1e6})
+    for name, parameter in model.named_parameters():  # as many single examples
+        alone = [
+            torch.autograd.grad(F.cross_entropy(model(x[i : i + 1]), y[i : i + 1]), parameter)[0]
+            for i in range(12)
+        ]
+        torch.testing.assert_close(sums[name].float(), torch.stack(alone).sum(0), rtol=1e-4, atol=1e-5)
+    private = training(model)
+    epoch(private)
+    assert all(torch.equal(value, before[name]) for name, value in model[1].named_buffers())
+
+
+def test_a_batch_norm_that_is_unfrozen_later_or_has_no_statistics_is_refused() -> None:
+    model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Linear(3, 2)).eval()
+    private = training(model)
+    model.train()
+    with pytest.raises((ValueError, NotImplementedError)):
+        epoch(private)
+    assert not model[1].running_mean.any()
+    with pytest.raises(ValueError, match="BatchNorm1d, which mixes"):
+        training(nn.Sequential(nn.BatchNorm1d(4, track_running_stats=False), nn.Linear(4, 2)).eval())
+
+
+def test_complex_parameters_are_refused_before_anything_is_charged() -> None:
+    class Spectral(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.phases = nn.Parameter(torch.ones(4, dtype=torch.complex64))
+            self.last = nn.Linear(4, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.last((x * self.phases).real)
+
+    model = Spectral()
+    with pytest.raises(ValueError, match="phases is complex.*view_as_real"):
+        training(model)
+    model.phases.requires_grad_(False)
+    private = training(model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
+    epoch(private)
+    spent = private.epsilon(1e-5)
+    model.phases.requires_grad_(True)
+    with pytest.raises(ValueError, match="phases is complex"):
+        epoch(private)
+    assert private.epsilon(1e-5) == spent

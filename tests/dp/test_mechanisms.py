@@ -234,6 +234,29 @@ def test_the_support_does_not_depend_on_the_value() -> None:
         assert all((x / step).is_integer() for x in released)
 
 
+@given(
+    st.lists(st.integers(0, 5) | st.sampled_from(["a", (1,), 0.5]), min_size=1, max_size=6, unique=True),
+    st.data(),
+)
+def test_a_doubled_category_is_refused_whatever_the_rows_are(
+    categories: list[Any], drawn: st.DataObject
+) -> None:
+    rows = drawn.draw(st.lists(st.sampled_from([*categories, None, math.nan, "z", [1]]), max_size=5))
+    doubled = drawn.draw(st.sampled_from(categories))
+    place = drawn.draw(st.integers(0, len(categories)))
+    equal = float(doubled) if isinstance(doubled, int) and drawn.draw(st.booleans()) else doubled
+    assert len(mechanisms.histogram(rows, 1.0, categories=categories)) == len(categories)
+    with pytest.raises(ValueError, match="which are equal"):
+        mechanisms.histogram(rows, 1.0, categories=[*categories[:place], equal, *categories[place:]])
+
+
+def test_categories_may_be_a_tensor_and_have_hashes() -> None:
+    found = mechanisms.histogram([3, 3, 1], 100.0, categories=torch.tensor([1, 3]), stream=stream())
+    assert found.tolist() == [1, 2]
+    with pytest.raises(TypeError, match="with a hash.*got a list"):
+        mechanisms.histogram([1], 1.0, categories=[[1]])  # type: ignore[list-item]
+
+
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [
@@ -255,6 +278,9 @@ def test_the_support_does_not_depend_on_the_value() -> None:
         (lambda: mechanisms.quantile([1.0], 1.5, (0.0, 1.0), 1.0), "fraction"),
         (lambda: mechanisms.histogram([1.0], 1.0), "either edges or categories"),
         (lambda: mechanisms.histogram([1.0], 1.0, edges=[1.0, 0.0]), "rising"),
+        (lambda: mechanisms.histogram([], 1.0, categories=[1, True]), "which are equal"),
+        (lambda: mechanisms.histogram([], 1.0, categories=[math.nan]), "NaN is no category"),
+        (lambda: mechanisms.histogram([1], 1.0, categories=[]), "no categories"),
         (lambda: mechanisms.exponential([], 1.0, 1.0), "one number per candidate"),
         (lambda: noise.discrete_gaussian(1, 0, stream()), "variance"),
         (lambda: noise.discrete_laplace(1, 0, 1, stream()), "scale"),

@@ -42,7 +42,7 @@ from syft.dp.per_sample import WAYS, Factor, LossFunction, check_batch, factors
 from syft.dp.poisson_loader import PoissonLoader as PoissonLoader
 from syft.dp.poisson_loader import rate_of
 from syft.dp.private_models import check_model as check_model
-from syft.dp.private_models import check_optimizer
+from syft.dp.private_models import check_optimizer, complex_fault
 from syft.dp.private_models import replace_batch_norm as replace_batch_norm
 from syft.dp.ruled_pass import Checked
 from syft.dp.training_state import FORMAT, Ledger, read_spent
@@ -134,7 +134,11 @@ class PrivateTraining:
 
     def _check_groups(self) -> None:
         """!! ValueError where parameters were frozen or unfrozen such that the bounds do not fit any more"""
-        trained = [n for n, p in self.model.named_parameters() if p.requires_grad]
+        named = {n: p for n, p in self.model.named_parameters() if p.requires_grad}
+        trained = list(named)
+        for name, parameter in named.items():
+            if parameter.is_complex():
+                raise ValueError(f"This model cannot be trained privately: {complex_fault(name)}.")
         without = sorted({g for n in trained if (g := group_of(n, self.bounds)) not in self.bounds})
         if without or not trained:
             raise ValueError(

@@ -173,7 +173,8 @@ def histogram(
     """Rows per bin between `edges` (the last bin has both its ends), or per category; may be negative.
 
     Bins are public: they are never found from the data. A row outside all of them, NaN too, is in none. One
-    row is in one bin at most, so all bins together cost one epsilon.
+    row is in one bin at most, so all bins together cost one epsilon. Equal categories (1, 1.0 and True are) are
+    refused, whatever the rows are: which of them a row is in would not be said.
     """
     if (edges is None) == (categories is None):
         raise ValueError("histogram() takes either edges or categories.")
@@ -190,13 +191,38 @@ def histogram(
         found = np.minimum(np.searchsorted(limits, inside, side="right") - 1, limits.size - 2)
         counts = np.bincount(found, minlength=limits.size - 1)
     else:
-        place = {category: number for number, category in enumerate(categories or ())}
+        named: Any = categories
+        place = _places_of(named.tolist() if hasattr(named, "tolist") else list(named))
         counts = np.zeros(len(place), dtype=np.int64)
         for row in rows.tolist() if hasattr(rows, "tolist") else rows:
             number = _place_of(row, place)
             if number is not None:
                 counts[number] += 1
     return counts + _laplace_steps(counts.size, 1, epsilon, stream or Stream())
+
+
+def _places_of(categories: list[Hashable]) -> dict[Hashable, int]:
+    """The bin of each category. !! ValueError, TypeError for what is no list of different categories"""
+    place: dict[Hashable, int] = {}
+    for number, category in enumerate(categories):
+        try:
+            if place.setdefault(category, number) != number:
+                raise ValueError(
+                    f"categories are different from each other, and histogram() got {category!r} at {place[category]} "
+                    f"and at {number}, which are equal: name each one once."
+                )
+        except TypeError:
+            raise TypeError(
+                f"A category is a value with a hash (a number, a text, a tuple of these), got a "
+                f"{type(category).__name__}."
+            ) from None
+        if category != category:
+            raise ValueError(
+                "NaN is no category of histogram(): it equals nothing, so no row would be counted there."
+            )
+    if not place:
+        raise ValueError("histogram() got no categories: name one at least.")
+    return place
 
 
 def _place_of(row: Any, place: dict[Hashable, int]) -> int | None:

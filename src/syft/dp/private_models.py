@@ -19,11 +19,12 @@ def check_model(model: nn.Module) -> None:
         raise TypeError(f"A model is an nn.Module, got a {type(model).__name__}.")
     faults = []
     for name, layer in model.named_modules():
-        if isinstance(layer, nn.modules.batchnorm._BatchNorm):
+        if isinstance(layer, nn.modules.batchnorm._BatchNorm) and not _is_fixed(layer):
             groups = math.gcd(32, layer.num_features)
             faults.append(
                 f"{name or 'the model'} is {type(layer).__name__}, which mixes the examples of a batch: put "
-                f"nn.GroupNorm({groups}, {layer.num_features}) in its place, or call replace_batch_norm(model)"
+                f"nn.GroupNorm({groups}, {layer.num_features}) in its place, call replace_batch_norm(model), or keep the "
+                "statistics it has with .eval()"
             )
         elif isinstance(layer, nn.modules.instancenorm._InstanceNorm) and layer.track_running_stats:
             faults.append(
@@ -38,6 +39,8 @@ def check_model(model: nn.Module) -> None:
     for name, parameter in model.named_parameters():
         if isinstance(parameter, nn.parameter.UninitializedParameter):
             faults.append(f"{name} has no shape yet: call the model once, on a made-up example")
+        elif parameter.requires_grad and parameter.is_complex():
+            faults.append(complex_fault(name))
         elif parameter._backward_hooks or parameter._post_accumulate_grad_hooks:
             faults.append(
                 f"{name} has a hook on its gradient, which private training does not call: remove it with the handle "
@@ -45,6 +48,18 @@ def check_model(model: nn.Module) -> None:
             )
     if faults:
         raise ValueError("This model cannot be trained privately: " + "; ".join(faults) + ".")
+
+
+def _is_fixed(layer: nn.modules.batchnorm._BatchNorm) -> bool:
+    """Whether it normalises by statistics that are fixed. Then it is the same function of each example."""
+    return not layer.training and layer.running_mean is not None and layer.running_var is not None
+
+
+def complex_fault(name: str) -> str:
+    return (
+        f"{name} is complex, and clipping and noise are for real numbers: train torch.view_as_real of it and call "
+        "torch.view_as_complex in forward, or freeze it"
+    )
 
 
 def check_optimizer(model: nn.Module, optimizer: Any) -> None:
