@@ -446,7 +446,7 @@ def test_complex_parameters_are_refused_before_anything_is_charged() -> None:
             return self.last((x * self.phases).real)
 
     model = Spectral()
-    with pytest.raises(ValueError, match="phases is complex.*view_as_real"):
+    with pytest.raises(ValueError, match=r"phases is complex.*view_as_real"):
         training(model)
     model.phases.requires_grad_(False)
     private = training(model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))

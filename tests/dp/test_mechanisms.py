@@ -253,7 +253,7 @@ def test_a_doubled_category_is_refused_whatever_the_rows_are(
 def test_categories_may_be_a_tensor_and_have_hashes() -> None:
     found = mechanisms.histogram([3, 3, 1], 100.0, categories=torch.tensor([1, 3]), stream=stream())
     assert found.tolist() == [1, 2]
-    with pytest.raises(TypeError, match="with a hash.*got a list"):
+    with pytest.raises(TypeError, match=r"with a hash.*got a list"):
         mechanisms.histogram([1], 1.0, categories=[[1]])  # type: ignore[list-item]
 
 
