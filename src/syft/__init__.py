@@ -15,6 +15,7 @@ from syft import exceptions as _exceptions
 from syft import messaging as _messaging
 from syft.core import left_out as _left_out
 from syft.core import rooms as _rooms
+from syft.core.session import session as _session
 from syft.version import __version__ as __version__
 
 if _TYPE_CHECKING:  # what is below is imported when it is first named: see `__getattr__`
@@ -157,6 +158,12 @@ def _load_rest() -> None:
     for module in dict.fromkeys((*_REST.values(), *_FILLING)):
         _importlib.import_module(module)
 
+
+def _hook_torch() -> _Any:
+    return __getattr__("TorchHook")(_importlib.import_module("torch"), verbose=False)
+
+
+_session.hook_maker = _hook_torch
 
 if not _rooms.REST:
     _rooms.REST.append(_load_rest)

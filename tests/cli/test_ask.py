@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -111,3 +113,44 @@ def test_nobody_there_is_said_once_and_without_commands_that_were_never_given(ty
     status, _, err = types("status", "tcp://127.0.0.1:1")
     assert status == 1 and err.count("running") == 1 and "Commands" not in err
     assert "The worker at tcp://127.0.0.1:1 cannot be reached" in err
+
+
+def test_a_token_is_read_from_a_file_with_its_line_break(hospital: Any, here: Any, types: Any) -> None:
+    user = "bob"
+    token = os.environ[f"TOKEN_OF_{user}"]
+    (here / "bob.token").write_text(f"{token}\n")
+    status, out, err = types("status", hospital.address, "--token-file", "bob.token")
+    assert status == 0 and "bob" in out, err
+    status, out, err = types("status", hospital.address, "--token", f"{token}\n")
+    assert status == 0 and "bob" in out, err
+    status, _, err = types("status", hospital.address, "--token-file", "bob.token", "--token", token)
+    assert status == 1 and "--token-file FILE" in err and "Leave one out" in err
+    status, _, err = types("status", hospital.address, "--token-file", "nobody.token")
+    assert status == 1 and "InvalidTokenError" in err and "nobody.token" in err
+
+
+PROGRAM = """
+import sys
+import syft as sy
+
+with sy.connect(sys.argv[1], token_file=sys.argv[2]) as worker:
+    assert sy.hook is not None and sy.local_worker is sy.hook.local_worker
+    print(worker.user, sorted(tag for found in worker.search() for tag in found.tags), len(worker.search([])))
+    import torch
+    (torch.ones(2).send(worker) + 1).get()
+"""
+
+
+def test_a_program_without_a_hook_connects_and_lists_what_it_may_find(hospital: Any, here: Any) -> None:
+    said = []
+    for user in ("ana", "bob"):
+        (here / f"{user}.token").write_text(os.environ[f"TOKEN_OF_{user}"] + "\n")
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM, hospital.address, f"{user}.token"],
+            capture_output=True,
+            text=True,
+            timeout=240,
+        )
+        assert done.returncode == 0, done.stderr
+        said.append(done.stdout.strip())
+    assert said == ["ana ['#patients', '#public'] 0", "bob ['#public'] 0"]

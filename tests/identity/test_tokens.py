@@ -25,7 +25,14 @@ from syft.exceptions import (
 )
 from syft.identity.names import check_user_name, is_user_name
 from syft.identity.revocation import RevocationList
-from syft.identity.tokens import CLOCK_SKEW, MAX_LENGTH, TokenAuthority, TokenVerifier
+from syft.identity.tokens import (
+    CLOCK_SKEW,
+    MAX_LENGTH,
+    TokenAuthority,
+    TokenVerifier,
+    read_token_file,
+    token_id_of,
+)
 
 KEY = Ed25519PrivateKey.generate()
 AUTHORITY = TokenAuthority(KEY, RevocationList())
@@ -329,3 +336,42 @@ def test_files_that_are_no_keys(tmp_path: Path) -> None:
 def test_raw_public_keys_are_taken() -> None:
     raw = AUTHORITY.public_key.public_bytes_raw()
     assert TokenVerifier(raw).verify(AUTHORITY.issue("ana", 60)).user == "ana"
+
+
+# -- tokens in files ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("around", ["{}", "{}\n", "{}\r\n", "  {}\n\n", "\ufeff{}\n"])
+def test_a_file_holds_a_token_whatever_blanks_are_around_it(tmp_path: Path, around: str) -> None:
+    authority = TokenAuthority.create(tmp_path / "keys")
+    token = authority.issue("ana", 60)
+    (tmp_path / "ana.token").write_text(around.format(token), encoding="utf-8")
+    assert read_token_file(tmp_path / "ana.token") == token
+    assert authority.revoke(f"{token}\n") == token_id_of(token)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "is empty"),
+        (b"\n \n", "is empty"),
+        (b"my password", "something else than one token"),
+        (b"\xff\xfe\x00", "cannot be read"),
+        (b"syft1." + b"A" * 9000, "something else than one token"),
+    ],
+)
+def test_a_file_without_a_token_is_named_and_not_quoted(tmp_path: Path, content: bytes, words: str) -> None:
+    (tmp_path / "x.token").write_bytes(content)
+    with pytest.raises(InvalidTokenError, match=words) as caught:
+        read_token_file(tmp_path / "x.token")
+    assert "x.token" in str(caught.value) and "password" not in str(caught.value)
+
+
+def test_a_file_with_two_tokens_or_none_at_all_is_refused(tmp_path: Path) -> None:
+    token = TokenAuthority.create(tmp_path / "keys").issue("ana", 60)
+    (tmp_path / "two").write_text(f"{token}\n{token}\n")
+    with pytest.raises(InvalidTokenError, match="something else than one token"):
+        read_token_file(tmp_path / "two")
+    for path in (tmp_path / "missing", tmp_path):
+        with pytest.raises(InvalidTokenError, match="cannot be read"):
+            read_token_file(path)

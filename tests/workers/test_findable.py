@@ -90,3 +90,13 @@ def test_what_is_deleted_is_not_remembered(bob: Any) -> None:
     for _ in range(50):
         torch.ones(2).tag("#gone").send(bob)  # type: ignore[attr-defined]
     assert not bob._findable and not bob.search("#gone")
+
+
+def test_a_search_without_a_query_finds_all_and_an_empty_list_nothing(hook: Any, me: Any) -> None:
+    worker = sy.VirtualWorker(hook, id="searched", auto_add=False)
+    kept = [torch.ones(2).tag("#a").send(worker), torch.ones(2).send(worker)]  # type: ignore[attr-defined]
+    kept.append(kept[0] + kept[1])
+    assert {found.id_at_location for found in worker.search()} == set(worker._objects)
+    assert len(worker.search()) == 3
+    for nothing in ([], (), "", [""]):
+        assert worker.search(nothing) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -14,38 +15,47 @@ from syft.core.plain_text import printable
 
 _Address = Annotated[str, typer.Argument(help="Where the worker is, e.g. wss://hospital.example:8777")]
 _Token = Annotated[str | None, typer.Option(help="Proves who you are; or set SYFT_TOKEN.")]
+_TokenFile = Annotated[Path | None, typer.Option(help="The file in which your token is.")]
 _Ca = Annotated[str | None, typer.Option(help="The certificate authority to trust (a file).")]
 _Certificate = Annotated[
     str | None, typer.Option("--cert", help="Your certificate, where the worker wants one.")
 ]
 _Key = Annotated[str | None, typer.Option(help="The key of your certificate.")]
 
-#: Each object that is listed is one question to the worker.
+#: Longest list that is printed when no term was given.
 _MOST_LISTED = 200
 _LABELS = {"id": "worker", "uptime": "up for"}
 _OWN_LABELS = {"objects": "your objects", "bytes": "your bytes"}
 _UNITS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 
 
-def connect(address: str, token: str | None, ca: str | None, certificate: str | None, key: str | None) -> Any:
-    import torch
-
+def connect(
+    address: str,
+    token: str | None,
+    token_file: Path | None,
+    ca: str | None,
+    certificate: str | None,
+    key: str | None,
+) -> Any:
     import syft as sy
 
-    hook = sy.TorchHook(torch, verbose=False)
-    token = token or os.environ.get("SYFT_TOKEN") or None  # set to nothing, it is not set
-    return sy.connect(address, hook=hook, token=token, ca=ca, certificate=certificate, key=key)
+    if token_file is None:
+        token = token or os.environ.get("SYFT_TOKEN") or None  # set to nothing, it is not set
+    return sy.connect(
+        address, token=token or None, token_file=token_file, ca=ca, certificate=certificate, key=key
+    )
 
 
 def status(
     address: _Address,
     token: _Token = None,
+    token_file: _TokenFile = None,
     ca: _Ca = None,
     certificate: _Certificate = None,
     key: _Key = None,
 ) -> None:
     """Ask a worker how it is. A quick way to see whether address, certificate and token are right."""
-    with connect(address, token, ca, certificate, key) as worker:
+    with connect(address, token, token_file, ca, certificate, key) as worker:
         table = Table(show_header=False, box=None)
         table.add_row(_cell("you are"), _cell(worker.user))
         said = worker.status()
@@ -67,19 +77,21 @@ def search(
         ),
     ] = None,
     token: _Token = None,
+    token_file: _TokenFile = None,
     ca: _Ca = None,
     certificate: _Certificate = None,
     key: _Key = None,
 ) -> None:
     """Search a worker for data by tags and descriptions, or list what is there."""
-    with connect(address, token, ca, certificate, key) as worker:
-        found, more = (worker.search(terms), 0) if terms else _everything(worker)
+    with connect(address, token, token_file, ca, certificate, key) as worker:
+        found = worker.search(terms or None)
+        more = 0 if terms else max(0, len(found) - _MOST_LISTED)
         if not found:
             wanted = f"nothing for {' '.join(map(printable, terms))}" if terms else "nothing"
             print(f"{printable(worker.id)} has {wanted} that you may know of.{_likely(worker, terms or [])}")
             return
         table = Table("id", "tags", "shape", "dtype", "description", box=None)
-        for pointer in found:
+        for pointer in found[: len(found) - more]:
             table.add_row(
                 _cell(pointer.id_at_location),
                 _cell(" ".join(sorted(pointer.tags))),
@@ -90,19 +102,6 @@ def search(
         Console(width=160).print(table)
         if more:
             print(f"and {more} more. Search for a tag, or for part of a description.")
-
-
-def _everything(worker: Any) -> tuple[list[Any], int]:
-    """What the user may find there, and how many objects were left out."""
-    # A search without a term finds nothing; every object is found by its id.
-    ids = worker.list_objects_remote()
-    found = [
-        pointer
-        for obj_id in ids[:_MOST_LISTED]
-        for pointer in worker.search([str(obj_id)])
-        if pointer.id_at_location == obj_id
-    ]
-    return found, max(0, len(ids) - _MOST_LISTED)
 
 
 def _likely(worker: Any, terms: list[str]) -> str:

@@ -45,7 +45,7 @@ def new(
     # On the standard error, so that the output is the token and nothing else.
     typer.echo(
         f"id {token_id_of(text)}, for {user}, {days:g} days. Serve with: syft worker --tokens {directory}\n"
-        f"{user} connects with: sy.connect('wss://...', token='syft1...', ca='ca.pem')",
+        f"{user} connects with: sy.connect('wss://...', token_file='{user}.token', ca='ca.pem')",
         err=True,
     )
 

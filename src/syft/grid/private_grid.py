@@ -35,7 +35,7 @@ class PrivateGridNetwork(AbstractGrid):
 
         Without terms: to everything that one may see there.
         """
-        found = {w.id: w.search(list(query)) if query else _everything(w) for w in self.workers}
+        found = {w.id: w.search(list(query) or None) for w in self.workers}
         return {worker_id: pointers for worker_id, pointers in found.items() if pointers}
 
     # -- models ----------------------------------------------------------------------------------------
@@ -146,10 +146,3 @@ class PrivateGridNetwork(AbstractGrid):
 
     def __repr__(self) -> str:
         return f"<PrivateGridNetwork of {', '.join(str(w.id) for w in self.workers) or 'no workers'}>"
-
-
-def _everything(worker: Any) -> list[Any]:
-    """Pointers to all objects of a worker that one may know of."""
-    # NB: a worker's own search without terms finds nothing, so each object is asked for by its id.
-    ids = list(worker.current_objects()) if worker.is_in_process else worker.list_objects_remote()
-    return [p for obj_id in ids for p in worker.search([obj_id]) if p.id_at_location == obj_id]

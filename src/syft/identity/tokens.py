@@ -12,6 +12,7 @@ import base64
 import binascii
 import datetime
 import math
+import os
 import re
 import secrets
 import time
@@ -132,6 +133,7 @@ class TokenAuthority:
 
     def revoke(self, token: str) -> str:
         """Take back a token, given as its id or as its whole text; returns the id."""
+        token = token.strip()
         token_id = token if TOKEN_ID.fullmatch(token) else token_id_of(token)
         self.revoked.add(token_id)
         return token_id
@@ -217,6 +219,24 @@ class TokenVerifier:
 def token_id_of(text: Any) -> str:
     """The id that a token claims, whoever signed it: enough to take it back, not to let anybody in."""
     return _decode(_split(text)[1]).id
+
+
+def read_token_file(path: str | os.PathLike[str]) -> str:
+    """The token that a file holds, without blanks and line breaks around it. !! InvalidTokenError"""
+    try:
+        with Path(path).open("rb") as file:
+            text = file.read(2 * MAX_LENGTH).decode("utf-8-sig").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidTokenError(
+            f"The token file {path} cannot be read: {error}. Pass the file into which `syft token new` was written."
+        ) from error
+    # NB: what is in the file is not quoted: a wrong file may hold another secret.
+    if _SHAPE.fullmatch(text) is None or len(text) > MAX_LENGTH:
+        found = "is empty" if not text else "holds something else than one token"
+        raise InvalidTokenError(
+            f"The token file {path} {found}. Pass the file into which `syft token new` was written."
+        )
+    return text
 
 
 def _split(text: Any) -> tuple[bytes, bytes, bytes]:

@@ -382,7 +382,7 @@ class ClearObjectsMessage(MessageRecord, frozen=True):
 
 
 class SearchMessage(MessageRecord, frozen=True):
-    """Which objects match all terms, which are in a list or a tuple? The reply is a list of `Found`."""
+    """Which objects match all terms of a list or a tuple? All do if it is empty. The reply is a list of `Found`."""
 
     query: Any
 

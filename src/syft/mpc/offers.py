@@ -260,7 +260,7 @@ def find_secrets(query: Any, *holders: Any, crypto_provider: Any = None) -> list
     if crypto_provider is not None:
         workers[crypto_provider.id] = crypto_provider
     terms = tuple(query) if isinstance(query, (list, tuple, set)) else (query,)
-    found = me.send_msg(SearchMessage(terms), holders[0])
+    found = me.send_msg(SearchMessage(terms), holders[0]) if terms else ()
     return [
         secret_at(me.send_msg(DescribeSecret(one.id), holders[0]), workers)
         for one in found

@@ -362,14 +362,18 @@ class BaseWorker(ObjectStorage, DocumentedWorker, ReleasingWorker, TrainingMixin
 
     # -- search ------------------------------------------------------------------------------------
 
-    def search(self, query: Any) -> list[Any]:
-        """Pointers to the objects here that match all terms; they do not delete what they point to."""
+    def search(self, query: Any = None) -> list[Any]:
+        """Pointers to the objects here that match all terms, or to all; they do not delete what they point to."""
         speaker = session.local_worker or self
+        if not _may_match(query):
+            return html.Found()
         return self._pointers_to_found(handlers.find(self, _terms(query)), self, speaker)
 
     def request_search(self, query: Any, location: Any) -> list[Any]:
-        """Search on another worker."""
+        """Search on another worker. None finds all that one may know of."""
         location = self.get_worker(location, True)
+        if not _may_match(query):
+            return html.Found()
         return self._pointers_to_found(self.send_msg(SearchMessage(_terms(query)), location), location, self)
 
     def _pointers_to_found(self, found: list[Any], location: Any, owner: Any) -> list[Any]:
@@ -411,7 +415,14 @@ class BaseWorker(ObjectStorage, DocumentedWorker, ReleasingWorker, TrainingMixin
         return True
 
 
+def _may_match(query: Any) -> bool:
+    """An empty list of terms, as a program may have made it, finds nothing. To list all, give no list."""
+    return query is None or bool(_terms(query))
+
+
 def _terms(query: Any) -> tuple[Any, ...]:
+    if query is None:
+        return ()
     return tuple(query) if isinstance(query, (list, tuple, set)) else (query,)
 
 

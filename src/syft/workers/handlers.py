@@ -336,22 +336,25 @@ def search(worker: Worker, message: SearchMessage) -> list[Found]:
 
 
 def find(worker: Worker, terms: tuple[Any, ...]) -> list[Found]:
-    """The objects that match all terms: an id, a tag exactly, or part of the description. No term, no match."""
+    """The objects that match all terms: an id, a tag exactly, or part of the description.
+
+    Without terms, all that the user may find, whether they have a name or not. An empty term matches nothing.
+    """
     found: list[Found] = []
-    if not terms or any(str(term) == "" for term in terms):
+    if any(str(term) == "" for term in terms):
         return found
     # The owner, who searches in the process of the worker, sees everything.
     asks = worker._holdings is not None and is_proved()
     names = {str(term) for term in terms}
     worker.run_deletes()
-    ids = worker.findable_ids()
+    ids = worker.findable_ids() if names else list(worker._entries)
     if len(names) == 1:
         ids += [i for i in names | _as_numbers(names) if i in worker._entries and i not in worker._findable]
     for obj_id in ids:
         entry = worker._entries.get(obj_id)
         obj = None if entry is None else entry.value
         if entry is None or (
-            type(obj) is torch.Tensor and known_identity(obj) is None and str(obj_id) not in names
+            names and type(obj) is torch.Tensor and known_identity(obj) is None and str(obj_id) not in names
         ):
             continue
         tags = getattr(obj, "tags", None) or ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import getpass
 import math
+import os
 import socket
 import ssl
 from collections.abc import Iterable
@@ -14,6 +15,7 @@ from syft import serde, transport
 from syft.core.interfaces import Id
 from syft.core.session import session
 from syft.identity.certificates import client_context
+from syft.identity.tokens import read_token_file
 from syft.messaging.message import (
     ClearObjectsMessage,
     ListObjectsMessage,
@@ -74,6 +76,7 @@ class NetworkClientWorker(BaseWorker):
     ) -> None:
         if token is not None:
             _refuse_to_show_token(address)
+            token = token.strip()  # what was read from a file or a command ends with a line break
         for name, seconds in (("patience", patience), ("peer_patience", peer_patience)):
             if not isinstance(seconds, (int, float)) or not 0 <= seconds < math.inf:
                 raise ValueError(f"{name}={seconds!r}: write a number of seconds, 0 or more.")
@@ -253,8 +256,8 @@ class NetworkClientWorker(BaseWorker):
 
     # -- what is there -----------------------------------------------------------------------------
 
-    def search(self, query: Any) -> list[Any]:
-        """Pointers to the objects there that match all terms, as far as we may know of them."""
+    def search(self, query: Any = None) -> list[Any]:
+        """Pointers to the objects there that match all terms, or to all; as far as we may know of them."""
         return session.require_local_worker().request_search(query, self)  # type: ignore[no-any-return]
 
     def list_objects_remote(self) -> list[Any]:
@@ -308,6 +311,7 @@ def connect(
     *,
     hook: Any = None,
     token: str | None = None,
+    token_file: str | os.PathLike[str] | None = None,
     ca: str | None = None,
     certificate: str | None = None,
     key: str | None = None,
@@ -328,7 +332,9 @@ def connect(
 
     address        ws://, wss://, tcp://, tls://, unix:// or inproc://
     id             the id that the worker must have; any if left out
+    hook           the hook of torch; if left out and there is none, torch is hooked now
     token          proves who you are; only sent over TLS, or to this machine
+    token_file     the file in which the token is, in place of `token`
     ca             the file of the authority that signed the worker's certificate; the system's if left out
     certificate    the file of your own certificate, with `key`, for workers that ask for one
     tls            an SSLContext of your own, in place of the three above
@@ -342,8 +348,14 @@ def connect(
     limits         what is accepted from the worker
     log_msgs       keep the messages in `msg_history`; `verbose` prints them
     """
+    if token_file is not None:
+        if token is not None:
+            raise ValueError(
+                "connect() was given token=... and token_file=..., which say the same. Leave one out."
+            )
+        token = read_token_file(token_file)
     return NetworkClientWorker(
-        hook if hook is not None else session.hook,
+        hook if hook is not None else session.require_hook(),
         address,
         id,
         token=token,
