@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from syft.cli import ask, budget, cert, token, worker
+from syft.cli import ask, budget, cert, data, token, worker
 from syft.cli.cures import in_options
 from syft.core.plain_text import printable
 from syft.exceptions import SyftError
@@ -29,6 +29,7 @@ app = typer.Typer(
 )
 app.command("worker", help=worker.HELP)(worker.serve)
 app.add_typer(cert.app, name="cert")
+app.add_typer(data.app, name="data")
 app.add_typer(token.app, name="token")
 app.add_typer(budget.app, name="budget")
 app.command("status")(ask.status)

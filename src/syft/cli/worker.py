@@ -61,7 +61,8 @@ def serve(
     data: Annotated[
         Path | None,
         typer.Option(
-            help="A folder of .csv, .npy and .safetensors files to serve, each tagged # and its name."
+            help="A folder of .csv, .npy and .safetensors files to serve, each tagged # and its name. A file that "
+            "cannot be served is left out, with a line in the log; see `syft data check`."
         ),
     ] = None,
     keep: Annotated[
@@ -163,7 +164,6 @@ def serve(
     from syft.mpc.kernels import keep_freed_memory
     from syft.policy.audit import AuditLog
     from syft.policy.owner_policy import OwnerPolicy
-    from syft.serde.data_files import load_folder
     from syft.workers.network.presence import ExpectedPeers
     from syft.workers.network.server import ServerSettings
     from syft.workers.network.server_worker import NetworkServerWorker, stopped_by_signals
@@ -183,7 +183,7 @@ def serve(
         rules.audit_sink = AuditLog(audit, id)
     certificate, key = certificate_files(tls, cert, key)
     sealed = Sealed() if isolation is Isolation.process else None
-    tensors = [*(load_folder(data) if data is not None else ()), *(_from_stdin() if data_on_stdin else ())]
+    tensors = [*(_from_folder(data) if data is not None else ()), *(_from_stdin() if data_on_stdin else ())]
     if sealed is not None:
         tensors = [sealed.take(tensor) for tensor in tensors]
     worker = NetworkServerWorker(
@@ -286,6 +286,16 @@ def _connect_to_peer(
             if time.monotonic() > until:
                 raise
             time.sleep(0.2)
+
+
+def _from_folder(folder: Path) -> list[Any]:
+    """What can be served of a folder. Each file that cannot is a line of the log, and does not stop the worker."""
+    from syft.serde.data_files import read_folder
+
+    contents = read_folder(folder)
+    for problem in contents.problems:
+        _log.warning("left out: %s", " ".join(str(problem).split()))
+    return [one.tensor for one in contents.served]
 
 
 def _from_stdin() -> list[Any]:

@@ -1,4 +1,4 @@
-"""`load_folder`: an owner's folder of ordinary files as tagged tensors.
+"""`load_folder` and `read_folder`: an owner's folder of ordinary files as tagged tensors.
 
 images.safetensors   every tensor in it, by its name
 ages.npy             a numpy array (never a pickled one)
@@ -12,6 +12,7 @@ import csv
 import hashlib
 import tomllib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +45,36 @@ class _About(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     released_only: bool = False
 
 
+@dataclass(frozen=True)
+class ServedTensor:
+    """A tensor of a folder, tagged as it is served."""
+
+    file: Path
+    tensor: torch.Tensor
+    #: The same numbers, without what `allowed` and `released_only` put around them.
+    values: torch.Tensor
+
+
+@dataclass(frozen=True)
+class FolderContents:
+    """What can be served of a folder, and one error for each file that cannot."""
+
+    served: tuple[ServedTensor, ...]
+    problems: tuple[DataFileError, ...]
+
+
 def load_folder(path: str | Path) -> list[torch.Tensor]:
-    """The tensors of a folder, each tagged `#` and the name of its file. !! DataFileError
+    """The tensors of a folder, each tagged `#` and the name of its file. !! DataFileError for the first bad file"""
+    contents = read_folder(path)
+    for problem in contents.problems:
+        raise problem
+    return [one.tensor for one in contents.served]
+
+
+def read_folder(path: str | Path) -> FolderContents:
+    """What can be served of a folder, and why the rest cannot. !! DataFileError if there is no such folder
+
+    A file is served whole or left out: one whose .toml cannot be understood may be meant for nobody.
 
     The ids come from the names of the files, so that they are the same after a restart. Tensors with `allowed` in
     their .toml are private to those users; those with `released_only = true` may only be released, with noise.
@@ -55,16 +84,25 @@ def load_folder(path: str | Path) -> list[torch.Tensor]:
         raise DataFileError(f"There is no folder {folder}. Pass the folder in which the data files are.")
     files = sorted(f for f in folder.iterdir() if f.is_file() and not f.name.startswith("."))
     stems = {file.stem for file in files if file.suffix in READERS}
+    problems = [
+        DataFileError(
+            f"{file} describes data of the name {file.stem!r}, and there is no such file in the folder "
+            f"({', '.join(f'{file.stem}{suffix}' for suffix in READERS)}). Mend the name, or move it elsewhere."
+        )
+        for file in files
+        if file.suffix == ".toml" and file.stem not in stems
+    ]
+    served: list[ServedTensor] = []
     for file in files:
-        if file.suffix == ".toml" and file.stem not in stems:
-            raise DataFileError(
-                f"{file} describes data of the name {file.stem!r}, and there is no such file in the folder "
-                f"({', '.join(f'{file.stem}{suffix}' for suffix in READERS)}). Mend the name, or move it elsewhere."
-            )
-    return [tensor for file in files if file.suffix in READERS for tensor in _load_file(file)]
+        if file.suffix in READERS:
+            try:
+                served.extend(list(_load_file(file)))
+            except DataFileError as problem:
+                problems.append(problem)
+    return FolderContents(tuple(served), tuple(problems))
 
 
-def _load_file(file: Path) -> Iterator[torch.Tensor]:
+def _load_file(file: Path) -> Iterator[ServedTensor]:
     about = _about(file.with_suffix(".toml"))
     dtype = _dtype(about, file)
     for name, value, description in _read(file, dtype):
@@ -72,14 +110,14 @@ def _load_file(file: Path) -> Iterator[torch.Tensor]:
         tags = {f"#{file.stem}", *given.tags, *about.tags}
         if name is not None:
             tags.add(f"#{name}")
-        tensor = value if dtype is None else value.to(dtype)
+        tensor = values = value if dtype is None else value.to(dtype)
         if about.allowed is not None or about.released_only:
             tensor = PrivateTensor(tuple(about.allowed or ()), released_only=about.released_only).on(tensor)
         identity = identity_of(tensor)
         identity.id = _stable_id(file.name, name)
         identity.tags = tags
         identity.description = about.description or given.description or description
-        yield tensor
+        yield ServedTensor(file, tensor, values)
 
 
 def _stable_id(file: str, name: str | None) -> int:
@@ -140,7 +178,7 @@ def _read_npy(file: Path) -> _Read:
         with file.open("rb") as stream:
             array: Any = np.lib.format.read_array(stream, allow_pickle=False)
         return None, torch.from_numpy(np.ascontiguousarray(array).reshape(array.shape)), None
-    except (OSError, EOFError, ValueError, TypeError) as error:
+    except (OSError, EOFError, ValueError, TypeError, MemoryError, OverflowError) as error:
         raise DataFileError(
             f"{file} cannot be served: {error}. It has to be one array of numbers, saved with numpy.save."
         ) from error
