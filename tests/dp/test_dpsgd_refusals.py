@@ -333,9 +333,9 @@ def test_a_layer_that_is_unfrozen_has_no_bound_of_its_own() -> None:
 def test_a_batch_of_another_make_is_refused_before_it_is_charged() -> None:
     private = training()
     x, y = next(iter(private.loader))
-    with pytest.raises(TypeError, match="inputs as one tensor"):
-        private.step((x, x), y)
-    with pytest.raises(TypeError, match="targets as one tensor"):
+    with pytest.raises(TypeError, match=r"inputs\[1\] as one tensor"):
+        private.step((x, [x]), y)
+    with pytest.raises(TypeError, match=r"targets\[0\] as one tensor"):
         private.step(x, y.tolist())
     assert not private.accountant.spent
     private.step(x, y)

@@ -436,8 +436,12 @@ def test_what_cannot_be_mapped_over_examples_is_told() -> None:
 @pytest.mark.parametrize(
     ("inputs", "targets", "sentence"),
     [
-        ((torch.zeros(4, 3), torch.zeros(4, 3)), torch.zeros(4), "inputs as one tensor.*got a tuple"),
-        (torch.zeros(4, 3), [0, 1, 0, 1], "targets as one tensor.*got a list.*as_tensor"),
+        (
+            (torch.zeros(4, 3), (torch.zeros(4, 3),)),
+            torch.zeros(4),
+            r"inputs\[1\] as one tensor.*got a tuple",
+        ),
+        (torch.zeros(4, 3), [0, 1, 0, 1], r"targets\[0\] as one tensor.*got a int.*as_tensor"),
         (torch.zeros(4, 3), torch.tensor(1.0), "targets as one tensor.*got a number"),
         (torch.zeros(4, 3), torch.zeros(5), "4 inputs and 5 targets"),
     ],

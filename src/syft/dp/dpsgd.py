@@ -1,8 +1,8 @@
 """Private training: clip every example's gradient, add noise to the sum, count what it costs.
 
 One duty: DP-SGD (Abadi et al. 2016). `make_private` ties together what must agree for the stated epsilon to
-be true: the Poisson sampler, the clipping bound, the noise and the accountant. Imports `accounting`, `noise`,
-`per_sample`, `poisson_loader`, `private_models`, `training_state`, `mpc.randomness`.
+be true: the Poisson sampler, the clipping bound, the noise and the accountant. Imports `accounting`, `batch_parts`,
+`core.labels`, `noise`, `per_sample`, `poisson_loader`, `private_models`, `training_state`, `mpc.randomness`.
 
     training = make_private(model, optimizer, loader, loss_fn=loss_fn, target_epsilon=3, target_delta=1e-5, epochs=10)
     for _ in range(10):
@@ -35,10 +35,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
+from syft.core.labels import split_labels
 from syft.dp.accounting import Accountant, Budget, Kind, noise_multiplier_for
+from syft.dp.batch_parts import check_batch, some_rows
 from syft.dp.events import Event, Gaussian, number
 from syft.dp.noise import ROUNDED_STEPS, rounded_gaussian
-from syft.dp.per_sample import WAYS, Factor, LossFunction, check_batch, factors
+from syft.dp.per_sample import WAYS, Factor, LossFunction, factors
 from syft.dp.poisson_loader import PoissonLoader as PoissonLoader
 from syft.dp.poisson_loader import rate_of
 from syft.dp.private_models import check_model as check_model
@@ -106,17 +108,22 @@ class PrivateTraining:
             return self.budget.spent()  # knows of what was spent beside the training, too
         return self.accountant.epsilon(delta)
 
-    def step(self, inputs: Tensor, targets: Any) -> float:
+    def step(self, inputs: Any, targets: Any = None) -> float:
         """One step on the batch the loader just gave; charged first. Returns the mean loss, which is NOT private.
 
+        `inputs` are a tensor, `model(inputs)`; a tuple of tensors, `model(*inputs)`; or a dict, `model(**inputs)`. The
+        loss is given the model's outputs and `targets`. A dict without targets has them as "labels", which the model
+        is then not given.
         Each batch is stepped on, also one without rows. NB: it may come to another device or in another format, so that
         it is known by its length only: whatever is done to it in between is done to each row by itself.
         """
-        check_batch(inputs, targets)
+        if targets is None:
+            inputs, targets = split_labels(inputs)
+        rows = check_batch(inputs, targets)
         self._check_groups()
-        if self.loader.outstanding is None or self.loader.outstanding != len(inputs):
+        if self.loader.outstanding is None or self.loader.outstanding != rows:
             raise ValueError(
-                f"step() got a batch of {len(inputs)} rows, and the loader has "
+                f"step() got a batch of {rows} rows, and the loader has "
                 f"{'none' if self.loader.outstanding is None else self.loader.outstanding} outstanding. Step once "
                 "on each batch of training.loader: epsilon is computed for its random choice of rows."
             )
@@ -130,7 +137,7 @@ class PrivateTraining:
         self._set_noisy_gradients(total)
         self.optimizer.step()
         self.optimizer.zero_grad()
-        return loss / max(len(inputs), 1)
+        return loss / max(rows, 1)
 
     def _check_groups(self) -> None:
         """!! ValueError where parameters were frozen or unfrozen such that the bounds do not fit any more"""
@@ -148,18 +155,19 @@ class PrivateTraining:
                 else "All parameters of the model are frozen by now: there is nothing to train, and nothing was charged."
             )
 
-    def _clipped_sums(self, inputs: Tensor, targets: Any) -> tuple[dict[str, Tensor], float]:
+    def _clipped_sums(self, inputs: Any, targets: Any) -> tuple[dict[str, Tensor], float]:
         """The sum of clipped gradients, in as many virtual steps as the physical batch asks for."""
         trained = {n: p for n, p in self.model.named_parameters() if p.requires_grad}
         total = {n: torch.zeros_like(p, dtype=torch.float64) for n, p in trained.items()}
-        size, loss = self.physical_batch or max(len(inputs), 1), 0.0
-        for start in range(0, len(inputs), size):
+        rows, loss = check_batch(inputs, targets), 0.0
+        size = self.physical_batch or max(rows, 1)
+        for start in range(0, rows, size):
             part = slice(start, start + size)
             sums, losses = clipped_sum(
                 self.model,
                 self.loss_fn,
-                inputs[part],
-                targets[part],
+                some_rows(inputs, part),
+                some_rows(targets, part),
                 self.bounds,
                 way=self.way,
                 checked=self.checked,
@@ -246,7 +254,7 @@ def group_of(parameter: str, bounds: Mapping[str, float]) -> str:
 def clipped_sum(
     model: nn.Module,
     loss_fn: LossFunction,
-    inputs: Tensor,
+    inputs: Any,
     targets: Any,
     bounds: Mapping[str, float],
     *,
@@ -265,7 +273,13 @@ def clipped_sum(
         if not bool(finite.any()):
             return {}, losses.nan_to_num(0.0, 0.0, 0.0)
         sums, _ = clipped_sum(
-            model, loss_fn, inputs[finite], targets[finite], bounds, way=way, checked=checked
+            model,
+            loss_fn,
+            some_rows(inputs, finite),
+            some_rows(targets, finite),
+            bounds,
+            way=way,
+            checked=checked,
         )
         return sums, losses.nan_to_num(0.0, 0.0, 0.0)
     return {name: f.weighted_sum(weights[group_of(name, bounds)]) for name, f in found.items()}, losses

@@ -4,7 +4,7 @@ One duty: `factors` of the per-sample gradients of a batch. Two ways: layers wit
 backward pass for the outputs only, and a product per layer (`ruled_pass`); a model with any other layer, or one that
 the rules do not fit, goes through `torch.func.vmap(grad(...))` as a whole. Both call the model with one example at a
 time, under vmap: example i's loss is `loss_fn` of a batch that holds example i alone, and no other example has a part
-in it. Imports `gradient_factors`, `kept_state`, `layer_rules`, `recurrent`, `ruled_pass`.
+in it. Imports `batch_parts`, `gradient_factors`, `kept_state`, `layer_rules`, `recurrent`, `ruled_pass`.
 
 NOTE [Compiled models]
 What torch.compile made of a model does not call hooks that were added later, and cannot be mapped over examples. So
@@ -27,6 +27,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from syft.core.place import WITHOUT_VALUES
+from syft.dp.batch_parts import arguments, batch_of_one, check_batch, plain
 from syft.dp.gradient_factors import Factor, Full
 from syft.dp.kept_state import unchanged
 from syft.dp.layer_rules import has_rule, has_rules, owners
@@ -41,13 +42,14 @@ Made = TypeVar("Made")
 def factors(
     model: nn.Module,
     loss_fn: LossFunction,
-    inputs: Tensor,
-    targets: Tensor,
+    inputs: Any,
+    targets: Any,
     way: str = "auto",
     checked: Checked | None = None,
 ) -> tuple[dict[str, Factor], Tensor]:
     """The factors by parameter name, and the losses, of every example of the batch (dimension 0).
 
+    `inputs`: what the model is called with, a tensor, a tuple of tensors or a dict of them by name (`batch_parts`).
     `way`: "rules", "vmap" (the gradient of every example as a whole), or "auto": the rules where they fit. Whether they
     do is checked each time, at the cost of a backward pass; who calls this again and again for one model gives one
     `Checked`, and it is checked now and then (`ruled_pass`, NOTE [Whether it is the gradient]).
@@ -61,7 +63,7 @@ def factors(
 
 
 def _factors(
-    model: nn.Module, loss_fn: LossFunction, inputs: Tensor, targets: Tensor, way: str, checked: Checked
+    model: nn.Module, loss_fn: LossFunction, inputs: Any, targets: Any, way: str, checked: Checked
 ) -> tuple[dict[str, Factor], Tensor]:
     layers = owners(model) if way != "vmap" and not checked.against else {}
     has_all = bool(layers) and has_rules(layers)
@@ -109,28 +111,11 @@ def _drawn(checked: Checked, run: Callable[[], Made]) -> Made:
 
 
 def per_sample_gradients(
-    model: nn.Module, loss_fn: LossFunction, inputs: Tensor, targets: Tensor, way: str = "auto"
+    model: nn.Module, loss_fn: LossFunction, inputs: Any, targets: Any, way: str = "auto"
 ) -> dict[str, Tensor]:
     """The gradients by parameter name, examples x the parameter's shape."""
     found, _losses = factors(model, loss_fn, inputs, targets, way)
     return {name: factor.expand() for name, factor in found.items()}
-
-
-def check_batch(inputs: Any, targets: Any) -> None:
-    """!! TypeError, ValueError where inputs and targets are not one tensor each, with a row for each example"""
-    for name, value, cure in (
-        ("inputs", inputs, "Put several into one tensor, or into a model that takes them apart again"),
-        ("targets", targets, "Make them a tensor (torch.as_tensor); for a loss without targets give zeros"),
-    ):
-        if not isinstance(value, Tensor) or not value.dim():
-            kind = "number" if isinstance(value, Tensor) else type(value).__name__
-            raise TypeError(
-                f"Per-sample gradients take {name} as one tensor whose dimension 0 is the batch, got a {kind}. {cure}."
-            )
-    if len(inputs) != len(targets):
-        raise ValueError(
-            f"There are {len(inputs)} inputs and {len(targets)} targets: give one target for each input."
-        )
 
 
 #: What torch says when something cannot be mapped over examples.
@@ -170,21 +155,22 @@ def _places(model: nn.Module) -> dict[str, str]:
 
 
 def _by_vmap(
-    model: nn.Module, loss_fn: LossFunction, inputs: Tensor, targets: Tensor, randomness: Randomness
+    model: nn.Module, loss_fn: LossFunction, inputs: Any, targets: Any, randomness: Randomness
 ) -> tuple[dict[str, Factor], Tensor]:
     trained = {n: p.detach() for n, p in model.named_parameters() if p.requires_grad}
     fixed = {n: p.detach() for n, p in model.named_parameters() if not p.requires_grad}
     fixed |= dict(model.named_buffers())
     places = _places(model)
 
-    def loss(parameters: dict[str, Tensor], x: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    def loss(parameters: dict[str, Tensor], x: Any, target: Any) -> tuple[Tensor, Tensor]:
         given = {place: (parameters if name in parameters else fixed)[name] for place, name in places.items()}
         # NB: not with `tie_weights`, which leaves a layer that stands twice with what it was called with.
-        output = torch.func.functional_call(model, {**fixed, **given}, (x.unsqueeze(0),), tie_weights=False)
-        value = alone(loss_fn, output, target.unsqueeze(0))
+        args, named = arguments(batch_of_one(x))
+        output = torch.func.functional_call(model, {**fixed, **given}, args, named, tie_weights=False)
+        value = alone(loss_fn, output, batch_of_one(target))
         return value, value
 
     each = torch.func.vmap(torch.func.grad(loss, has_aux=True), in_dims=(None, 0, 0), randomness=randomness)
     with unrolled(model):  # neither can the fused kernels of recurrence
-        gradients, losses = each(trained, inputs, targets)
+        gradients, losses = each(trained, plain(inputs), plain(targets))
     return {name: Full(g.detach()) for name, g in gradients.items()}, losses.detach()

@@ -1,6 +1,7 @@
 """One forward and one backward pass, and a rule for each layer.
 
-One duty: `ruled`, the fast way to per-sample gradients. Imports `gradient_factors`, `layer_rules`.
+One duty: `ruled`, the fast way to per-sample gradients. Imports `batch_parts`, `gradient_factors`,
+`layer_rules`.
 
 NOTE [Whose gradient it is]
 Clipping is worth nothing if what is clipped as the gradient of example i was made from other examples too. Code that
@@ -36,6 +37,7 @@ import torch
 from torch import Tensor, nn
 from torch._C import _functorch
 
+from syft.dp.batch_parts import arguments, batch_of_one, plain
 from syft.dp.gradient_factors import Factor, Full
 from syft.dp.layer_rules import RULES, takes_batch
 
@@ -108,8 +110,8 @@ def ruled(
     model: nn.Module,
     layers: Mapping[str, nn.Module],
     loss_fn: LossFunction,
-    inputs: Tensor,
-    targets: Tensor,
+    inputs: Any,
+    targets: Any,
     checked: Checked,
 ) -> tuple[dict[str, Factor], Tensor, bool]:
     """Factors by parameter name, losses, and whether they are known to be right. `layers`: `owners(model)`. !! NoRule
@@ -131,27 +133,28 @@ def _mapped_pass(
     model: nn.Module,
     layers: Mapping[str, nn.Module],
     loss_fn: LossFunction,
-    inputs: Tensor,
-    targets: Tensor,
+    inputs: Any,
+    targets: Any,
     trained: Mapping[str, Tensor],
     checked: Checked,
 ) -> _Pass:
     """See NOTE [Whose gradient it is]."""
     ran = list[_Pass]()
 
-    def one(x: Tensor, target: Tensor) -> Tensor:
-        level, calls = _functorch.maybe_get_level(x), dict[str, _Call]()
+    def one(x: Any, target: Any) -> Tensor:
+        args, named = arguments(batch_of_one(x))
+        level, calls = _functorch.maybe_get_level([*args, *named.values()][0]), dict[str, _Call]()
         with torch.enable_grad():
             with _kept_out_of_buffers(model), _watched(layers, level, calls):
-                output = model(x.unsqueeze(0))
-            loss = alone(loss_fn, output, target.unsqueeze(0))
+                output = model(*args, **named)
+            loss = alone(loss_fn, output, batch_of_one(target))
         if not _is_mapped(loss, level) or not _functorch.get_unwrapped(loss).requires_grad:
             raise NoRule("its loss does not depend on what is trained")
         # NB: still within the map, in which a checkpoint computes again what it did not keep.
         ran.append(_backward(calls, _functorch.get_unwrapped(loss), layers, trained, checked))
         return loss.detach()
 
-    torch.func.vmap(one, randomness=checked.randomness)(inputs, targets)
+    torch.func.vmap(one, randomness=checked.randomness)(plain(inputs), plain(targets))
     return ran[0]
 
 

@@ -1,7 +1,7 @@
 """A client's work: train a copy of the model on the data that is here, or try it.
 
-One duty: the ONE loop that every engine runs, wherever the client is. Imports `dataset`, `layout`, `randomness`,
-`records`.
+One duty: the ONE loop that every engine runs, wherever the client is. Imports `core.labels`, `dataset`,
+`layout`, `randomness`, `records`.
 """
 
 from __future__ import annotations
@@ -9,12 +9,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset, default_collate
 
+from syft.core.labels import split_labels
 from syft.exceptions import SyftError
 from syft.federated.dataset import BaseDataset
 from syft.federated.layout import Layout, named_state, write_state
@@ -126,16 +128,41 @@ def _items(dataset: Dataset[Any], rows: list[int]) -> list[Any]:
     return [dataset[row] for row in rows] if fetch_all is None else fetch_all(rows)
 
 
-def _placed(batch: Any, device: torch.device) -> tuple[tuple[Tensor, ...], Tensor]:
+@dataclass(frozen=True)
+class _Placed:
     """Inputs and target of a batch, where the model is."""
+
+    args: tuple[Any, ...]
+    named: dict[str, Any]
+    target: Any
+
+    def output(self, model: nn.Module) -> Any:
+        return model(*self.args, **self.named)
+
+
+def _placed(batch: Any, device: torch.device) -> _Placed:
+    """A batch is (input, ..., target), or a dict of the model's arguments and "labels". !! TypeError, ValueError"""
+    if isinstance(batch, Mapping):
+        named, target = split_labels(batch)
+        if not isinstance(target, Tensor) or not target.dim():
+            raise TypeError(
+                f"The labels of a batch are one tensor whose dimension 0 is the batch; these are a "
+                f"{'number' if isinstance(target, Tensor) else type(target).__name__}."
+            )
+        return _Placed((), {name: _moved(part, device) for name, part in named.items()}, target.to(device))
     if not isinstance(batch, (list, tuple)) or len(batch) < 2:
         raise TypeError(
             f"A batch is inputs and a target; this one is a {type(batch).__name__}"
             f"{f' of {len(batch)}' if isinstance(batch, (list, tuple)) else ''}. Let the data set's items be "
-            "(input, ..., target), or write a client of your own with fit() and evaluate()."
+            "(input, ..., target), a dict of the model's arguments and 'labels', or write a client of your own with "
+            "fit() and evaluate()."
         )
-    *inputs, target = [part.to(device) if isinstance(part, Tensor) else part for part in batch]
-    return tuple(inputs), target
+    *inputs, target = [_moved(part, device) for part in batch]
+    return _Placed(tuple(inputs), {}, target)
+
+
+def _moved(part: Any, device: torch.device) -> Any:
+    return part.to(device) if isinstance(part, Tensor) else part
 
 
 # -- training --------------------------------------------------------------------------------------------
@@ -174,8 +201,8 @@ def train_locally(
                     batch = next(source, None)
                     if batch is None:
                         break
-                    inputs, target = _placed(batch, device)
-                    value = loss(model(*inputs), target)
+                    placed = _placed(batch, device)
+                    value = loss(placed.output(model), placed.target)
                 draws.is_backward = True
                 with draws if draws.has_drawn else nullcontext():
                     value.backward()
@@ -185,7 +212,7 @@ def train_locally(
                 optimizer.step()
                 optimizer.zero_grad(set_to_none=True)
                 losses.append(value.detach())
-                sizes.append(len(target))
+                sizes.append(len(placed.target))
     if not losses:
         raise ValueError(
             f"There was no batch to train on: {size} examples make none of {instructions.batch_size} when the last "
@@ -247,8 +274,8 @@ def evaluate_locally(
         device = next(model.parameters()).device
         for batch in batches(dataset, instructions.batch_size, collate_fn=collate_fn):
             _check_time(instructions.deadline, started)
-            inputs, target = _placed(batch, device)
-            output = model(*inputs)
+            placed = _placed(batch, device)
+            output, target = placed.output(model), placed.target
             count += len(target)
             sums["loss"] += float(loss(output, target)) * len(target)
             for name, metric in metrics.items():
