@@ -85,11 +85,17 @@ def test_an_interrupt_at_any_line_costs_only_its_own_run(name: str, holders: int
     with Interrupting() as counting:
         run(driver, name)
     stride = max(1, counting.lines // 150)
-    # NB: words that are redrawn make the number of lines vary a little from run to run.
-    for at in range(1, counting.lines - counting.lines // 20 * name.startswith("securenn"), stride):
-        with pytest.raises(KeyboardInterrupt), Interrupting(at):
-            run(driver, name)
+    places = range(1, counting.lines, stride)
+    interrupted = 0
+    for at in places:
+        try:
+            with Interrupting(at):
+                run(driver, name)
+        except KeyboardInterrupt:
+            interrupted += 1
         assert torch.equal(run(driver, name), expected), f"wrong after an interrupt at line {at}"
+    # NB: words that are redrawn make the number of lines vary from run to run.
+    assert interrupted >= (0.8 if name.startswith("securenn") else 1) * len(places)
     assert not driver.provider._ready
 
 

@@ -15,7 +15,8 @@ pytestmark = pytest.mark.network
 
 #: Stands for the kernel of a notebook: it survives an interrupt, as a kernel does.
 KERNEL = """
-import sys, time, torch, syft as sy
+import signal, sys, time, torch, syft as sy
+signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs the tests may ignore it
 server = sy.NetworkServerWorker(sy.TorchHook(torch), "tcp://127.0.0.1:0", id="held").start(process=True)
 print(server._child.pid, flush=True)
 try:
