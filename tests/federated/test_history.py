@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import sys
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -75,6 +76,7 @@ def test_a_plot_has_a_line_per_metric_and_crosses_where_clients_failed() -> None
     assert labels == ["f1", "loss", "training loss"]
     (cross,) = [line for line in axes.lines if line.get_marker() == "x"]
     assert cross.get_xydata().tolist() == [[2.0, 1.0]]
+    assert all(float(tick).is_integer() for tick in axes.get_xticks())
     assert History().plot(axes) is axes
     pyplot.close("all")
 
@@ -83,6 +85,44 @@ def test_without_matplotlib_the_cure_is_told(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
     with pytest.raises(DependencyError, match=r"pip install 'resyft\[plot\]'"):
         reports().plot()
+
+
+class FakePandas(ModuleType):
+    """As much of pandas as `to_pandas` uses, where pandas is not installed."""
+
+    @staticmethod
+    def Index(values: list[int], name: str) -> tuple[str, list[int]]:
+        return name, values
+
+    @staticmethod
+    def DataFrame(columns: dict[str, list[Any]], index: Any) -> tuple[dict[str, list[Any]], Any]:
+        return columns, index
+
+
+def test_a_history_is_a_table_with_a_row_per_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", FakePandas("pandas"))
+    columns, index = reports().to_pandas()
+    assert index == ("round", [1, 2, 3])
+    assert list(columns) == ["selected", "accepted", "examples", "seconds", "f1", "loss", "training_loss"]
+    assert columns["accepted"] == [2, 1, 2] and columns["examples"] == [10, 5, None]
+    assert columns["f1"] == [0.5, None, None] and columns["training_loss"] == [2.0, 1.0, None]
+    named = History([RoundReport(1, ("ann",), ("ann",), evaluation={"seconds": 5.0}, seconds=1.0)])
+    columns, _ = named.to_pandas()
+    assert columns["seconds"] == [1.0] and columns["metric_seconds"] == [5.0]
+
+
+def test_pandas_takes_the_table() -> None:
+    pandas = pytest.importorskip("pandas")
+    table = reports().to_pandas()
+    assert isinstance(table, pandas.DataFrame) and table.index.name == "round"
+    assert table["training_loss"].dropna().tolist() == [2.0, 1.0] and table.loc[1, "f1"] == 0.5
+    assert len(History().to_pandas()) == 0
+
+
+def test_without_pandas_the_cure_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(DependencyError, match="pip install pandas"):
+        reports().to_pandas()
 
 
 # -- callbacks -------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from torch.utils.data import TensorDataset
 
 from syft.federated.callbacks import Callback
 from syft.federated.clients import DatasetClient, Work
+from syft.federated.local_training import OPTIMIZERS, optimizer_name
 from syft.federated.records import EvaluateResult, FitResult
 from syft.federated.rounds import NotEnoughClientsError
 from syft.federated.trainer import Trainer
@@ -206,3 +207,23 @@ def test_evaluations_of_clients_are_checked_like_their_training() -> None:
         "raises": "error",
         "other": "malformed",
     }
+
+
+@pytest.mark.parametrize("given", ["SGD", "sgd", "Sgd", torch.optim.SGD])
+def test_an_optimizer_is_a_name_in_any_case_or_a_class(given: Any) -> None:
+    assert optimizer_name(given) == "SGD"
+
+
+def test_every_known_optimizer_is_found_by_name_and_class_and_no_other() -> None:
+    for name, cls in OPTIMIZERS.items():
+        assert optimizer_name(name.lower()) == optimizer_name(cls) == name
+
+    class SGD(torch.optim.SGD):
+        """Not what clients would make."""
+
+    for unknown in (torch.optim.LBFGS, SGD, int, "", "s g d"):
+        with pytest.raises(ValueError, match="is not known"):
+            optimizer_name(unknown)  # type: ignore[arg-type]
+    for wrong in (torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1), None, 3):
+        with pytest.raises(TypeError, match="a name or a class"):
+            optimizer_name(wrong)  # type: ignore[arg-type]

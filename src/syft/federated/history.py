@@ -79,6 +79,31 @@ class History:
         """Plain dicts, lists, numbers and strings."""
         return {"rounds": [dataclasses.asdict(report) for report in self.rounds]}
 
+    def to_pandas(self) -> Any:
+        """A pandas DataFrame: one row per round, one column per figure; what a round has not is missing.
+
+        Metrics of clients while they trained are in columns that begin with `training_`. !! DependencyError
+        """
+        try:
+            pandas = importlib.import_module("pandas")
+        except ImportError as error:
+            raise DependencyError("pandas") from error
+        names = sorted({name for r in self.rounds for name in r.evaluation})
+        trained = sorted({name for r in self.rounds for name in r.training})
+        columns: dict[str, list[Any]] = {
+            "selected": [len(r.selected) for r in self.rounds],
+            "accepted": [len(r.accepted) for r in self.rounds],
+            "examples": [r.examples for r in self.rounds],
+            "seconds": [r.seconds for r in self.rounds],
+        }
+        figures = [(name, [r.evaluation.get(name) for r in self.rounds]) for name in names]
+        figures += [(f"training_{name}", [r.training.get(name) for r in self.rounds]) for name in trained]
+        for name, found in figures:
+            while name in columns:  # a metric may have the name of another column
+                name = f"metric_{name}"
+            columns[name] = found
+        return pandas.DataFrame(columns, index=pandas.Index([r.round for r in self.rounds], name="round"))
+
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> History:
         """The inverse of `to_dict`, also after JSON. !! ValueError"""
@@ -107,6 +132,7 @@ class History:
                 if crosses:
                     axes.plot(*zip(*crosses, strict=True), "x", color=line.get_color())
         axes.set_xlabel("round")
+        axes.xaxis.get_major_locator().set_params(integer=True)  # there is no round 2.5
         if axes.lines:
             axes.legend()
         return axes

@@ -53,6 +53,25 @@ class OverdueError(SyftError, TimeoutError):
     """A client noticed by itself that nobody waits for it any more."""
 
 
+def optimizer_name(optimizer: str | type[torch.optim.Optimizer]) -> str:
+    """The name that travels, of a name in any case or of the class itself. !! ValueError, TypeError"""
+    known = f"Name one of {', '.join(sorted(OPTIMIZERS))}."
+    if isinstance(optimizer, str):
+        by_lower_case = {name.lower(): name for name in OPTIMIZERS}
+        if optimizer.lower() not in by_lower_case:
+            raise ValueError(f"The optimizer {optimizer!r} is not known. {known}")
+        return by_lower_case[optimizer.lower()]
+    if not isinstance(optimizer, type):
+        raise TypeError(
+            f"The optimizer is a name or a class of torch.optim, and a {type(optimizer).__name__} was given. Each client "
+            f"makes its own, with optimizer_args. {known}"
+        )
+    # NB: by identity: a subclass of the same name would not be what clients make.
+    if OPTIMIZERS.get(optimizer.__name__) is not optimizer:
+        raise ValueError(f"The optimizer {optimizer.__qualname__} is not known to clients. {known}")
+    return optimizer.__name__
+
+
 def make_optimizer(name: str, args: Mapping[str, Any], parameters: Any) -> torch.optim.Optimizer:
     """An optimizer by name, out of `OPTIMIZERS`. !! ValueError"""
     if name not in OPTIMIZERS:

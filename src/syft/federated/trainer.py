@@ -30,7 +30,7 @@ from syft.federated.clients import Client, DatasetClient, Work, WorkerClient, ma
 from syft.federated.engines import Engine, SerialEngine, Task, ThreadEngine, make_engine
 from syft.federated.history import History, RoundReport
 from syft.federated.layout import Layout, read_state, state_fault, write_state
-from syft.federated.local_training import Loss, Metric, make_optimizer
+from syft.federated.local_training import Loss, Metric, make_optimizer, optimizer_name
 from syft.federated.records import ClientFailure, EvaluateInstructions, EvaluateResult, FitResult, Metrics
 from syft.federated.rounds import (
     LocalTraining,
@@ -83,7 +83,8 @@ class Trainer:
                       trained on one after the other, since torch uses all processors for each; threads are used where
                       there is something to wait for: a deadline, or clients of your own
     epochs, batch_size, optimizer, optimizer_args, shuffle, drop_last
-                      how clients train. `optimizer_args` may be a function of the round, for a schedule
+                      how clients train. `optimizer` is a name ("sgd") or a class of torch.optim.
+                      `optimizer_args` may be a function of the round, for a schedule
     fraction          the part of the clients that a round asks, drawn anew each time; or
     clients_per_round their number
     min_clients       a round with fewer usable updates is an error, and leaves the model as it was
@@ -111,7 +112,7 @@ class Trainer:
         dataset_key: str | None = None,
         epochs: int = 1,
         batch_size: int = 32,
-        optimizer: str = "SGD",
+        optimizer: str | type[torch.optim.Optimizer] = "SGD",
         optimizer_args: OptimizerArgs | None = None,
         shuffle: bool = True,
         drop_last: bool = False,
@@ -167,7 +168,9 @@ class Trainer:
             ("checkpoint_every", checkpoint_every),
         ):
             check_count(name, number)
-        self._training = LocalTraining(epochs, batch_size, optimizer, {}, shuffle, drop_last, deadline)
+        self._training = LocalTraining(
+            epochs, batch_size, optimizer_name(optimizer), {}, shuffle, drop_last, deadline
+        )
         self._training_of(1)
         self.per_round = self._count_per_round(fraction, clients_per_round)
         self.min_clients = self._checked_quorum(min_clients)
