@@ -69,7 +69,7 @@ def enter(values: torch.Tensor, holders: Sequence[Any], provider: Any) -> dict[A
     shape = tuple(values.shape)
     masks, mask = group.run_and_tell(Sealed(Entrance(shape)), spdz2k.entrance, shape)
     masked = values.to("cpu", torch.int64).contiguous() - mask
-    pointers = group.run(spdz2k.enter, _Held(masks), masked)
+    pointers = group.run(spdz2k.enter, Held(masks), masked)
     return {pointer.location.id: pointer for pointer in pointers}
 
 
@@ -87,7 +87,7 @@ def leave(node: Any) -> torch.Tensor:
     return found
 
 
-class _Held:
+class Held:
     """Pointers as an argument of a program."""
 
     def __init__(self, pointers: Sequence[PointerTensor]) -> None:

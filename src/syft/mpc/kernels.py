@@ -129,11 +129,11 @@ def matmul(
         x = x.transpose(-1, -2)
     if transpose_y:
         y = y.transpose(-1, -2)
+    if is_on_cuda(x):
+        return _on_cuda().matmul(x, y)
     if x.ndim >= 2 and y.ndim == 2 and x.device.type == "cpu":
         rows = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
         return _mm(rows, y).view(*x.shape[:-1], y.shape[-1])
-    if is_on_cuda(x):
-        return _on_cuda().matmul(x, y)
     return torch.matmul(x, y)
 
 

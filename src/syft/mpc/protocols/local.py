@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from syft.mpc.kernels import Bilinear
 from syft.mpc.party import Party, Program, zeros_like
-from syft.mpc.programs import party_program
+from syft.mpc.programs import OUTLINES, party_program
 
 
 @party_program
@@ -37,3 +39,13 @@ def public_product(
     """op(x, factor), or op(factor, x), of a secret and a public value."""
     return op(factor, x) if from_left else op(x, factor)
     yield  # pragma: no cover
+
+
+def _outline_product(_ask: Any, make: Any, args: Any, kwargs: Any) -> Any:
+    """From shapes alone: a client need not multiply on the CPU what holders multiply on a card."""
+    x, factor, op = args
+    left, right = (factor, x) if dict(kwargs).get("from_left") else (x, factor)
+    return [], make(op.output_shape(left.shape, right.shape), torch.int64)
+
+
+OUTLINES["local.public_product"] = _outline_product

@@ -59,7 +59,7 @@ def at_holder(value: Any, holder_id: Any, first: bool, device: torch.device = CP
     if isinstance(value, torch.Tensor):
         return value if value.device == device else placed(value, device)
     if isinstance(value, MultiPointerTensor):
-        return _own_of(value, holder_id)
+        return own_of(value, holder_id)
     if isinstance(value, Addend):
         return value.at(first, device)
     if isinstance(value, dict):
@@ -69,7 +69,7 @@ def at_holder(value: Any, holder_id: Any, first: bool, device: torch.device = CP
     return value
 
 
-def _own_of(value: MultiPointerTensor, holder_id: Any) -> PointerTensor:
+def own_of(value: MultiPointerTensor, holder_id: Any) -> PointerTensor:
     """The pointer that a holder has of a value sent to all of them."""
     if holder_id not in value.child:
         raise ChainError(

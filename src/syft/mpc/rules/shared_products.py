@@ -6,14 +6,15 @@ from typing import Any
 
 import torch
 
-from syft.mpc.authenticated import is_authenticated
+from syft.mpc.authenticated import Held, is_authenticated
 from syft.mpc.kernels import Bilinear, is_on_cuda
 from syft.mpc.protocols import local
 from syft.mpc.protocols.beaver import spdz_mul, square
 from syft.mpc.reuse import multiply
 from syft.mpc.rules.registry import rule
-from syft.mpc.rules.shared_linear import add, as_public, at_every_holder
+from syft.mpc.rules.shared_linear import add, as_public, at_every_holder, own_of
 from syft.mpc.sharing import AdditiveSharingTensor as AST
+from syft.tensors.multi_pointer import MultiPointerTensor
 
 aten = torch.ops.aten
 MUL = Bilinear("mul")
@@ -24,7 +25,7 @@ def product(op: Bilinear, x: Any, y: Any, func: Any, *params: Any) -> Any:
     """op(x, y): a program if both are secret, `func(x, y, *params)` at every holder if one is public."""
     if isinstance(x, AST) and isinstance(y, AST):
         return x.run(square) if x is y and op == MUL else _multiply(x, y, op)
-    if op != MUL and is_on_cuda(x if isinstance(x, AST) else y):  # torch has no int64 product there
+    if op != MUL and _needs_kernels(x if isinstance(x, AST) else y):
         return _by_kernel(op, x, y)
     return at_every_holder(func, (as_public(x), as_public(y), *params), {})
 
@@ -36,11 +37,29 @@ def _multiply(x: AST, y: AST, op: Bilinear) -> Any:
     return multiply(x, y, op)
 
 
+def _needs_kernels(x: AST) -> bool:
+    """Whether a share lies where torch has no int64 product: on a device here, or on that of a holder on a network.
+
+    Shares with MACs are computed on the CPU, wherever they lie.
+    """
+    if is_authenticated(x):
+        return False
+    return is_on_cuda(x) or any(getattr(holder, "keeps_on", "") for holder in x.locations)
+
+
 def _by_kernel(op: Bilinear, x: Any, y: Any) -> Any:
     """A product with a public value as a program without rounds, by the kernels of `syft.mpc.kernels`."""
     if isinstance(x, AST):
-        return x.run(local.public_product, as_public(y), op)
-    return y.run(local.public_product, as_public(x), op, from_left=True)
+        return x.run(local.public_product, _factor(y, x), op)
+    return y.run(local.public_product, _factor(x, y), op, from_left=True)
+
+
+def _factor(value: Any, secret: AST) -> Any:
+    """A public factor as an argument of a program; of one that was sent to all holders each uses its own."""
+    public = as_public(value)
+    if isinstance(public, MultiPointerTensor):
+        return Held([own_of(public, holder) for holder in secret.child])
+    return public
 
 
 @rule(AST, aten.mul.Tensor, aten.mul.Scalar)
@@ -78,7 +97,9 @@ def addmm(bias: Any, x: Any, y: Any, beta: int = 1, alpha: int = 1) -> Any:
     result = mm(x, y)
     if alpha != 1:
         result = mul(result, alpha)
-    return add(result, mul(bias, beta) if beta != 1 else bias)
+    if beta != 1:
+        bias = bias * int(as_public(beta)) if isinstance(bias, torch.Tensor) else mul(bias, beta)
+    return add(result, bias)
 
 
 @rule(AST, aten.pow.Tensor_Scalar)
@@ -119,7 +140,7 @@ def convolution(
     op = _conv(transposed, stride, padding, dilation, output_padding, groups)
     if isinstance(x, AST) and isinstance(weight, AST):
         result = _multiply(x, weight, op)
-    elif is_on_cuda(x if isinstance(x, AST) else weight):
+    elif _needs_kernels(x if isinstance(x, AST) else weight):
         result = _by_kernel(op, x, weight)
     else:
         rest = (None, stride, padding, dilation, transposed, output_padding, groups)
