@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import TensorDataset
 
 from syft.federated.aggregation import Aggregation, PlainSum, Privacy, Updates
 from syft.federated.clients import DatasetClient, Work
@@ -205,3 +207,34 @@ def test_what_is_no_aggregation_or_no_privacy_is_refused() -> None:
     for wrong in ({"aggregation": PlainSum}, {"aggregation": 3}, {"privacy": Doubled}, {"privacy": "much"}):
         with pytest.raises(TypeError, match=r"weighted_sum|clip, noise and round_done"):
             Trainer(line(0.0), nn.MSELoss(), {"a": Fixed(1.0)}, **wrong)
+
+
+@pytest.mark.parametrize(("stated", "is_used"), [(100, True), (101, False), (10**9, False)])
+def test_a_client_that_states_more_examples_than_the_cap_is_not_used(stated: int, is_used: bool) -> None:
+    class Boasting:
+        def fit(self, instructions: Any) -> Any:
+            update = {name: torch.ones_like(value) for name, value in instructions.state.items()}
+            return FitResult(instructions.round, update, stated, 1)
+
+        def evaluate(self, instructions: Any) -> None:
+            return None
+
+    model = nn.Linear(1, 1)
+    honest = TensorDataset(torch.zeros(3, 1), torch.zeros(3, 1))
+    trainer = Trainer(
+        model,
+        nn.MSELoss(),
+        {"a": honest, "b": Boasting()},
+        aggregation=PlainSum(max_weight=100),
+        engine="serial",
+    )
+    (report,) = trainer.fit(1).rounds
+    assert report.accepted == (("a", "b") if is_used else ("a",))
+    if not is_used:
+        assert f"It states {stated} examples" in report.failures[0].why and "100" in report.failures[0].why
+
+
+@pytest.mark.parametrize("wrong", [0, -1, 0.5, math.nan, True, "many", None])
+def test_a_cap_that_is_no_number_of_examples_is_refused(wrong: Any) -> None:
+    with pytest.raises(ValueError, match="max_weight of 1 or more"):
+        PlainSum(max_weight=wrong)

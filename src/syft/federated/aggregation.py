@@ -59,7 +59,15 @@ class AggregationReport(Protocol):
 
 
 class PlainSum:
-    """The server sees every update."""
+    """The server sees every update.
+
+    max_weight     the most examples that a client may state: the update of one that states more is not used
+    """
+
+    def __init__(self, max_weight: float = math.inf) -> None:
+        if isinstance(max_weight, bool) or not isinstance(max_weight, (int, float)) or not max_weight >= 1:
+            raise ValueError(f"PlainSum takes a max_weight of 1 or more examples, got {max_weight!r}.")
+        self.max_weight = max_weight
 
     def weighted_sum(self, updates: Mapping[str, Tensor], weights: Mapping[str, float]) -> Tensor:
         total: Tensor | None = None
