@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -154,3 +155,24 @@ def test_a_program_without_a_hook_connects_and_lists_what_it_may_find(hospital: 
         assert done.returncode == 0, done.stderr
         said.append(done.stdout.strip())
     assert said == ["ana ['#patients', '#public'] 0", "bob ['#public'] 0"]
+
+
+def test_programs_are_answered_in_json(says: Any) -> None:
+    said = json.loads(says("ana", "status", "--json"))
+    assert said["user"] == "ana" and said["id"] == "hospital" and said["objects"] == 0
+    found = {one["tags"][0]: one for one in json.loads(says("ana", "search", "--json"))}
+    assert set(found) == {"#patients", "#public"} and type(found["#public"]["id"]) is int
+    assert found["#patients"]["shape"] == [3, 2] and found["#patients"]["dtype"] == "float32"
+    assert found["#patients"]["description"] == "age, pressure"
+    assert json.loads(says("bob", "search", "#patients", "--json")) == []
+
+
+def test_the_version_is_an_option_too(types: Any) -> None:
+    assert types("--version") == (0, f"resyft {sy.__version__}\n", "")
+    status, out, _ = types("--help")
+    assert (
+        status == 0
+        and "Private machine learning" in out
+        and "--version" in out
+        and "does the work" not in out
+    )

@@ -36,6 +36,22 @@ app.command("status")(ask.status)
 app.command("search")(ask.search)
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"resyft {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and end."),
+    ] = False,
+) -> None:
+    """Options of `syft` itself; `_print_version` does the work."""
+
+
 @app.command()
 def demo() -> None:
     """A tour of what works, in under a minute."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,6 +22,7 @@ _Certificate = Annotated[
     str | None, typer.Option("--cert", help="Your certificate, where the worker wants one.")
 ]
 _Key = Annotated[str | None, typer.Option(help="The key of your certificate.")]
+_Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 #: Longest list that is printed when no term was given.
 _MOST_LISTED = 200
@@ -53,12 +55,16 @@ def status(
     ca: _Ca = None,
     certificate: _Certificate = None,
     key: _Key = None,
+    as_json: _Json = False,
 ) -> None:
     """Ask a worker how it is. A quick way to see whether address, certificate and token are right."""
     with connect(address, token, token_file, ca, certificate, key) as worker:
+        said = worker.status()
+        if as_json:
+            print(_json({"user": worker.user, **said}))
+            return
         table = Table(show_header=False, box=None)
         table.add_row(_cell("you are"), _cell(worker.user))
-        said = worker.status()
         # A worker that tells of its sessions tells of everybody's objects, and any other of those of the one who asks.
         labels = _LABELS if "sessions" in said else _LABELS | _OWN_LABELS
         for name, value in said.items():
@@ -81,27 +87,47 @@ def search(
     ca: _Ca = None,
     certificate: _Certificate = None,
     key: _Key = None,
+    as_json: _Json = False,
 ) -> None:
     """Search a worker for data by tags and descriptions, or list what is there."""
     with connect(address, token, token_file, ca, certificate, key) as worker:
         found = worker.search(terms or None)
         more = 0 if terms else max(0, len(found) - _MOST_LISTED)
+        if as_json:
+            print(_json([_as_dict(pointer) for pointer in found]))
+            return
         if not found:
             wanted = f"nothing for {' '.join(map(printable, terms))}" if terms else "nothing"
             print(f"{printable(worker.id)} has {wanted} that you may know of.{_likely(worker, terms or [])}")
             return
         table = Table("id", "tags", "shape", "dtype", "description", box=None)
         for pointer in found[: len(found) - more]:
+            said = _as_dict(pointer)
             table.add_row(
-                _cell(pointer.id_at_location),
-                _cell(" ".join(sorted(pointer.tags))),
-                _cell(tuple(getattr(pointer, "shape", ()))),
-                _cell(str(getattr(pointer, "dtype", "")).removeprefix("torch.")),
-                _cell((pointer.description or "").split("\n")[0]),
+                _cell(said["id"]),
+                _cell(" ".join(said["tags"])),
+                _cell(tuple(said["shape"])),
+                _cell(said["dtype"]),
+                _cell(said["description"].split("\n")[0]),
             )
         Console(width=160).print(table)
         if more:
             print(f"and {more} more. Search for a tag, or for part of a description.")
+
+
+def _as_dict(pointer: Any) -> dict[str, Any]:
+    return {
+        "id": pointer.id_at_location,
+        "tags": sorted(pointer.tags),
+        "shape": list(getattr(pointer, "shape", ())),
+        "dtype": str(getattr(pointer, "dtype", "")).removeprefix("torch."),
+        "description": pointer.description or "",
+    }
+
+
+def _json(value: Any) -> str:
+    """NB: in ASCII, so that nothing a worker said commands a terminal."""
+    return json.dumps(value, ensure_ascii=True, default=str)
 
 
 def _likely(worker: Any, terms: list[str]) -> str:
