@@ -10,7 +10,7 @@ CODE := src tests bench examples tools docs/tutorials
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types unit slow ray gpu bench docs notebooks release torch-range proto format clean
+.PHONY: help demo test lint types unit slow ray gpu peers bench bench-all growth docs notebooks release torch-range proto format clean
 .DELETE_ON_ERROR:
 
 help:  ## this list
@@ -41,8 +41,17 @@ ray: .venv/.ray  ## the tests of the Ray engine, which needs 240 MB more than th
 gpu: .venv/.dev  ## the tests that need a CUDA device and Triton
 	$(BIN)/python -m pytest -m gpu tests/mpc/test_device.py tests/mpc/test_network_device.py $(ARGS)
 
-bench: .venv/.dev  ## measure; results go to bench/results
+peers: | .venv/bin/python  ## what the benchmarks compare with, each in an environment of its own below .peers
+	$(BIN)/python bench/peers/install.py .peers
+
+bench: .venv/.dev  ## measure the targets beside the peers, in a few minutes; ARGS='network --busy'
+	$(BIN)/python -m bench --quick $(ARGS)
+
+bench-all: .venv/.dev  ## measure everything, with more turns
 	$(BIN)/python -m bench $(ARGS)
+
+growth: .venv/.dev  ## how cost grows: charts to docs/plots
+	$(BIN)/python -m bench.growth $(ARGS)
 
 docs: .venv/.docs  ## build the documentation to site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --site-dir site

@@ -1,59 +1,70 @@
-"""The same FedAvg task by hand, by us on each engine, and by Flower's simulation: first round and steady ones.
+"""The same FedAvg task by hand, by us on each engine, and by Flower's simulation: first round and later ones.
 
-Each in a process of its own, in turns. Flower wants an environment of its own; name its Python:
-
-    python -m venv /somewhere/flower && /somewhere/flower/bin/pip install torch 'flwr[simulation]'
-    FLOWER_PYTHON=/somewhere/flower/bin/python make bench ARGS=flower
+Each in a process of its own, in turns, Flower and our Ray engine in environments of their own (`make peers`).
 """
 
 from __future__ import annotations
 
 import json
 import os
-import statistics
 import subprocess
 import sys
-from importlib.util import find_spec
+from collections.abc import Iterator
 from pathlib import Path
 
-from bench.harness import Figure, benchmark
+from bench.harness import Figure, Timing, benchmark, beside, by_mode
+from bench.peer import ROOT, PeerAbsentError, python_of
 
-ROUNDS, TURNS = 15, 3
+LABELS = {
+    "hand": "plain loop",
+    "serial": "ours, serial",
+    "threads": "ours, threads",
+    "ray": "ours, Ray engine",
+    "flower": "Flower's simulation",
+}
 
 
 def _seconds_of_rounds(python: str, how: str) -> list[float]:
     script = Path(__file__).with_name("fedavg_task.py")
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [python, str(script), how, str(ROUNDS)], capture_output=True, text=True, check=False, env=environment
-    )
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src")}
+    rounds = str(by_mode(15, 8, 2))
+    command = [python, str(script), how, rounds]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=90)
     if done.returncode:
         raise RuntimeError(f"{how} failed: {done.stderr[-2000:]}")
     seconds: list[float] = json.loads(done.stdout.splitlines()[-1])
     return seconds
 
 
-@benchmark
-def fedavg_beside_flower() -> list[Figure]:
-    flower = os.environ.get("FLOWER_PYTHON")
-    if not flower:
-        print(
-            "FedAvg beside Flower is left out: set FLOWER_PYTHON to a Python that has flwr[simulation] and torch."
-        )
-        return []
+def _turns(how: str, python: str, runs: dict[str, list[list[float]]], absent: dict[str, str]) -> None:
+    try:
+        runs.setdefault(how, []).append(_seconds_of_rounds(python, how))
+    except (RuntimeError, subprocess.TimeoutExpired) as why:
+        absent[LABELS[how]] = str(why).splitlines()[-1][:200]
+
+
+@benchmark(rows=("fedavg_first", "fedavg_steady"), rank=2, limit=180)
+def fedavg_beside_flower() -> Iterator[Figure]:
     pythons = {"hand": sys.executable, "serial": sys.executable, "threads": sys.executable}
-    if find_spec("ray") is not None:
-        pythons["ray"] = sys.executable
-    pythons["flower"] = flower
-    runs: dict[str, list[list[float]]] = {how: [] for how in pythons}
-    for _ in range(TURNS):
+    absent: dict[str, str] = {}
+    for how, name in (("ray", "ray"), ("flower", "flower")):
+        try:
+            pythons[how] = python_of(name)
+        except PeerAbsentError as why:
+            absent[LABELS[how]] = str(why)
+    runs: dict[str, list[list[float]]] = {}
+    for _ in range(by_mode(2, 1, 1)):
         for how, python in pythons.items():
-            runs[how].append(_seconds_of_rounds(python, how))
-    first = {how: statistics.median(run[0] for run in each) for how, each in runs.items()}
-    steady = {how: statistics.median(t for run in each for t in run[1:]) for how, each in runs.items()}
-    lines = []
-    for how in pythons:
-        name = {"hand": "a plain loop", "flower": "Flower"}.get(how, f"ours, {how}")
-        for label, times in (("first round", first), ("steady round", steady)):
-            lines.append(Figure(f"FedAvg {label}, {name}", times[how], times["flower"], "Flower", "", None))
-    return lines
+            if LABELS[how] not in absent:
+                _turns(how, python, runs, absent)
+    first = {how: Timing.of([run[0] for run in each]) for how, each in runs.items()}
+    steady = {how: Timing.of([t for run in each for t in run[1:]]) for how, each in runs.items()}
+    peers = [how for how in ("hand", "flower") if how in runs]
+    for row, times in (("fedavg_first", first), ("fedavg_steady", steady)):
+        beside_it = {LABELS[how]: times[how] for how in peers}
+        yield beside(row, times["serial"], beside_it, absent=absent)
+        for how in ("threads", "ray"):
+            if how in times and peers:
+                best = min(peers, key=lambda one: float(times[one]))
+                name = f"FedAvg, {'first' if times is first else 'later'} rounds, {how}"
+                yield Figure(name, times[how], times[best], LABELS[best])

@@ -84,8 +84,10 @@ def bench_kernels() -> None:
 
 
 def bench_functions() -> None:
-    for count in (10**6, 10**7, 10**8):
+    for count in (10**4, 10**6, 10**7, 10**8):
         attempt(f"x < 0, {count}", lambda count=count: _signs(count))
+    for count in (10**4, 10**6, 10**7):
+        attempt(f"x < 0 by function secret sharing, {count}", lambda count=count: _signs(count, "fss"))
     for size in (1024, 4096):
         attempt(f"secret matmul {size}", lambda size=size: _product(size))
 
@@ -95,25 +97,30 @@ def _product(size: int) -> None:
     timed_apart(f"secret matmul {size}", lambda: x @ y, None)
 
 
-def _signs(count: int) -> None:
+def _signs(count: int, how: Any = None) -> None:
+    kwargs = {} if how is None else {"how": how}
     driver = Lockstep(2, Provider(2))
     value = random_words(count)
     mask = random_words(count)
     shares = Shares((mask, value - mask))
     noted = noting(driver.provider)
-    result = driver.run(select.is_negative, shares)
+    result = driver.run(select.is_negative, shares, **kwargs)
+    rounds, sent = driver.cost.rounds, max(driver.cost.bytes_sent)
     right = bool(((result[0] + result[1]) == (value < 0)).all())
     kinds = list(noted)
     del result
     offline, online = [], []
     for _ in range(REPEATS):
         offline.append(seconds(lambda: driver.provider.provide(*kinds, device=shares[0].device)))
-        online.append(seconds(lambda: driver.run(select.is_negative, shares)))
+        online.append(seconds(lambda: driver.run(select.is_negative, shares, **kwargs)))
     report(
-        f"x < 0, {count}",
+        f"x < 0, {count}" if how is None else f"x < 0 by function secret sharing, {count}",
         online_ms=statistics.median(online) * 1e3,
         offline_ms=statistics.median(offline) * 1e3,
         exact=right,
+        rounds=rounds,
+        MB=sent / 1e6,
+        MB_by_the_provider=driver.provider.cost.bytes / driver.provider.cost.correlations / 1e6,
     )
 
 
@@ -339,7 +346,7 @@ def bert_step(layers: int, batch: int, tokens: int, device: torch.device, **opti
     y = F.one_hot(torch.arange(batch, device=device) % 2, 2).float()
     hidden, labels = secret(x), secret(y)
     secret(model)
-    steps = torch.optim.SGD(plain.parameters(), lr=0.05), torch.optim.SGD(model.parameters(), lr=0.05)
+    steps = torch.optim.SGD(plain.parameters(), lr=0.001), torch.optim.SGD(model.parameters(), lr=0.001)
     done = 0
 
     def step(of: Any, given: Any, target: Any, optimizer: Any) -> None:

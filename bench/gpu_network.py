@@ -1,6 +1,7 @@
 """Models on secrets with each holder and the provider in a process of its own, all on one card: rows of `bench.gpu`.
 
-    python -m bench.gpu_network [resnet18] [bert] [gpt2] [bert_small] [tiny] [--device cuda:0] [--repeats 3] [--json FILE]
+    python -m bench.gpu_network [resnet18] [bert] [gpt2] [bert_small] [tiny] [matmul1024] [matmul4096] [relu1e6] [relu1e7]
+                                [softmax] [--device cuda:0] [--repeats 3] [--json FILE]
 
 The processes speak over tcp on the loopback interface. "online" is the time from the call to the end of what the last
 holder does, with correlations that were dealt before; "offline" the time to deal them, the holders' taking included.
@@ -115,7 +116,21 @@ def _models() -> dict[str, Callable[[], tuple[Any, str, torch.Tensor]]]:
     def bert_small() -> Any:
         return bert(num_hidden_layers=1, hidden_size=32, num_attention_heads=2, intermediate_size=64)
 
-    return {"resnet18": resnet, "bert": bert, "gpt2": gpt2, "bert_small": bert_small, "tiny": tiny}
+    def product(size: int) -> Any:
+        return torch.nn.Linear(size, size, bias=False), "input", torch.randn(size, size)
+
+    return {
+        "resnet18": resnet,
+        "bert": bert,
+        "gpt2": gpt2,
+        "bert_small": bert_small,
+        "tiny": tiny,
+        "matmul1024": lambda: product(1024),
+        "matmul4096": lambda: product(4096),
+        "relu1e6": lambda: (torch.nn.ReLU(), "input", torch.randn(10**6)),
+        "relu1e7": lambda: (torch.nn.ReLU(), "input", torch.randn(10**7)),
+        "softmax": lambda: (torch.nn.Softmax(-1), "input", torch.randn(12, 128, 128)),
+    }
 
 
 def _opened(result: Any) -> torch.Tensor:

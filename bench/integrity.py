@@ -7,14 +7,13 @@ below each figure.
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
-from bench.harness import Figure, benchmark
+from bench.harness import Figure, Timing, benchmark
 from bench.mpc_network import trio
 
 _REPEATS = 5
@@ -82,7 +81,7 @@ def _figure(
             run()
             wait()
             taken.append(clock() - started)
-    default, macs = (statistics.median(taken) for taken in times)
+    default, macs = (Timing.of(taken) for taken in times)
     for protocol, (rounds, sent, dealt) in zip(PROTOCOLS, counts, strict=True):
         print(
             f"    {name}, {protocol or 'default'}: {rounds} rounds, {sent:.3g} MB sent, {dealt:.3g} MB dealt"

@@ -1,8 +1,8 @@
 """Remote execution between two processes, against torch RPC and the websockets library, all in one run.
 
 The other process serves a worker with the permissions every network worker has, and echoes bytes over websockets.
-torch RPC has two processes of its own, which are stopped while others are timed: its threads look for work without a
-pause, and would take the cores from whoever is.
+torch RPC has two processes of its own, which are stopped while others are timed (`bench.peer`): its threads look for work
+without a pause, and would take the cores from whoever is.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ import contextlib
 import copy
 import json
 import os
-import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -20,13 +18,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-import torch.distributed.rpc as rpc
 from torch.nn import functional as F
 
-from bench.harness import Figure, TimedElsewhere, benchmark, side_by_side, time_run
+from bench.harness import Figure, benchmark, beside, side_by_side
 from bench.mlp import mlp, sgd_step
+from bench.peer import Peers
 
-ADDS = 1000
+ADDS, RPC = 1000, "torch RPC"
 
 
 # -- the other process -----------------------------------------------------------------------------------
@@ -53,77 +51,11 @@ def _echo(connection: Any) -> None:
         connection.send(message)
 
 
-# -- torch RPC -------------------------------------------------------------------------------------------
-
-
-def _take_part(rank: int, port: int) -> None:
-    """Of two processes the second waits; the first is told what to run, and how often, and says how long it took."""
-    options = rpc.TensorPipeRpcBackendOptions(init_method=f"tcp://127.0.0.1:{port}", num_worker_threads=4)
-    rpc.init_rpc(f"bench{rank}", rank=rank, world_size=2, rpc_backend_options=options)
-    tensor = torch.randn(1_000_000)
-    jobs: dict[str, Any] = {
-        "echo": lambda: rpc.rpc_sync("bench1", give_back, args=(tensor,)),
-        "chain": _rpc_chain if rank == 0 else None,
-    }
-    print("ready", flush=True)
-    for line in sys.stdin:
-        job, calls = line.split()
-        print(time_run(jobs[job], int(calls)), flush=True)
-    os._exit(0)
-
-
-def zeros_there(count: int) -> Any:
-    """What torch RPC calls in the other process; so are the next two."""
-    return torch.zeros(count)
-
-
-def add_there(held: Any, number: int) -> Any:
-    return held.local_value() + number
-
-
-def give_back(tensor: Any) -> Any:
-    return tensor
-
-
-def _rpc_chain() -> None:
-    x = rpc.remote("bench1", zeros_there, args=(10,))
-    for _ in range(ADDS):
-        x = rpc.remote("bench1", add_there, args=(x, 1))
-    x.to_here()
-
-
-class _Rpc:
-    """The two processes, stopped but when they are timed."""
-
-    def __init__(self, processes: list[Any]) -> None:
-        self._processes = processes
-        for process in processes:
-            process.stdout.readline()
-        self._signal(signal.SIGSTOP)
-
-    def _signal(self, number: int) -> None:
-        for process in self._processes:
-            process.send_signal(number)
-
-    def job(self, name: str) -> TimedElsewhere:
-        return TimedElsewhere(lambda calls: self._timed(name, calls))
-
-    def _timed(self, name: str, calls: int) -> float:
-        first = self._processes[0]
-        self._signal(signal.SIGCONT)
-        try:
-            first.stdin.write(f"{name} {calls}\n".encode())
-            first.stdin.flush()
-            return float(first.stdout.readline())
-        finally:
-            self._signal(signal.SIGSTOP)
-
-
 # -- this process ----------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
-def _child(*words: str) -> Iterator[Any]:
+def child_process(*words: str) -> Iterator[Any]:
     child = subprocess.Popen(
         [sys.executable, "-m", "bench.network", *words],
         stdin=subprocess.PIPE,
@@ -139,26 +71,27 @@ def _child(*words: str) -> Iterator[Any]:
 
 
 @contextlib.contextmanager
-def _other() -> Iterator[tuple[Any, Any, Any, _Rpc | None]]:
-    """(client over tcp, client over ws, websocket echo, torch RPC if it is in this build of torch)."""
+def _other() -> Iterator[tuple[Any, Any, Any, Peers]]:
+    """(client over tcp, client over ws, websocket echo, peers)."""
     from websockets.sync.client import connect
 
     import syft as sy
     from syft.workers.network.client_worker import NetworkClientWorker
 
     with contextlib.ExitStack() as stack:
-        child = stack.enter_context(_child("serve"))
+        child = stack.enter_context(child_process("serve"))
         tcp_address, ws_address, echo_port = json.loads(child.stdout.readline())
-        torch_rpc = None
-        if rpc.is_available():
-            with socket.create_server(("127.0.0.1", 0)) as probe:
-                port = str(probe.getsockname()[1])
-            torch_rpc = _Rpc([stack.enter_context(_child("rpc", rank, port)) for rank in "01"])
+        peers = Peers(stack)
+        peers.start(RPC, "bench.peers.torch_rpc")
         hook = sy.local_worker.hook
         tcp = stack.enter_context(NetworkClientWorker(hook, tcp_address, auto_add=False))
         ws = stack.enter_context(NetworkClientWorker(hook, ws_address, auto_add=False))
         echo = stack.enter_context(connect(f"ws://127.0.0.1:{echo_port}", compression=None, max_size=None))
-        yield tcp, ws, echo, torch_rpc
+        yield tcp, ws, echo, peers
+
+
+def _jobs(peers: Peers, name: str) -> dict[str, Any]:
+    return {label: peer.job(name) for label, peer in peers.there.items()}
 
 
 def _chain(client: Any) -> Any:
@@ -173,39 +106,45 @@ def _chain(client: Any) -> Any:
     return run
 
 
-@benchmark
-def network() -> list[Figure]:
-    with _other() as (tcp, ws, echo, torch_rpc):
-        figures = [
-            _round_trip(tcp),
-            *_adds(tcp, torch_rpc),
-            *_send_and_get(tcp, ws, echo, torch_rpc),
-            _sgd_step(tcp),
-            _training_plan_step(tcp),
-            *_plan_call(tcp),
-            _bert_forward(tcp),
-        ]
-        if torch_rpc is None:
-            print("torch RPC is not in this build of torch")
-        return figures
+_ROWS = ("chain_1000", "sgd_tcp", "plan_step_tcp", "plan_call_tcp", "send_get_tcp", "send_get_ws")
+
+
+@benchmark(rows=_ROWS, rank=1, limit=180)
+def network() -> Iterator[Figure]:
+    with _other() as (tcp, ws, echo, peers):
+        yield _round_trip(tcp)
+        yield _adds(tcp, peers)
+        yield from _sgd_step(tcp, peers)
+        yield _training_plan_step(tcp, peers)
+        yield _plan_call(tcp)
+        yield from _send_and_get(tcp, ws, echo, peers)
+        yield _bert_forward(tcp)
+
+
+@benchmark(rank=6)
+def network_beside_ray() -> Iterator[Figure]:
+    """Apart, because Ray keeps processes busy that cannot be stopped while others are timed."""
+    with _other() as (tcp, _, _, peers):
+        peers.start("Ray", "bench.peers.ray_calls", name="ray")
+        if why := peers.absent.get("Ray"):
+            yield Figure("1000 chained adds, tcp, beside Ray", None, absent={"Ray": why})
+            return
+        ours, other = side_by_side(_chain(tcp), peers.there["Ray"].job(f"chain_{ADDS}"), rounds=7)
+        yield Figure("1000 chained adds, tcp, beside Ray", ours, other, "Ray, one actor")
 
 
 def _round_trip(client: Any) -> Figure:
     (ours,) = side_by_side(client.sync)
-    return Figure("round trip, tcp", ours, None, "", "", None)
+    return Figure("round trip, tcp", ours)
 
 
-def _adds(client: Any, torch_rpc: _Rpc | None) -> list[Figure]:
-    runs = [_chain(client), *([torch_rpc.job("chain")] if torch_rpc is not None else [])]
-    ours, *others = side_by_side(*runs, rounds=7)
-    figures = [Figure("1000 chained pointer adds, tcp", ours, None, "", "<= 30 ms", ours <= 0.03)]
-    if others:
-        (other,) = others
-        figures.append(Figure("  the same", ours, other, "torch RPC", ">= 4x faster", other >= 4 * ours))
-    return figures
+def _adds(client: Any, peers: Peers) -> Figure:
+    jobs = _jobs(peers, "chain")
+    ours, *others = side_by_side(_chain(client), *jobs.values(), rounds=9)
+    return beside("chain_1000", ours, dict(zip(jobs, others, strict=True)), absent=peers.absent)
 
 
-def _send_and_get(tcp: Any, ws: Any, echo: Any, torch_rpc: _Rpc | None) -> list[Figure]:
+def _send_and_get(tcp: Any, ws: Any, echo: Any, peers: Peers) -> Iterator[Figure]:
     x = torch.randn(1_000_000)
     data = x.numpy().tobytes()
 
@@ -213,30 +152,22 @@ def _send_and_get(tcp: Any, ws: Any, echo: Any, torch_rpc: _Rpc | None) -> list[
         echo.send(data)
         echo.recv()
 
+    jobs = _jobs(peers, "echo")
     over_tcp, over_ws, raw_ws, *others = side_by_side(
         lambda: x.send(tcp).get(),  # type: ignore[attr-defined]
         lambda: x.send(ws).get(),  # type: ignore[attr-defined]
         raw,
-        *([torch_rpc.job("echo")] if torch_rpc is not None else []),
+        *jobs.values(),
     )
-    figures = [
-        Figure(
-            "send().get(), 1e6 floats, ws",
-            over_ws,
-            raw_ws,
-            "websockets echo",
-            "<= 1.3x",
-            over_ws <= 1.3 * raw_ws,
-        )
-    ]
-    name, target = "send().get(), 1e6 floats, tcp", "<= 1.5x"
-    figures += [
-        Figure(name, over_tcp, other, "torch RPC", target, over_tcp <= 1.5 * other) for other in others
-    ]
-    return figures
+    yield beside("send_get_tcp", over_tcp, dict(zip(jobs, others, strict=True)), absent=peers.absent)
+    yield beside("send_get_ws", over_ws, {"websockets echo": raw_ws})
 
 
-def _sgd_step(client: Any) -> Figure:
+def _autograd(peers: Peers) -> dict[str, Any]:
+    return dict(zip(["torch dist_autograd"], _jobs(peers, "step").values(), strict=False))
+
+
+def _sgd_step(client: Any, peers: Peers) -> Iterator[Figure]:
     local = mlp()
     remote = copy.deepcopy(local).send(client)  # type: ignore[operator]
     data, target = torch.randn(64, 784), torch.randint(10, (64,))
@@ -249,13 +180,23 @@ def _sgd_step(client: Any) -> Figure:
             sgd_step(remote, remote_sgd, there, wanted)
         client.sync()
 
-    plain, ours = side_by_side(lambda: sgd_step(local, local_sgd, data, target), run, rounds=9)
-    return Figure(
-        "SGD step over tcp, op by op", ours / 10, plain, "local step", "<= 2.2 ms", ours / 10 <= 2.2e-3
+    def run_unlearnt() -> None:
+        client.learns_graphs = False
+        try:
+            run()
+        finally:
+            client.learns_graphs = True
+
+    jobs = _autograd(peers)
+    plain, ours, unlearnt, *others = side_by_side(
+        lambda: sgd_step(local, local_sgd, data, target), run, run_unlearnt, *jobs.values(), rounds=9
     )
+    known = {"local step": plain, **dict(zip(jobs, others, strict=True))}
+    yield beside("sgd_tcp", ours / 10, known, absent=peers.absent)
+    yield Figure("SGD step over tcp, learns_graphs = False", unlearnt / 10, plain, "local step")
 
 
-def _training_plan_step(client: Any) -> Figure:
+def _training_plan_step(client: Any, peers: Peers) -> Figure:
     import syft as sy
 
     local, planned = mlp(), mlp()
@@ -270,13 +211,15 @@ def _training_plan_step(client: Any) -> Figure:
             plan(there, wanted)
         client.sync()
 
-    plain, ours = side_by_side(lambda: sgd_step(local, sgd, data, target), run, rounds=9)
-    return Figure(
-        "training plan step over tcp", ours / 10, plain, "local step", "<= 1.2 ms", ours / 10 <= 1.2e-3
+    jobs = _autograd(peers)
+    plain, ours, *others = side_by_side(
+        lambda: sgd_step(local, sgd, data, target), run, *jobs.values(), rounds=9
     )
+    known = {"local step": plain, **dict(zip(jobs, others, strict=True))}
+    return beside("plan_step_tcp", ours / 10, known, absent=peers.absent)
 
 
-def _plan_call(client: Any) -> list[Figure]:
+def _plan_call(client: Any) -> Figure:
     """The target is the local call and one and a half round trips, all of it taken in turns."""
     import syft as sy
 
@@ -288,10 +231,13 @@ def _plan_call(client: Any) -> list[Figure]:
     there = data.send(client)  # type: ignore[attr-defined]
     with torch.no_grad():
         local, round_trip, ours = side_by_side(lambda: model(data), client.sync, lambda: plan(there).get())
-    wanted = local + 1.5 * round_trip
-    return [
-        Figure("plan call and get over tcp", ours, wanted, "local + 1.5 rtt", "<= 1.2x", ours <= 1.2 * wanted)
-    ]
+    details = {"local us": local * 1e6, "round trip us": round_trip * 1e6}
+    return beside(
+        "plan_call_tcp",
+        ours,
+        {"local + 1.5 round trips": float(local) + 1.5 * float(round_trip)},
+        details=details,
+    )
 
 
 class _Block(torch.nn.Module):
@@ -332,7 +278,4 @@ def _bert_forward(client: Any) -> Figure:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    if sys.argv[1] == "serve":
-        _serve()
-    else:
-        _take_part(int(sys.argv[2]), int(sys.argv[3]))
+    _serve()

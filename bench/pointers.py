@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from bench.harness import Figure, benchmark, side_by_side
+from bench.harness import Figure, Run, benchmark, beside, side_by_side
 from bench.mlp import mlp, sgd_step
 
 
@@ -17,13 +17,13 @@ def _worker(name: str) -> Any:
     return sy.VirtualWorker(id=name)
 
 
-@benchmark
+@benchmark(rows=("pointer_add",), rank=2)
 def pointer_add() -> list[Figure]:
     bob = _worker("bench_add")
     x, y = torch.randn(10), torch.randn(10)
     p, q = x.send(bob), y.send(bob)  # type: ignore[attr-defined]
     plain, ours = side_by_side(lambda: x + y, lambda: p + q)
-    return [Figure("pointer + pointer", ours, plain, "plain torch", "<= 15 us", ours <= 15e-6)]
+    return [beside("pointer_add", ours, {"plain torch": plain})]
 
 
 @benchmark
@@ -44,7 +44,7 @@ def send_and_get() -> list[Figure]:
     ]
 
 
-@benchmark
+@benchmark(rows=("sgd_in_process",), rank=2)
 def remote_sgd_step() -> list[Figure]:
     bob = _worker("bench_step")
     local = mlp()
@@ -57,13 +57,77 @@ def remote_sgd_step() -> list[Figure]:
         lambda: sgd_step(local, local_sgd, data, target),
         lambda: sgd_step(remote, remote_sgd, remote_data, remote_target),
     )
-    return [
-        Figure(
-            "SGD step, MLP 784-128-10, batch 64",
-            ours,
-            plain,
-            "local step",
-            "<= 1.8x local",
-            ours <= 1.8 * plain,
+    return [beside("sgd_in_process", ours, {"local step": plain})]
+
+
+# -- a worker that denies by default beside an open one ----------------------------------------------
+
+
+def _adding(worker: Any) -> Run:
+    x, y = torch.randn(10).send(worker), torch.randn(10).send(worker)  # type: ignore[attr-defined]
+    return lambda: x + y
+
+
+def _stepping(worker: Any, optimizer: Any = torch.optim.SGD) -> Run:
+    model = mlp().send(worker)  # type: ignore[operator]
+    data, target = torch.randn(64, 784).send(worker), torch.randint(10, (64,)).send(worker)  # type: ignore[attr-defined]
+    steps = optimizer(model.parameters(), lr=0.001)
+    return lambda: sgd_step(model, steps, data, target)
+
+
+def _stepping_adam(worker: Any) -> Run:
+    return _stepping(worker, torch.optim.Adam)
+
+
+def _calling_a_plan(worker: Any) -> Run:
+    import syft as sy
+
+    plan = sy.func2plan(args_shape=[(-1, 784)])(mlp()).send(worker)
+    data = torch.randn(64, 784).send(worker)  # type: ignore[attr-defined]
+
+    def call() -> None:
+        with torch.no_grad():
+            plan(data)
+
+    return call
+
+
+def _stepping_lstm(worker: Any) -> Run:
+    layer = torch.nn.LSTM(8, 16).send(worker)  # type: ignore[operator]
+    data = torch.randn(5, 4, 8).send(worker)  # type: ignore[attr-defined]
+    sgd = torch.optim.SGD(layer.parameters(), lr=0.001)
+
+    def step() -> None:
+        sgd.zero_grad()
+        layer(data)[0].sum().backward()
+        sgd.step()
+
+    return step
+
+
+@benchmark
+def denying_worker() -> list[Figure]:
+    """The same work on two workers of this process, in turns, for a user with a name."""
+    import syft as sy
+    from syft.policy.caller import speaking_for
+    from syft.policy.permissions import Policy
+
+    figures = []
+    for name, made in (
+        ("pointer + pointer", _adding),
+        ("SGD step, MLP", _stepping),
+        ("Adam step, MLP", _stepping_adam),
+        ("call of a plan, MLP", _calling_a_plan),
+        ("SGD step, LSTM", _stepping_lstm),
+    ):
+        workers = [
+            sy.VirtualWorker(id="bench_open", auto_add=False),
+            sy.VirtualWorker(id="bench_denying", auto_add=False, policy=Policy(allows_by_default=False)),
+        ]
+        with speaking_for("ann"):
+            is_open, denying = side_by_side(*[made(worker) for worker in workers])
+        reached = denying <= is_open / 0.8
+        figures.append(
+            Figure(f"denying worker: {name}", denying, is_open, "open worker", "<= 1.25x open", reached)
         )
-    ]
+    return figures

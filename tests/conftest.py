@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ import hypothesis
 import pytest
 import torch
 
+import forked
 import syft as sy
 from forked_runs import Runner
 from syft.core.session import session
@@ -22,6 +24,9 @@ hypothesis.settings.load_profile("syft")
 
 # NB: at import, not in a fixture, so that tests may use the added names while they are collected.
 _HOOK = sy.TorchHook(torch)
+
+# Tests run side by side: threads of one would wait for the processors of the other.
+torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")
@@ -40,6 +45,26 @@ def me(hook: Any) -> Iterator[Any]:
     local.clear_objects()
     local._known_workers.clear()
     local._known_workers.update(known_before)
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays to the end: a collection of garbage need not walk it each time."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    forked.end()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of sockets and processes share the machine with others, and those of noise meet rare draws: one that fails
+    is run once more, and reported.
+    """
+    for item in items:
+        if item.get_closest_marker("network") or item.get_closest_marker("chance"):
+            item.add_marker(pytest.mark.flaky(reruns=1))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

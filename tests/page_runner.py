@@ -16,11 +16,14 @@ from pathlib import Path
 
 def main() -> None:
     # Before it forks, so that it is done once.
+    import torch
+
     import syft  # noqa: F401
     from syft.core import first_use, rooms
 
     rooms.load_rest()
     first_use.prepare()
+    torch.set_num_threads(1)  # tests run side by side
     for name in sys.argv[1:]:
         importlib.import_module(name)
     for line in sys.stdin:

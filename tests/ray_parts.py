@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -100,3 +101,19 @@ class Slow(Dataset[Any]):
     def __getitem__(self, index: int) -> Any:
         time.sleep(0.05)
         return torch.ones(1), torch.ones(1)
+
+
+class SaysWhere(Fixed):
+    """Writes down on which node it ran, and takes a moment, so that one process does not play all of them."""
+
+    def __init__(self, folder: str) -> None:
+        super().__init__(1.0)
+        self.folder = folder
+
+    def fit(self, instructions: FitInstructions) -> Any:
+        import ray
+
+        node = ray.get_runtime_context().get_node_id()
+        Path(self.folder, f"{os.getpid()}").write_text(node)
+        time.sleep(0.1)
+        return super().fit(instructions)

@@ -66,6 +66,16 @@ def test_every_public_name_is_in_the_reference(module: str) -> None:
     assert missing == [], f"add them to docs/reference: {module}"
 
 
+def test_every_name_of_the_reference_is_in_an_example_on_its_page() -> None:
+    """`tests/test_docs.py` runs the examples."""
+    examples = {
+        page.name: "\n".join(re.findall(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE))
+        for page in PAGES
+    }
+    names = [(page, path.rpartition(".")[2]) for page, path in DIRECTIVES]
+    assert [(page, name) for page, name in names if not re.search(rf"\b{name}\b", examples[page])] == []
+
+
 def test_no_name_is_described_twice() -> None:
     paths = [path for _page, path in DIRECTIVES]
     assert len(paths) == len(set(paths))

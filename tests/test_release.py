@@ -52,3 +52,17 @@ def test_what_was_built_is_looked_into(release: Any, tmp_path: Path) -> None:
         archive.add(ROOT / "LICENSE", "resyft-1.2/LICENSE")
     with pytest.raises(SystemExit, match=r"lacks README\.md, SECURITY\.md, docs/index\.md, syft/py\.typed"):
         release.check_built("1.2", tmp_path)
+
+
+def test_the_badges_of_the_readme_say_what_the_project_says() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    readme = (ROOT / "README.md").read_text()
+    shown = {path.stem: path.read_text() for path in (ROOT / "docs/pictures/badges").glob("*.svg")}
+    assert all(f"docs/pictures/badges/{name}.svg" in readme for name in shown)
+    assert project["license"] in shown["licence"]
+    assert project["requires-python"].removeprefix(">=") + "+" in shown["python"]
+    (torch_needed,) = [one for one in project["dependencies"] if one.startswith("torch>=")]
+    from syft.hooking.torch_hook import TESTED_TORCH
+
+    least, newest = (".".join(map(str, one)) for one in TESTED_TORCH)
+    assert torch_needed == f"torch>={least}" and f">{least} to {newest}<" in shown["torch"]

@@ -1,7 +1,6 @@
 """Modules of one room do not import each other in circles: what is shared lies below those who share it.
 
-Imports at the top of a module and inside functions count; those for type checkers only do not. What is still circular is
-listed here with its reason, and the list may only shrink.
+Imports at the top of a module and inside functions count; those for type checkers only do not.
 """
 
 from __future__ import annotations
@@ -15,14 +14,6 @@ import pytest
 import syft
 
 ROOT = Path(syft.__file__).parent
-
-#: room -> cycles (their modules, without "syft.<room>.") with the reason
-KNOWN: dict[str, dict[str, str]] = {
-    "core": {
-        "abstract chain descent hook_args identity levels objects overload": "A node and the wrapper above it make each "
-        "other: torch calls the wrapper, which asks the node's type, whose methods wrap their results.",
-    },
-}
 
 
 def modules() -> dict[str, Path]:
@@ -89,11 +80,7 @@ def test_the_modules_of_a_room_import_each_other_in_one_direction(room: str) -> 
     found = {
         " ".join(sorted(name.removeprefix(f"syft.{room}.") for name in cycle)) for cycle in cycles(edges)
     }
-    known = set(KNOWN.get(room, {}))
-    assert found <= known, "Move what these modules share into a module below them."
-    assert known <= found, (
-        "This cycle is no more, or is smaller: take it from KNOWN, or name what is left of it."
-    )
+    assert not found, "Move what these modules share into a module below them."
 
 
 def test_a_cycle_through_a_function_is_found() -> None:

@@ -133,36 +133,42 @@ def _is_private(argument: Any) -> bool:
     return isinstance(argument, torch.Tensor) and argument.is_floating_point()
 
 
+#: Models whose tensors are no batches of examples, or whose loss is of a batch as a whole.
+NOT_PER_EXAMPLE = {
+    "CLIP": "its loss compares the examples of a batch with each other",
+    "Graph convolution": "its rows are the nodes of one graph, and no examples",
+}
+
+
 class _Rows(Dataset[Any]):
     """The rows of a batch, several times."""
 
-    def __init__(self, rows: torch.Tensor) -> None:
-        self.rows = rows
+    def __init__(self, rows: dict[str, torch.Tensor]) -> None:
+        self.rows, self.count = rows, len(next(iter(rows.values())))
 
     def __len__(self) -> int:
-        return 8 * len(self.rows)
+        return 8 * self.count
 
     def __getitem__(self, index: int) -> Any:
-        return self.rows[index % len(self.rows)], index % 2
+        return {name: value[index % self.count] for name, value in self.rows.items()}, index % 2
 
 
-class _OfOne(nn.Module):
-    """A model of one tensor."""
+class _Scored(nn.Module):
+    """A model whose output is one tensor."""
 
-    def __init__(self, entry: Entry, name: str) -> None:
+    def __init__(self, entry: Entry) -> None:
         super().__init__()
-        self.model, self.name, self.outputs = entry.make(), name, entry.outputs
+        self.model, self.outputs = entry.make(), entry.outputs
 
-    def forward(self, rows: torch.Tensor) -> torch.Tensor:
-        return self.outputs(self.model(**{self.name: rows}))
+    def forward(self, **rows: torch.Tensor) -> torch.Tensor:
+        return self.outputs(self.model(**rows))
 
 
 def private_training(entry: Entry, *_others: Any) -> str | None:
-    batch = {name: value for name, value in entry.inputs().items() if name != "attention_mask"}
-    if len(batch) != 1:
-        raise NotFor(f"takes {len(batch)} arguments, and DP-SGD is for models of one")
-    ((name, rows),) = batch.items()
-    model = _OfOne(entry, name).train()
+    if (why := NOT_PER_EXAMPLE.get(entry.name)) is not None:
+        raise NotFor(why)
+    rows = entry.inputs()
+    model = _Scored(entry).train()
     normalised = any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in model.modules())
     if normalised:
         model = replace_batch_norm(model)

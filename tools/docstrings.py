@@ -11,6 +11,8 @@ from typing import Any
 
 import griffe
 
+#: Where the source has a longer reason; nobody who reads the site can look there.
+_NOTE = re.compile(r"\s*\bSee NOTE \[[^\]]*\](?: in [\w.`]+)?\.?|[,:;] see NOTE \[[^\]]*\](?: in [\w.`]+)?")
 _ENTRY = re.compile(r"^(\w[\w.*, ]*?) {2,}(\S.*)$")
 
 
@@ -18,7 +20,7 @@ def as_markdown(text: str) -> str:
     """The docstring with lists where it has columns."""
     lines: list[str] = []
     in_list = False
-    for line in text.splitlines():
+    for line in _NOTE.sub("", text).splitlines():
         entry = _ENTRY.match(line)
         if entry is not None:
             if not in_list and lines and lines[-1]:

@@ -13,6 +13,8 @@
 #
 # The data is on bob's machine and may not leave it. You send a model there, train it with torch's own autograd and
 # optimizer, and bring it back. The result is equal, bit for bit, to training on your own machine.
+#
+# You need: `pip install 'resyft[plot]'`.
 
 # %%
 import matplotlib.pyplot as plt

@@ -13,6 +13,8 @@
 #
 # Several owners have data of the same kind. None gives it away. A *federated* training sends the model to the
 # owners, each trains it on their own rows, and only the updates come back to be averaged.
+#
+# You need: `pip install 'resyft[plot]'`.
 
 # %%
 import matplotlib.pyplot as plt

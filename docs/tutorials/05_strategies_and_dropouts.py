@@ -14,6 +14,8 @@
 # Clients differ: in their data, in how long they take, and in whether they can be trusted. A *strategy* says how the
 # server turns updates into a new model. This tutorial compares four of them on data that is far from evenly spread,
 # then lets clients fail and cheat.
+#
+# You need: `pip install 'resyft[plot]'`.
 
 # %%
 import matplotlib.pyplot as plt

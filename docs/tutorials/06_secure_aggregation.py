@@ -12,7 +12,9 @@
 # # 6. Secure aggregation
 #
 # A server that averages updates does not need to see any single one. In *secure aggregation* each client adds random
-# masks to its update. The masks cancel in the sum, and in nothing less. The server learns the sum.
+# masks to its update. The masks cancel when all updates are added, and only then. The server learns the sum.
+#
+# You need: `pip install 'resyft[plot]'`.
 
 # %%
 import matplotlib.pyplot as plt

@@ -14,6 +14,8 @@
 # A clinic has an X-ray it may not show. A company has a model it will not show. Both split their numbers into random
 # *shares*: each of two servers gets one, and one share alone says nothing. The servers compute the answer on shares,
 # and only the answer is put together.
+#
+# You need: `pip install 'resyft[plot]'`.
 
 # %%
 import matplotlib.pyplot as plt
@@ -38,7 +40,7 @@ print("product, opened:", (secret * secret).get().float_precision())
 
 # %% [markdown]
 # `fix_precision()` writes numbers as integers. `share()` splits them. The *crypto provider* deals random numbers that
-# the two need for products; it never sees anything of the data.
+# the two need for products; it learns shapes, and nothing of the values.
 #
 # ## A small CNN
 #
@@ -117,8 +119,9 @@ plt.show()
 # Rounds, not bytes, decide on a slow network: send many pictures in one batch. The next pictures are cheaper, because
 # the masked weights are kept.
 #
-# **Who learns what:** alice and bob learn shapes. Whoever calls `get()` learns the answer. If alice and bob put their
-# shares together, they learn everything: give them to people who will not. `protocol="spdz2k"` also catches a server
+# **Who learns what:** alice, bob and the provider learn shapes. Whoever calls `get()` learns the answer. If alice and bob
+# put their shares together, they learn everything; so does either of them together with the provider. Choose parties who
+# will not. `protocol="spdz2k"` also catches a server
 # that sends wrong numbers.
 #
 # Next: [encrypted training](09_encrypted_training.ipynb). More: [Secrets](../secrets.md),

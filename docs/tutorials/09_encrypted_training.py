@@ -13,6 +13,8 @@
 #
 # Two banks want one model for fraud, trained on the customers of both. Neither shows its customers, and nobody is to
 # see the model while it is trained. They share data *and* model; torch's autograd and optimizers run on the shares.
+#
+# You need: `pip install 'resyft[plot]'`.
 
 # %%
 import matplotlib.pyplot as plt
@@ -27,7 +29,7 @@ alice, bob, provider = (sy.VirtualWorker(hook, id=name) for name in ("alice", "b
 # %% [markdown]
 # ## The data of two banks
 #
-# Each bank splits its own rows. The shares are put together on the servers, and nobody has seen a row.
+# Each bank splits its own rows. Each server puts its shares of both tables below each other, and nobody sees a row.
 
 # %%
 torch.manual_seed(0)
@@ -51,8 +53,8 @@ print(x)
 # %% [markdown]
 # ## Train
 #
-# The loop is that of plain torch. The loss is opened every few steps, because we want to see a curve: what is opened
-# is told.
+# The loop is that of plain torch. The loss is opened every few steps, because we want to see a curve. What is opened is
+# no secret any more.
 
 # %%
 model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
@@ -78,7 +80,7 @@ plt.show()
 # %% [markdown]
 # ## Open the model
 #
-# When both banks agree, the trained model is put together and used like any other.
+# When both banks agree, the trained model is opened and used like any other.
 
 # %%
 model.get().float_precision()

@@ -73,7 +73,8 @@ print("remote logits equal local ones, bit for bit")
 # %% [markdown]
 # ## Federated
 #
-# `Trainer` wants a model from a tensor to a tensor: three lines around BERT.
+# `Trainer` gives the output of the model to the loss. BERT returns a record of several tensors, so a small module picks
+# the logits.
 
 
 # %%

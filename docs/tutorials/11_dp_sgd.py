@@ -15,7 +15,7 @@
 # the model, they would have concluded almost the same had one person's row not been there. *Almost* is a number,
 # epsilon: small is private. DP-SGD clips the gradient of every example and adds noise to their sum.
 #
-# You need: `pip install 'resyft[dp]'`.
+# You need: `pip install 'resyft[dp,plot]'`.
 
 # %%
 import matplotlib.pyplot as plt

@@ -15,7 +15,7 @@
 # One door is open: *releases*, statistics with noise. Each costs epsilon from a budget, and when the budget is spent
 # the door closes.
 #
-# You need: `pip install 'resyft[dp]'`.
+# You need: `pip install 'resyft[dp,plot]'`.
 
 # %%
 import matplotlib.pyplot as plt

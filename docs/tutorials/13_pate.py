@@ -12,8 +12,10 @@
 # # 13. PATE: learning from teachers who vote
 #
 # Fifty hospitals each train a *teacher* on their own patients. For each public example the teachers vote, noise is
-# added to the counts, and only the winner is told. A *student* learns from the winners. The student never meets the
+# added to the counts, and only the winner is published. A *student* learns from the winners. The student never meets the
 # patients, and one patient can change at most one vote.
+#
+# You need: `pip install 'resyft[dp,plot]'`.
 
 # %%
 import matplotlib.pyplot as plt
@@ -78,7 +80,7 @@ axes.legend()
 plt.show()
 
 # %% [markdown]
-# This noise is for the picture. In earnest, `worker.release(ballots, "gnmax", ...)` draws it from the operating
+# This noise is for the picture. With real votes, `worker.release(ballots, "gnmax", ...)` draws it from the operating
 # system and charges a budget first: see [PATE with teachers elsewhere](../pate_remote.md).
 #
 # ## The student

@@ -34,7 +34,8 @@ home = Path(tempfile.mkdtemp())  # in a real project: a directory that only you 
 # %% [markdown]
 # ## 1. The data
 #
-# An ordinary folder with CSV, NumPy or safetensors files. Each file is tagged with `#` and its name.
+# An ordinary folder: here CSV files, and Parquet, NumPy, safetensors and folders of images as well. Each file is tagged
+# with `#` and its name.
 
 # %%
 data = home / "data"

@@ -134,7 +134,7 @@ _REST = {
 }
 
 #: Rooms that fill tables of lower ones, and are named by nobody else.
-_FILLING = ("syft.mpc.plan_cost", "syft.dp.release", "syft.dp.release_training")
+_FILLING = ("syft.mpc.plan_cost", "syft.dp.release", "syft.dp.release_training", "syft.dp.client_noise")
 
 #: Modules by their own names: `sy.serde`, `sy.workers.virtual`.
 _MODULES = frozenset(

@@ -7,18 +7,18 @@
     │   ├── PureFrameworkTensorFoundError          a plain torch tensor where a chain was expected
     │   ├── RemoteObjectFoundError                 a pointer where a local chain was expected
     │   ├── MixedChainsError                       two chains of different types met
-    │   ├── UnregisteredTypeError                  a tensor type hook_args has never heard of
+    │   ├── UnregisteredTypeError                  a tensor type that was not registered with hook_args
     │   └── InvalidTensorForRemoteGet              not a pointer to a pointer
     ├── AlreadyFetchedError (AttributeError)       a second get()
     ├── UnsupportedOperationError (NotImplementedError)  a type has no rule for this operation
     ├── UnknownCommandError (RuntimeError)         not a torch operation a worker will run
-    ├── OperationNotAdmittedError (NotImplementedError)  a worker runs it on nobody's private data
+    ├── OperationNotAdmittedError (NotImplementedError)  not on the list of operations for private data
     ├── LocalTensorError (RuntimeError)            the tensor is already here
     │   └── NoRemoteValueError (AttributeError)    an attribute that only pointers have
     ├── ValueNotHereError (RuntimeError, ValueError)  the value is on another machine
     ├── TensorsNotCollocatedException (ValueError) two tensors of one call live in two places
     ├── ResponseSignatureError (ValueError)        more results than ids to store them under
-    ├── AuthenticationError (PermissionError)      nobody can say who is speaking
+    ├── AuthenticationError (PermissionError)      a user did not prove a name
     │   ├── InvalidTokenError                      not a token of this worker's
     │   ├── ExpiredTokenError
     │   └── RevokedTokenError
@@ -28,15 +28,21 @@
     │   ├── ComputeNotPermittedError
     │   ├── ConnectNotPermittedError
     │   ├── QuotaExceededError                     more objects or bytes than a user may have
-    │   └── ReleaseNotPermittedError                not a private data set, nor made of one row by row
+    │   ├── RequestNotPermittedError               the owner cannot be asked for this
+    │   ├── RequestDeniedError                     the owner was asked, and said no
+    │   ├── RequestExpiredError                    nobody answered in time, or an approval is over
+    │   └── ReleaseNotPermittedError               no budget, or not made of a data set row by row
     ├── BudgetExceededError (PermissionError)      a release would cost more than the owner allowed
-    ├── BudgetFileError (ValueError)               a record of what was spent that cannot be believed
+    ├── BudgetFileError (ValueError)               a file of budgets that is damaged or out of date
+    ├── RequestNotFoundError (LookupError)         no such request, or somebody else's
+    ├── RequestTimeoutError (TimeoutError)         the owner has not answered yet
+    ├── RequestFileError (ValueError)              a queue of requests that cannot be read
     ├── RemoteError (RuntimeError)                 a worker failed while serving a request
-    ├── NetworkError (ConnectionError)             something is wrong with the way to a worker
+    ├── NetworkError (ConnectionError)             the connection to a worker failed
     │   ├── WorkerUnreachableError                 nobody answers at its address
-    │   ├── WorkerRestartedError                   it answers, and has forgotten what it held for us
-    │   ├── ConnectionRefusedByWorkerError         it does not want to talk to us, and says why
-    │   └── ProtocolError                          a frame was damaged, or is none of ours
+    │   ├── WorkerRestartedError                   it was restarted: what it held for us is gone
+    │   ├── ConnectionRefusedByWorkerError         it refused the connection, and says why
+    │   └── ProtocolError                          a frame was damaged, or not made by this library
     ├── WorkerNotFoundException (LookupError)
     ├── ObjectNotFoundError (RuntimeError)
     ├── IdNotUniqueError (ValueError)
@@ -132,7 +138,7 @@ class UnregisteredTypeError(ChainError):
         self.tensor_type = tensor_type
         name = tensor_type.__name__
         super().__init__(
-            f"The tensor type {name} is not registered, so nobody knows how to unwrap and rewrap "
+            f"The tensor type {name} is not registered, so chains cannot unwrap and rewrap "
             f"it. Call syft.generic.frameworks.hook.hook_args.default_register_tensor({name}) once, "
             f"right after the class is defined."
         )
@@ -210,8 +216,8 @@ class NoRemoteValueError(LocalTensorError, AttributeError):
     def __init__(self, name: str, kind: str) -> None:
         SyftError.__init__(
             self,
-            f".{name} says whether a remote value goes with its pointer, and was asked of {kind}, which has no remote "
-            "value. Ask what `.send(worker)` returned.",
+            f".{name} says whether a remote value is deleted with its pointer, and was read from {kind}, which has no "
+            "remote value. Read it from what `.send(worker)` returned.",
         )
 
 
@@ -284,8 +290,8 @@ class ResponseSignatureError(SyftError, ValueError):
     def __init__(self, ids_generated: Iterable[Any] | None = None) -> None:
         self.ids_generated = list(ids_generated or [])
         super().__init__(
-            "The response holds another number of tensors than there were ids to store them under; "
-            f"they are stored under {self.ids_generated}."
+            "A worker's response holds more tensors than it was given ids for. The others are stored under "
+            f"{self.ids_generated}."
         )
 
     def get_attributes(self) -> dict[str, Any]:
@@ -309,7 +315,7 @@ class RevokedTokenError(AuthenticationError):
 
 
 class PermissionDeniedError(SyftError, PermissionError):
-    """A user asked for what they are not allowed to have."""
+    """A user requested something that the owner's policy does not allow. Base of the refusals below."""
 
 
 class GetNotPermittedError(PermissionDeniedError):
@@ -321,7 +327,7 @@ class SendNotPermittedError(PermissionDeniedError):
 
 
 class ReleaseNotPermittedError(PermissionDeniedError):
-    """How much one record changes an object is not known, or no budget was set for it: it is not released."""
+    """A release of something that has no budget, or for which it is not known how much one record changes it."""
 
 
 class BudgetExceededError(SyftError, PermissionError):
@@ -334,11 +340,35 @@ class BudgetExceededError(SyftError, PermissionError):
 
 
 class BudgetFileError(SyftError, ValueError):
-    """A record of what was spent that cannot be believed. It is never taken for an empty one."""
+    """A file of budgets that is damaged, incomplete or out of date. It never counts as an empty one."""
 
 
 class ComputeNotPermittedError(PermissionDeniedError):
     """A user who is not allowed to asked for a computation on an object."""
+
+
+class RequestNotPermittedError(PermissionDeniedError):
+    """The owner of a worker cannot be asked for this: there is nothing to ask, or too much was asked before."""
+
+
+class RequestDeniedError(PermissionDeniedError):
+    """The owner of a worker said no to a request; the message has the reason they gave."""
+
+
+class RequestExpiredError(PermissionDeniedError):
+    """A request that nobody answered in time, or an approval whose time is over or that was used up."""
+
+
+class RequestNotFoundError(SyftError, LookupError):
+    """There is no such request, or it is somebody else's."""
+
+
+class RequestTimeoutError(SyftError, TimeoutError):
+    """The owner of a worker has not answered a request yet. It stays in the queue."""
+
+
+class RequestFileError(SyftError, ValueError):
+    """A queue of requests that cannot be read. It never counts as an empty one."""
 
 
 class ConnectNotPermittedError(PermissionDeniedError):
@@ -354,19 +384,19 @@ class RemoteError(SyftError, RuntimeError):
 
 
 class NetworkError(SyftError, ConnectionError):
-    """Something is wrong with the way to a worker."""
+    """The connection to a worker failed. Base of the errors below."""
 
 
 class WorkerUnreachableError(NetworkError):
-    """Nobody answers at the address of a worker."""
+    """A worker did not answer at its address in time."""
 
 
 class WorkerRestartedError(NetworkError):
-    """A worker answers, and does not know our session: what it held for us is gone."""
+    """A worker was restarted, or ended the session: the objects that it held for us are gone."""
 
 
 class ConnectionRefusedByWorkerError(NetworkError):
-    """A worker answers, and does not want to talk to us; the text is its reason."""
+    """A worker answered and refused the connection; the text is its reason."""
 
 
 class ProtocolError(NetworkError):
@@ -406,8 +436,8 @@ class EmptyCryptoPrimitiveStoreError(SyftError, LookupError):
         who = getattr(worker, "id", worker)
         super().__init__(
             f"get_keys({op!r}, n_instances={n_instances}) of worker {who!r} found {available_instances} that were dealt "
-            "ahead of time. Call provider.crypto_store.provide_primitives(...) first; programs on shares need neither, "
-            "they are dealt what they use."
+            "ahead of time. Call provider.crypto_store.provide_primitives(...) first. Programs on shares do not need "
+            "this: the provider deals what they use."
         )
 
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import forked
 from syft.cli import main
 
 
@@ -45,18 +43,17 @@ def start_process(here: Path) -> Iterator[Callable[..., tuple[Any, str]]]:
 
     One process for all users unless the arguments say otherwise: a fork server takes seconds to start.
     """
-    running: list[subprocess.Popen[str]] = []
+    running: list[forked.Forked] = []
 
     def begin(arguments: list[str], log: Path | None = None, lines: int = 1) -> tuple[Any, str]:
         if "--isolation" not in arguments:
             arguments = [*arguments, "--isolation", "none"]
         with contextlib.ExitStack() as files:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "syft", "worker", *arguments],
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE if log is None else files.enter_context(log.open("w")),
+            process = forked.start(
+                *("-m", "syft", "worker", *arguments),
+                stdout=forked.PIPE,
+                stderr=forked.PIPE if log is None else files.enter_context(log.open("w")),
                 text=True,
-                env={**os.environ, "OMP_NUM_THREADS": "1"},
             )
         running.append(process)
         assert process.stdout is not None

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
 
+import forked
 import syft as sy
 from syft.cli import ask
 from syft.identity.tokens import TokenAuthority
@@ -98,7 +97,7 @@ def test_numbers_of_a_status_say_whose_they_are_and_in_what(
     ],
 )
 def test_a_time_is_said_as_people_say_it(seconds: Any, said: str) -> None:
-    assert ask._duration(seconds) == said
+    assert ask.duration(seconds) == said
 
 
 def test_an_empty_variable_is_no_token(
@@ -146,12 +145,8 @@ def test_a_program_without_a_hook_connects_and_lists_what_it_may_find(hospital: 
     said = []
     for user in ("ana", "bob"):
         (here / f"{user}.token").write_text(os.environ[f"TOKEN_OF_{user}"] + "\n")
-        done = subprocess.run(
-            [sys.executable, "-c", PROGRAM, hospital.address, f"{user}.token"],
-            capture_output=True,
-            text=True,
-            timeout=240,
-        )
+        arguments = (hospital.address, f"{user}.token")
+        done = forked.run("-c", PROGRAM, *arguments, capture_output=True, text=True, timeout=240)
         assert done.returncode == 0, done.stderr
         said.append(done.stdout.strip())
     assert said == ["ana ['#patients', '#public'] 0", "bob ['#public'] 0"]

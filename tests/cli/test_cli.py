@@ -7,6 +7,7 @@ import json
 import re
 import signal
 import sys
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ import torch
 
 import syft as sy
 from syft.cli import main
-from syft.exceptions import GetNotPermittedError, InvalidTokenError
+from syft.dp.worker_budgets import BudgetBook
+from syft.exceptions import BudgetExceededError, GetNotPermittedError, InvalidTokenError
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
@@ -124,6 +126,7 @@ def test_a_hospital_and_a_data_scientist(
         patients.mean(0).get()
     assert eve.search("#mine") == []
     eve.close()
+    ana.close()
 
     process.kill()
     process.wait()
@@ -163,8 +166,10 @@ def test_a_signal_ends_it_in_good_order_and_the_log_tells_who_came(
     token = types("token", "new", "ana")[1].strip()
     process, address = start(
         "--id", "hospital", "--listen", "tcp://127.0.0.1:0", "--tokens", "tokens", "--log-format", kind,
-        "--isolation", "process" if number == signal.SIGTERM else "none",
+        "--isolation", "process" if number == signal.SIGTERM else "none", "--metrics-port", "0",
     )  # fmt: skip
+    metrics = re.fullmatch(r"metrics at (http://127\.0\.0\.1:[1-9]\d*/metrics)\n", process.stdout.readline())
+    assert metrics and b"syft_objects 0.0" in urllib.request.urlopen(metrics.group(1), timeout=20).read()
     _talk_to(address, token)
     process.send_signal(number)
     _, err = process.communicate(timeout=240)
@@ -176,7 +181,9 @@ def test_a_signal_ends_it_in_good_order_and_the_log_tells_who_came(
         assert {line["level"] for line in lines} == {"info"}
         said = [line["message"] for line in lines]
     else:
-        found = [re.fullmatch(r"\d\d:\d\d:\d\d INFO    (.*)", line) for line in err.splitlines()]
+        found = [
+            re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d INFO    (.*)", line) for line in err.splitlines()
+        ]
         said = [match.group(1) if match else "?" for match in found]
     assert len(said) == len(_TOLD), err
     for line, told in zip(said, _TOLD, strict=True):
@@ -202,8 +209,6 @@ def test_what_strangers_choose_stays_one_line_of_the_log(
 
 @pytest.mark.network
 def test_numbers_for_prometheus(hook: Any, me: Any) -> None:
-    import urllib.request
-
     from syft.cli.metrics import serve_metrics
 
     with sy.NetworkServerWorker(hook, "tcp://127.0.0.1:0", id="m", data=[torch.ones(4).tag("#x")]) as worker:
@@ -218,18 +223,6 @@ def test_numbers_for_prometheus(hook: Any, me: Any) -> None:
             server.server_close()
     assert "syft_objects 1.0" in said and "syft_bytes 16.0" in said and "syft_sessions 1.0" in said
     assert re.search(r'syft_decisions_total\{granted="true"\} [1-9]', said)
-
-
-@pytest.mark.network
-def test_the_command_tells_where_the_metrics_are(start_process: Any) -> None:
-    import urllib.request
-
-    process, lines = start_process(["--listen", "tcp://127.0.0.1:0", "--metrics-port", "0"], lines=2)
-    address = re.search(r"^metrics at (http://127\.0\.0\.1:[1-9]\d*/metrics)$", lines, re.MULTILINE)
-    assert address, lines
-    assert "syft_objects 0.0" in urllib.request.urlopen(address.group(1), timeout=20).read().decode()
-    process.terminate()
-    assert process.wait(timeout=240) == 0
 
 
 @pytest.mark.network
@@ -259,17 +252,25 @@ def test_what_a_worker_says_is_neither_markup_nor_a_command_to_the_terminal(
 
 
 @pytest.mark.network
-def test_a_worker_in_a_process_of_its_own(hook: Any, me: Any) -> None:
+def test_a_worker_in_a_process_of_its_own_takes_its_data_and_budgets_along(
+    hook: Any, me: Any, tmp_path: Path
+) -> None:
     name = "far at sea, process 9"
-    x = torch.arange(6.0).tag("#x")
-    worker = sy.WebsocketServerWorker(hook, "127.0.0.1", 0, id=name, data=[x]).start(process=True)
+    worker = sy.WebsocketServerWorker(hook, "127.0.0.1", 0, id=name, data=[torch.arange(100.0).tag("#x")])
+    worker.keep_budgets(BudgetBook.create(tmp_path / "budgets"))
+    worker.set_budget(dataset="#x", epsilon=1.0, together=True)
+    worker.set_budget(dataset="#x", epsilon=1.0)
+    worker.start(process=True)
     try:
         client = sy.WebsocketClientWorker(hook, "127.0.0.1", worker.port, id=name, auto_add=False)
         (found,) = client.search("#x")
-        assert found.shape == (6,) and client.url == worker.address
+        assert found.shape == (100,) and client.url == worker.address
         y = torch.ones(2).send(client)
         assert (y + y).get().tolist() == [2.0, 2.0]
         del y
+        assert isinstance(client.release(found, "count", epsilon=0.6, between=(10, 20)), int | float)
+        with pytest.raises(BudgetExceededError):
+            client.release(found, "count", epsilon=0.6, between=(10, 20))
         client.close()
     finally:
         worker.stop()

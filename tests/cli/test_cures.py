@@ -71,7 +71,7 @@ def test_a_worker_that_wants_a_token_is_told_of_with_the_option(hook: Any, me: A
     tokens = TokenAuthority.create(Path("keys")).verifier("w")
     with sy.NetworkServerWorker(hook, "tcp://127.0.0.1:0", id="w", tokens=tokens) as worker:
         status, _, err = types("status", worker.address)
-    assert status == 1 and "--token TOKEN (or set SYFT_TOKEN)" in err and not PYTHON.search(err)
+    assert status == 1 and "--token-file FILE (or set SYFT_TOKEN)" in err and not PYTHON.search(err)
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -15,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+import forked
 import syft as sy
 from syft.exceptions import ChainError, ObjectNotFoundError
 from syft.federated.federated_client import FederatedClient
@@ -343,8 +342,7 @@ def served(hook: Any, me: Any) -> Iterator[Any]:
     def serve(*names: str) -> list[Any]:
         for name in names:
             port = free_port()
-            command = [sys.executable, "-c", SERVER, str(port), name]
-            process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+            process = forked.start("-c", SERVER, str(port), name, stdout=forked.PIPE, text=True)
             processes.append((process, name, port))
         for process, name, port in processes:
             assert process.stdout is not None and process.stdout.readline() == "ready\n"

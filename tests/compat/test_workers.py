@@ -270,3 +270,16 @@ def test_the_log_keeps_the_end_of_an_endless_message(caplog: pytest.LogCaptureFi
     with caplog.at_level("ERROR", logger="syft.worker"):
         owner_log.tell_owner("the batch", ValueError("x" * 1_000_000 + "the end"))
     assert "the end" in caplog.text and len(caplog.text) < 2 * owner_log.LONGEST_TRACEBACK
+
+
+def test_what_an_error_quotes_adds_no_line_to_the_log_and_commands_no_terminal(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    from syft.policy import owner_log
+
+    forged = "mode \x1b[2J\r\n2026-11-18 ERROR ann fetched everything\u2028more"
+    with caplog.at_level("ERROR", logger="syft.worker"):
+        owner_log.tell_owner("the training", ValueError(forged))
+    lines = caplog.records[0].getMessage().split("\n")
+    assert "fetched everything" in lines[-2] and all(line.startswith("  | ") for line in lines[1:])
+    assert all(line.isprintable() for line in lines)

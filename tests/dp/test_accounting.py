@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
+import sqlite3
 import sys
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+import forked
 from syft.dp import accounting
 from syft.dp.accounting import (
     Accountant,
@@ -24,6 +25,7 @@ from syft.dp.accounting import (
     Pure,
 )
 from syft.exceptions import DependencyError
+from syft.ledger import file as ledger_file
 
 dp = pytest.importorskip("dp_accounting")
 
@@ -92,7 +94,7 @@ def test_delta_and_epsilon_are_inverse() -> None:
 
 @pytest.mark.parametrize("target", [0.5, 2.0, 8.0])
 def test_the_noise_found_for_an_epsilon_is_enough_and_hardly_more(target: float) -> None:
-    noise = accounting.noise_multiplier_for(target, 1e-5, sampling_rate=0.02, steps=500)
+    noise = accounting.noise_multiplier_for(target, 1e-5, sampling_rate=0.02, steps=500, kind="rdp")
     assert Accountant().compose(Gaussian(noise, 0.02), 500).epsilon(1e-5) <= target
     assert Accountant().compose(Gaussian(noise * 0.995, 0.02), 500).epsilon(1e-5) > target
 
@@ -172,7 +174,7 @@ os.kill(os.getpid(), signal.SIGKILL)  # after the charge, before the answer
 
 def test_a_process_killed_after_the_charge_leaves_it_charged_and_unlocked(tmp_path: Path) -> None:
     path = tmp_path / "b.json"
-    done = subprocess.run([sys.executable, "-c", KILLED, str(path)], check=False, timeout=240)
+    done = forked.run("-c", KILLED, str(path), check=False, timeout=240)
     assert done.returncode == -9
     assert BudgetFile(path).read().spent() == 0.75
     with pytest.raises(BudgetExceededError):
@@ -182,20 +184,42 @@ def test_a_process_killed_after_the_charge_leaves_it_charged_and_unlocked(tmp_pa
 def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = BudgetFile.create(tmp_path / "b.json", 1.0, 0.0)
 
-    def full(*_args: Any) -> None:
-        raise OSError("No space left on device")
+    def full(*row: Any, real: Any = ledger_file.append) -> None:
+        real(*row)
+        raise sqlite3.OperationalError("database or disk is full")
 
-    monkeypatch.setattr("os.replace", full)
-    with pytest.raises(OSError, match="No space"):
+    before = (tmp_path / "b.json").read_bytes()
+    monkeypatch.setattr(ledger_file, "append", full)
+    with pytest.raises(BudgetFileError, match="disk is full"):
         file.spend(Pure(0.5))
+    assert (tmp_path / "b.json").read_bytes() == before
     assert file.read().spent() == 0.0
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["b.json", "b.json.lock"]
+    assert [p.name for p in tmp_path.iterdir()] == ["b.json"]
+
+
+def test_a_file_of_before_becomes_a_ledger_with_all_that_was_spent(tmp_path: Path) -> None:
+    path, budget = tmp_path / "b.json", Budget(1.0, 0.0)
+    budget.spend(Pure(0.5))
+    path.write_text(budget.to_json())
+
+    def ask(_number: int) -> bool:
+        try:
+            BudgetFile(path).spend(Pure(0.25))
+        except BudgetExceededError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as pool:  # all of them find the old file
+        assert sum(pool.map(ask, range(16))) == 2
+    assert BudgetFile(path).read().spent() == Budget.load(path).spent() == 1.0
+    assert [p.name for p in tmp_path.iterdir()] == ["b.json"]
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "dp_accounting", None)
     with pytest.raises(DependencyError, match=r"resyft\[dp\]"):
-        Accountant().compose(Gaussian(1.0)).epsilon(1e-5)
+        Accountant("pld").compose(Gaussian(1.0)).epsilon(1e-5)
+    assert 4 < Accountant("rdp").compose(Gaussian(1.0)).epsilon(1e-5) < 5.5
 
 
 @pytest.mark.parametrize(
@@ -222,14 +246,14 @@ def test_a_wrong_argument_is_named(call: Any, sentence: str) -> None:
 
 @pytest.mark.parametrize(("rate", "steps"), [(1.0, 1), (0.1, 100), (0.01, 1000)])
 def test_small_epsilons_have_their_noise(rate: float, steps: int) -> None:
-    noise = accounting.noise_multiplier_for(0.005, 1e-6, sampling_rate=rate, steps=steps)
+    noise = accounting.noise_multiplier_for(0.005, 1e-6, sampling_rate=rate, steps=steps, kind="rdp")
     spent = accounting.Accountant().compose(Gaussian(noise, rate), steps)
     assert spent.epsilon(1e-6) <= 0.005
     fine = dp.pld.PLDAccountant(value_discretization_interval=1e-5)
     sampled = dp.PoissonSampledDpEvent(rate, dp.GaussianDpEvent(noise))
     assert 0.003 < fine.compose(sampled, steps).get_epsilon(1e-6) <= 0.005
     with pytest.raises(ValueError, match="finds no noise"):
-        accounting.noise_multiplier_for(1e-8, 1e-12, sampling_rate=rate, steps=steps)
+        accounting.noise_multiplier_for(1e-8, 1e-12, sampling_rate=rate, steps=steps, kind="rdp")
 
 
 @pytest.mark.parametrize("event", [Gaussian(1.3, 0.02), Gaussian(40.0, 0.3), Gaussian(3.0), Pure(0.3)])

@@ -110,7 +110,7 @@ def test_the_exact_epsilon_of_a_round_is_what_is_claimed() -> None:
     assert exact_epsilon(shift, 1e-5) <= privacy.epsilon(1e-5) + 1e-3
 
 
-@pytest.mark.parametrize("rate", [1.0, 0.5])
+@pytest.mark.parametrize("rate", [pytest.param(1.0, marks=pytest.mark.slow), 0.5])
 def test_sum_and_bound_together_do_not_betray_more_than_epsilon(rate: float) -> None:
     """An attack with the noise as it is, on both that a round publishes."""
     delta, noise, count_noise, trials = 1e-2, 1.0, 0.51, 3000

@@ -10,7 +10,8 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from syft.dp.dpsgd import clipped_sum, make_private
+from syft.dp.clipping import clipped_sum
+from syft.dp.dpsgd import make_private
 from syft.dp.gradient_factors import Full, Outer, Rows
 
 pytest.importorskip("dp_accounting")

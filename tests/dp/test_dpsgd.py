@@ -14,7 +14,8 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 from syft.dp import dpsgd
 from syft.dp.accounting import Accountant, BudgetExceededError, Gaussian
 from syft.dp.audit import epsilon_lower_bound
-from syft.dp.dpsgd import PoissonLoader, clipped_sum, make_private, replace_batch_norm
+from syft.dp.clipping import clipped_sum
+from syft.dp.dpsgd import PoissonLoader, make_private, replace_batch_norm
 from syft.dp.per_sample import per_sample_gradients
 from syft.mpc.randomness import Stream
 
@@ -100,13 +101,13 @@ def test_the_gradient_is_the_clipped_sum_plus_noise_over_the_expected_batch(clip
     zero = {n: torch.zeros_like(p) for n, p in private.model.named_parameters()}
     drawn = []
     for _ in range(150):
-        private._set_noisy_gradients(zero)
+        private.set_noisy_gradients(zero)
         drawn.append(torch.cat([p.grad.flatten() for p in private.model.parameters()]))
     noise = torch.stack(drawn)
     assert float(noise.std()) == pytest.approx(2.0 * 0.5 / 20, rel=0.03)
     assert abs(float(noise.mean())) < 0.002
     shifted = {n: torch.full_like(p, 40.0) for n, p in private.model.named_parameters()}
-    private._set_noisy_gradients(shifted)
+    private.set_noisy_gradients(shifted)
     assert float(torch.cat([p.grad.flatten() for p in private.model.parameters()]).mean()) == pytest.approx(
         2, abs=0.05
     )
@@ -115,8 +116,8 @@ def test_the_gradient_is_the_clipped_sum_plus_noise_over_the_expected_batch(clip
 def test_virtual_steps_give_the_same_sum() -> None:
     whole, parts = training(), training(physical_batch=7)
     x, y = data(50).tensors
-    a, loss_a = whole._clipped_sums(x, y)
-    b, loss_b = parts._clipped_sums(x, y)
+    a, loss_a = whole.clipped_sums(x, y)
+    b, loss_b = parts.clipped_sums(x, y)
     assert loss_a == pytest.approx(loss_b, rel=1e-5)
     for name in a:
         torch.testing.assert_close(a[name], b[name], rtol=1e-4, atol=1e-5)
@@ -190,7 +191,7 @@ def test_epsilon_is_that_of_the_steps_taken() -> None:
     for x, y in private.loader:
         private.step(x, y)
     assert len(private.loader) == 10
-    assert private.epsilon(1e-5) == Accountant().compose(Gaussian(1.3, 0.1), 10).epsilon(1e-5)
+    assert private.epsilon(1e-5) == Accountant("pld").compose(Gaussian(1.3, 0.1), 10).epsilon(1e-5)
     with pytest.raises(ValueError, match="needs a delta"):
         private.epsilon()
 
@@ -200,7 +201,7 @@ def test_epsilon_equals_that_of_opacus_after_the_same_steps() -> None:
     theirs = opacus.RDPAccountant()
     for _ in range(10):
         theirs.step(noise_multiplier=1.3, sample_rate=0.1)
-    private = training(noise_multiplier=1.3)
+    private = training(noise_multiplier=1.3, accountant="rdp")
     for x, y in private.loader:
         private.step(x, y)
     assert private.epsilon(1e-5) == pytest.approx(theirs.get_epsilon(1e-5), rel=5e-3)
@@ -263,10 +264,10 @@ def test_a_canary_does_not_betray_more_than_epsilon_and_a_broken_clipping_does(b
     canary, _ = clipped_sum(private.model, F.cross_entropy, x[-1:], y[-1:], private.bounds)
     scores: list[list[float]] = []
     for rows in (10, 9):
-        total, _loss = private._clipped_sums(x[:rows], y[:rows])
+        total, _loss = private.clipped_sums(x[:rows], y[:rows])
         scores.append([])
         for _ in range(1500):
-            private._set_noisy_gradients(total)
+            private.set_noisy_gradients(total)
             gradients = {n: p.grad for n, p in private.model.named_parameters()}
             scores[-1].append(sum(float((gradients[n] * canary[n]).sum()) for n in canary))
     found = epsilon_lower_bound(*scores, delta=1e-2)
@@ -320,3 +321,41 @@ def test_an_optimizer_of_another_model_is_refused() -> None:
             loss_fn=F.cross_entropy,
             noise_multiplier=1.0,
         )
+
+
+def test_noise_is_added_to_a_sum_as_to_whole_numbers_whatever_its_size() -> None:
+    """In doubles: the exact sum, rounded once, which is what 64-bit integers give."""
+    from syft.dp.noise import rounded_gaussian
+    from syft.mpc.randomness import Stream
+
+    drawn = rounded_gaussian(2000, Stream(bytes(16)))
+    assert torch.equal(drawn, drawn.round()) and float(drawn.abs().max()) < 2.0**53
+    sums = torch.tensor([0.0, 1.0, -(2.0**31), 2.0**52 + 1, -(2.0**53), 2.0**60, -(2.0**62)]).double()
+    sums = sums.repeat_interleave(2000)
+    noise = drawn.repeat(7)
+    assert torch.equal(sums + noise, (sums.long() + noise.long()).double())
+
+
+def test_draws_taken_in_parts_are_all_draws_once() -> None:
+    from syft.dp.noise import RoundedGaussians, rounded_gaussian
+    from syft.mpc.randomness import Stream
+
+    source = RoundedGaussians(70_000, Stream(bytes(16)))
+    taken = [part for size in (3, 40_000, 0, 29_997) for _, part in source.take(size)]
+    again = Stream(bytes(16))
+    expected = torch.cat([rounded_gaussian(size, again) for size in (1 << 15, 1 << 15, 70_000 - (1 << 16))])
+    assert torch.equal(torch.cat(taken), expected)
+
+
+@pytest.mark.parametrize("examples", [0, 1, 5, 1030])
+def test_the_sum_of_outer_products_in_parts_is_their_sum(examples: int) -> None:
+    from syft.dp.gradient_factors import Outer, sum_in_parts
+
+    left, right = torch.randn(examples, 90), torch.randn(examples, 1000)
+    weights = torch.rand(examples).double()
+    factor = Outer(left, right)
+    exact = torch.einsum("b,bi,bj->ij", weights, left.double(), right.double())
+    parts = list(sum_in_parts(factor, weights))
+    assert len(parts) == (1 if examples > 1024 else 2)
+    torch.testing.assert_close(torch.cat(parts).view(90, 1000), exact)
+    assert torch.equal(factor.weighted_sum(weights), torch.cat(parts).view(90, 1000))

@@ -255,7 +255,7 @@ def test_what_the_claim_does_not_cover_is_refused() -> None:
         privacy.noise(torch.zeros(1), 1)
     with pytest.raises(ValueError, match="epsilon is computed for 3"):
         privacy.sample(names(4))
-    with pytest.raises(ValueError, match="4 clients was given, and there are 3"):
+    with pytest.raises(ValueError, match="4 clients was given, and ClientPrivacy was made for 3"):
         ClientPrivacy(1.0, 1.0, clients=3).noise(torch.zeros(1), 4)
     with pytest.raises(ValueError, match="needs a delta"):
         privacy.epsilon()
@@ -395,7 +395,7 @@ def test_noise_that_never_came_is_noticed() -> None:
         privacy.noise(total, 6)
     with pytest.raises(ValueError, match="made for"):
         privacy.draw(5, 1024)
-    with pytest.raises(ValueError, match="clip, threshold of the aggregation follow"):
+    with pytest.raises(ValueError, match="clip, threshold, which follow"):
         privacy.aggregation(clip=3.0, threshold=3)
     with pytest.raises(ValueError, match="each of weight 1"):
         privacy.aggregation().weighted_sum(clipped, dict.fromkeys(clipped, 0.5))

@@ -15,6 +15,8 @@ from syft.dp import gnmax
 from syft.dp.pate import count_votes
 from syft.mpc.randomness import Stream
 
+pytestmark = pytest.mark.chance
+
 PREDS = np.where(
     np.random.default_rng(2).random((60, 30)) < np.linspace(0.4, 1.0, 30), 1, np.arange(60)[:, None] % 4
 )

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from syft.dp.dpsgd import clipped_sum, make_private
+from syft.dp.clipping import clipped_sum
+from syft.dp.dpsgd import make_private
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 

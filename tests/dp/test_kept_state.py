@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from syft.dp.dpsgd import clipped_sum
+from syft.dp.clipping import clipped_sum
 from syft.dp.kept_state import KeptStateError, unchanged
 from syft.dp.per_sample import factors
 
@@ -260,3 +260,21 @@ def test_what_changes_is_named_whatever_it_is() -> None:
         tensor.data[0] = 1.0
     with unchanged(it=[thing, numbers, float("nan"), tensor, print, int]):
         pass
+
+
+class CountingInt(int):
+    """A number with an attribute: what it is worth never changes, what it knows does."""
+
+
+def test_what_a_number_of_a_class_of_its_own_remembers_is_seen() -> None:
+    class Remembers(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.number = nn.Linear(3, 2), CountingInt(3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.number.calls = getattr(self.number, "calls", 0) + 1  # type: ignore[attr-defined]
+            return self.layer(x)
+
+    with pytest.raises(KeptStateError, match=r"model\.number\.calls"):
+        clipped_sum(Remembers(), nn.MSELoss(), torch.ones(2, 3), torch.zeros(2, 2), {"": BOUND})

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
 
-from syft.dp.dpsgd import clipped_sum, make_private
+from syft.dp.clipping import clipped_sum
+from syft.dp.dpsgd import make_private
 from syft.dp.kept_state import KeptStateError
 from syft.dp.per_sample import factors, per_sample_gradients
 from syft.dp.ruled_pass import Checked

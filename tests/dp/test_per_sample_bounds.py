@@ -15,8 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from syft.dp import dpsgd, gradient_factors
-from syft.dp.dpsgd import clipped_sum
+from syft.dp import clipping, gradient_factors
+from syft.dp.clipping import clipped_sum
 from syft.dp.gradient_factors import Factor, Full, Outer, Rows
 from syft.dp.per_sample import factors
 
@@ -82,13 +82,13 @@ def test_a_norm_is_right_to_a_part_in_ten_billion(dtype: torch.dtype, kind: str)
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("bound", [dpsgd.LEAST_BOUND, 0.37, 1.0, dpsgd.LARGEST_BOUND])
+@pytest.mark.parametrize("bound", [clipping.LEAST_BOUND, 0.37, 1.0, clipping.LARGEST_BOUND])
 def test_what_an_example_adds_is_no_longer_than_the_bound(
     dtype: torch.dtype, kind: str, bound: float
 ) -> None:
     values = adversarial(dtype)
     factor = KINDS[kind](values)
-    weights = dpsgd._weights({"w": factor}, {"": bound})[""]
+    weights = clipping._weights({"w": factor}, {"": bound})[""]
     for i in range(len(values)):
         if bool(weights[i].isfinite()):
             alone = KINDS[kind](values[i : i + 1]).weighted_sum(weights[i : i + 1])
@@ -133,7 +133,7 @@ def test_terms_that_cancel_do_not_round_away_what_others_added() -> None:
     def total(examples: int) -> torch.Tensor:
         index = torch.zeros(examples, 2, dtype=torch.long)
         factor = Rows(index, gradients[:examples], 3)
-        return factor.weighted_sum(dpsgd._weights({"w": factor}, {"": 1.0})[""])
+        return factor.weighted_sum(clipping._weights({"w": factor}, {"": 1.0})[""])
 
     assert float(total(100).norm()) == pytest.approx(50, rel=1e-5)
     assert float((total(101) - total(100)).norm()) <= 1.0

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from syft.dp.dpsgd import clipped_sum
+from syft.dp.clipping import clipped_sum
 from syft.dp.kept_state import KeptStateError
 from syft.dp.per_sample import factors, per_sample_gradients
 from syft.dp.ruled_pass import Checked

@@ -14,6 +14,8 @@ import pytest
 from syft.dp import smooth_noise
 from syft.mpc.randomness import Stream
 
+pytestmark = pytest.mark.chance
+
 
 @pytest.mark.parametrize("variance", [Fraction(1, 3), Fraction(2), Fraction(355, 113), Fraction(200, 7)])
 def test_the_integers_come_up_as_often_as_they_should(variance: Fraction) -> None:

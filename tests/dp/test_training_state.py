@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from syft.dp.accounting import Accountant, BudgetExceededError, Gaussian, Pure
 from syft.dp.dpsgd import make_private
+from syft.exceptions import BudgetFileError
 
 pytest.importorskip("dp_accounting")
 torch.set_num_threads(1)
@@ -45,7 +47,7 @@ def test_steps_that_were_made_here_are_not_forgotten_by_loading() -> None:
     assert second.accountant.spent == {EVENT: 20}
     step(second, 10)
     assert second.accountant.spent == {EVENT: 30}
-    assert second.epsilon(1e-5) == Accountant().compose(EVENT, 30).epsilon(1e-5)
+    assert second.epsilon(1e-5) == Accountant("pld").compose(EVENT, 30).epsilon(1e-5)
 
 
 def test_with_a_target_the_budget_knows_of_all_runs() -> None:
@@ -60,6 +62,29 @@ def test_with_a_target_the_budget_knows_of_all_runs() -> None:
     step(first, 10)
     second.load_state_dict(saved(first))  # 30 by now: more than anybody planned, and counted all the same
     assert sum(second.accountant.spent.values()) == 30 and second.epsilon() > 3.0
+
+
+def test_a_ledger_knows_of_every_step_before_it_is_made(tmp_path: Path) -> None:
+    path, target = tmp_path / "steps", dict(target_epsilon=3.0, target_delta=1e-5, epochs=2)
+    first, second = training(**target, ledger=path), training(**target, ledger=path)
+    step(first, 3)
+    first.optimizer.step = None  # dies in the middle of its fourth step
+    with pytest.raises(TypeError):
+        step(first, 1)
+    assert second.accountant.spent == {}
+    step(second, 5)  # beside it, or after it
+    assert sum(second.accountant.spent.values()) == 9
+    again = training(**target, ledger=path)
+    assert again.epsilon() == second.epsilon() and sum(again.accountant.spent.values()) == 9
+    step(again, 11)
+    with pytest.raises(BudgetExceededError):  # 20 steps were planned, by whomever
+        step(second, 1)
+    assert sum(training(**target, ledger=path).accountant.spent.values()) == 20
+    with pytest.raises(ValueError, match="state is that of another training: noise_multiplier"):
+        training(noise_multiplier=1.0, ledger=path)
+    (tmp_path / "damaged").write_text("{}")
+    with pytest.raises(BudgetFileError, match="not taken for an empty one"):
+        training(noise_multiplier=1.0, ledger=tmp_path / "damaged")
 
 
 def test_no_step_counts_twice_in_whichever_order_states_are_loaded() -> None:
@@ -79,7 +104,7 @@ def test_no_step_counts_twice_in_whichever_order_states_are_loaded() -> None:
     for state in (late, saved(one)):
         last.load_state_dict(state)
     assert last.accountant.spent == {EVENT: 5 + 4 + 7}
-    assert sorted(n for run in last.ledger.by_run().values() for n in run.values()) == [4, 5, 7]
+    assert sorted(n for run in last.runs.by_run().values() for n in run.values()) == [4, 5, 7]
 
 
 def test_a_state_of_its_own_that_is_older_is_refused_and_one_that_is_as_old_is_not() -> None:
@@ -129,11 +154,11 @@ def test_a_forked_process_is_a_run_of_its_own(monkeypatch: pytest.MonkeyPatch) -
     """NB: not forked in earnest: torch's threads do not come along."""
     private = training()
     step(private, 2)
-    before, own = saved(private), private.ledger.run
+    before, own = saved(private), private.runs.run
     monkeypatch.setattr(os, "getpid", lambda: -1)
     step(private, 3)
-    assert private.ledger.run != own
+    assert private.runs.run != own
     parent = training()
     parent.load_state_dict(before)
     parent.load_state_dict(saved(private))
-    assert parent.ledger.by_run()[own] == {EVENT: 2} and parent.accountant.spent == {EVENT: 5}
+    assert parent.runs.by_run()[own] == {EVENT: 2} and parent.accountant.spent == {EVENT: 5}

@@ -7,8 +7,6 @@ import math
 import os
 import sqlite3
 import statistics
-import subprocess
-import sys
 import textwrap
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +16,7 @@ from typing import Any
 import pytest
 import torch
 
+import forked
 from syft.dp.accounting import Accountant, Gaussian, Pure
 from syft.dp.worker_budgets import BudgetBook, Charge, Limit, spent_epsilon
 from syft.exceptions import BudgetExceededError, BudgetFileError, ReleaseNotPermittedError
@@ -183,7 +182,9 @@ def test_who_chooses_costs_by_answers_gains_nothing(strategy: str) -> None:
     assert mean > 0 and mean + 4 * spread < 0.2
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize(
+    "strategy", [STRATEGIES[0], *(pytest.param(s, marks=pytest.mark.slow) for s in STRATEGIES[1:])]
+)
 def test_a_book_that_lets_too_much_pass_would_be_caught(strategy: str) -> None:
     mean, spread = gained(strategy, Limit(4.0, 0.2), 1.0)
     assert mean - 4 * spread > 0.2
@@ -198,6 +199,27 @@ def test_nobody_without_a_name_is_charged(book: BudgetBook) -> None:
 def test_a_release_of_nothing_is_not_free(book: BudgetBook) -> None:
     with pytest.raises(ReleaseNotPermittedError, match="nothing to charge it to"):
         book.charge([], "ann", pure(0.1))
+
+
+@pytest.mark.parametrize(
+    "charge",
+    [
+        Charge("mean", None, 0.0, 0.0, 1),
+        Charge("mean", None, 1e-300, 0.0, 1 << 62),
+        Charge("mean", None, 0.1, 0.0, 0),
+        Charge("mean", None, 0.1, 1.0, 1),
+        Charge("mean", None, math.nan, 0.0, 1),
+    ],
+)
+@pytest.mark.parametrize("is_approved", [False, True])
+def test_nobody_can_end_a_book_with_charges_that_cost_nothing(
+    book: BudgetBook, charge: Charge, is_approved: bool
+) -> None:
+    """Counts are added up in 64 bits: two of 2^62 were more than SQLite adds, and nobody was served any more."""
+    for _ in range(2):
+        with pytest.raises(ValueError, match="A charge is of an epsilon above 0"):
+            book.charge(["ages"], "eve", charge, is_approved=is_approved)
+    assert book.state("ages", "ann").left == 1.0
 
 
 def test_a_charge_is_for_as_many_records_as_the_book_says_when_it_is_charged(book: BudgetBook) -> None:
@@ -383,14 +405,8 @@ def drained(pid, read):
 
 
 def run_processes(path: Path, script: str) -> Any:
-    done = subprocess.run(
-        [sys.executable, "-c", PROCESSES + textwrap.dedent(script), str(path)],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
+    code = PROCESSES + textwrap.dedent(script)
+    done = forked.run("-c", code, str(path), capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -424,19 +440,21 @@ KILLED = """
 import syft.dp.release
 
 compute = syft.dp.release.answer
-syft.dp.release.answer = lambda *given: time.sleep(0.002) or compute(*given)  # so that kills fall in between
+syft.dp.release.answer = lambda *given: time.sleep(0.01) or compute(*given)  # so that kills fall in between
 worker.set_budget(dataset=data, epsilon=1e9)
 random.seed(7)
 found = []
-for trial in range(30):
+for trial in range(20):
     def loop(write):
         while True:
             {step}
     child = forked(loop)
     os.read(child[1], 1)  # it is running: the first answer
-    time.sleep(random.uniform(0.0, 0.02))
+    began = time.monotonic()
+    os.read(child[1], 1)
+    time.sleep(random.uniform(0.0, time.monotonic() - began))  # some time of the next one
     os.kill(child[0], signal.SIGKILL)
-    answers = 1 + drained(*child)
+    answers = 2 + drained(*child)
     found.append((answers, len(worker.budget(f"user{{trial}}", "#x").releases)))
 print(json.dumps(found))
 """
@@ -448,7 +466,7 @@ def test_an_answer_that_was_seen_was_paid_for_also_by_a_process_that_was_killed(
         tmp_path / "book", KILLED.format(step='ask(f"user{trial}") is not None and write()')
     )
     assert all(answers <= charges <= answers + 1 for answers, charges in found)
-    assert sum(answers for answers, _charges in found) >= 30
+    assert sum(answers for answers, _charges in found) >= 40
     assert any(charges > answers for answers, charges in found)  # some died between charge and answer
 
 

@@ -4,6 +4,8 @@ It offers these data sets, of `rows` examples that follow from `seed`:
 
     train   as they are
     slow    whoever trains on it waits half a second per batch
+    notes   dicts of words, a mask and "labels": with which of two words they begin
+    words   dicts of words and a mask, with the words as "labels"
     mixed   something is wrong with it, as `fault` says: "nan", "shape", "nothing", "hang", or None: nothing is
 """
 
@@ -12,7 +14,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from typing import Any
@@ -20,13 +21,58 @@ from typing import Any
 import torch
 from torch.utils.data import Dataset, TensorDataset
 
+import forked
+
 SLOW, HANGING = 0.5, 3.0
+
+
+def counted_traffic(monkeypatch: Any) -> list[int]:
+    """Bytes of this process's frames from now on: sent, and received."""
+    from syft.transport.sockets import SocketConnection
+
+    counted = [0, 0]
+    send, receive = SocketConnection.send, SocketConnection.receive
+
+    def counting_send(self: Any, parts: Any) -> None:
+        counted[0] += sum(memoryview(part).nbytes for part in parts)
+        send(self, parts)
+
+    def counting_receive(self: Any, timeout: float | None = None) -> Any:
+        frame = receive(self, timeout)
+        counted[1] += len(frame)
+        return frame
+
+    monkeypatch.setattr(SocketConnection, "send", counting_send)
+    monkeypatch.setattr(SocketConnection, "receive", counting_receive)
+    return counted
 
 
 def examples(seed: int, rows: int) -> TensorDataset:
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(rows, 6, generator=generator)
     return TensorDataset(x, (x[:, 0] + x[:, 1] > 0).long())
+
+
+def notes(seed: int, rows: int, length: int = 8) -> list[dict[str, torch.Tensor]]:
+    """Sentences of words 5 to 31 that begin with 3 or with 4, as their label says; the end of some is padding."""
+    generator = torch.Generator().manual_seed(seed)
+    words = torch.randint(5, 32, (rows, length), generator=generator)
+    labels = torch.arange(rows) % 2
+    words[:, 0] = 3 + labels
+    mask = torch.ones_like(words)
+    mask[::3, -2:] = 0
+    return [
+        {"input_ids": w * m, "attention_mask": m, "labels": y}
+        for w, m, y in zip(words, mask, labels, strict=True)
+    ]
+
+
+def counting(seed: int, rows: int, length: int = 8) -> list[dict[str, torch.Tensor]]:
+    """Sentences in which each word is the one before and 1, from 4 to 31 and on from 4."""
+    generator = torch.Generator().manual_seed(seed)
+    start = torch.randint(0, 28, (rows, 1), generator=generator)
+    words = (start + torch.arange(length)) % 28 + 4
+    return [{"input_ids": w, "attention_mask": torch.ones_like(w), "labels": w} for w in words]
 
 
 class Waiting(Dataset):
@@ -56,11 +102,8 @@ class ServedClient:
 
     def begin(self) -> None:
         """Start without waiting for it; `address` does."""
-        self.process = subprocess.Popen(
-            [sys.executable, "-P", __file__, json.dumps(self._options)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
+        self.process = forked.start(
+            __file__, json.dumps(self._options), stdin=forked.PIPE, stdout=forked.PIPE
         )
         self._address = ""
 
@@ -110,6 +153,9 @@ def _main(options: dict[str, Any]) -> None:
     )
     rows, fault = examples(options["seed"], options["rows"]), options.get("fault")
     worker.add_dataset(rows, "train")
+    worker.add_dataset(notes(options["seed"], options["rows"]), "notes")
+    worker.add_dataset(counting(options["seed"], options["rows"]), "words")
+    worker.add_dataset(notes(options["seed"], options["rows"]), "confidential", least_in_sum=2)
     worker.add_dataset(Waiting(rows, SLOW), "slow")
     wrong: Any = TensorDataset(rows.tensors[0] * float("nan"), rows.tensors[1]) if fault == "nan" else rows
     worker.add_dataset(Waiting(rows, HANGING) if fault == "hang" else wrong, "mixed")

@@ -6,8 +6,6 @@ import json
 import logging
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +13,10 @@ import pytest
 import torch
 from torch import nn
 
+import forked
 from syft.dp.accounting import Accountant, Budget, BudgetExceededError, Gaussian
 from syft.dp.federated import AdaptiveClipping, ClientPrivacy, DistributedPrivacy
-from syft.federated import charges
+from syft.exceptions import BudgetFileError
 from syft.federated.callbacks import Callback
 from syft.federated.charges import record_path
 from syft.federated.checkpoint import load_checkpoint
@@ -25,6 +24,8 @@ from syft.federated.engines import SerialEngine
 from syft.federated.secure_aggregation import TooFewClientsError
 from syft.federated.strategies import FedAvg
 from syft.federated.trainer import Trainer
+from syft.ledger import Account
+from syft.ledger import file as ledger_file
 from syft.serde import SerdeError
 from trainer_parts import Counting, Fixed, line, weights
 
@@ -44,6 +45,13 @@ def make(path: Path | None, privacy: Any, **options: Any) -> Trainer:
 
 def epsilon_of(rounds: int) -> float:
     return Accountant().compose(Gaussian(1.0), rounds).epsilon(1e-5) if rounds else 0.0
+
+
+def rounds_in(checkpoint: Path) -> int:
+    """What stands in the record of a checkpoint."""
+    state, _ = Account(record_path(checkpoint)).state()
+    assert state is not None
+    return int(state["rounds"])
 
 
 class Dies(BaseException):
@@ -112,13 +120,13 @@ class Killer(Callback):
         elif self.where in ("record", "record after"):
             left = [0 if self.where == "record" else 1]
 
-            def replace(*names: Any, real: Any = os.replace) -> None:
-                if not left[0]:
+            def append(*row: Any, real: Any = ledger_file.append) -> None:
+                real(*row)
+                if not left[0]:  # before the transaction ends
                     kill()
                 left[0] -= 1
-                real(*names)
 
-            charges.os.replace = replace  # type: ignore[attr-defined]
+            ledger_file.append = append
         elif self.where == "checkpoint":
             Path.replace = lambda *_: kill()  # type: ignore[assignment, method-assign]
 
@@ -173,12 +181,8 @@ def live_and_die(folder: str) -> None:
 def test_killed_at_any_point_it_counts_every_sum_that_was_seen(tmp_path: Path) -> None:
     here = Path(__file__).parent
     code = "import sys; sys.path[:0] = sys.argv[1:3]; import test_charges as t; t.live_and_die(sys.argv[3])"
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(here.parent), str(here), str(tmp_path)],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
+    done = forked.run(
+        *("-c", code, str(here.parent), str(here), str(tmp_path)), capture_output=True, text=True, timeout=240
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [f"{where} {round} -9" for where, round, *_ in DEATHS], done.stderr
@@ -244,7 +248,7 @@ def test_of_two_trainings_with_one_checkpoint_none_forgets_the_charges_of_the_ot
     for go_on in (lambda: one.fit(3), one.save):
         with pytest.raises(ValueError, match=r"Another training has written its charges .* makes no sum"):
             go_on()
-    assert json.loads(record_path(path).read_text())["rounds"] == 3
+    assert rounds_in(path) == 3
     other.fit(4)
     third = make_privacy()
     make(path, third).resume()
@@ -309,7 +313,7 @@ def test_saving_where_another_training_was_keeps_its_charges_aside(
         trainer.save(other)
     assert "was moved to other.privacy.1" in caplog.text and len(caplog.records) == 1
     assert (tmp_path / "other.privacy.1").read_bytes() == before
-    assert json.loads(record_path(other).read_text())["rounds"] == 1
+    assert rounds_in(other) == 1
 
 
 def test_a_privacy_of_ones_own_is_told_of_each_round(path: Path) -> None:
@@ -354,13 +358,13 @@ def test_after_a_round_that_failed_with_its_sum_the_training_goes_on(path: Path,
     trainer = make(path, privacy, strategy=FailsOnce(), **options)
     with pytest.raises(RuntimeError, match="on its way"):
         trainer.fit(3)
-    assert privacy.rounds == json.loads(record_path(path).read_text())["rounds"] == 2
+    assert privacy.rounds == rounds_in(path) == 2
     if kind == "distributed":
         with pytest.raises(ValueError, match="no noise was added"):
             privacy.noise(torch.zeros(2), 4)
     bound = privacy.clip_norm
     trainer.fit(3)
-    assert privacy.rounds == json.loads(record_path(path).read_text())["rounds"] == 4
+    assert privacy.rounds == rounds_in(path) == 4
     assert privacy.epsilon(1e-5) == pytest.approx(epsilon_of(4), rel=1e-3)
     assert (privacy.clip_norm == bound) is (kind == "distributed")
 
@@ -411,6 +415,39 @@ def test_rounds_that_were_trained_without_privacy_are_not_called_private(path: P
     without.fit(4)
     with pytest.raises(ValueError, match="the others were trained without privacy"):
         make(path, make_privacy()).resume()
+
+
+def test_a_record_of_before_is_taken_over_and_becomes_a_ledger(path: Path) -> None:
+    first = make_privacy()
+    make(path, first).fit(3)
+    before = json.dumps({"version": 1, "rounds": 7, "charges": first.charges(coming=4)})
+    record_path(path).write_text(before)
+    second = make_privacy()
+    again = make(path, second)
+    with pytest.raises(ValueError, match=r"call resume\(\) first"):
+        again.fit(4)
+    assert again.resume() and second.rounds == rounds_in(path) == 7
+    again.fit(4)
+    third = make_privacy()
+    make(path, third).resume()
+    assert third.rounds == 8 and third.epsilon(1e-5) == pytest.approx(epsilon_of(8))
+    assert sorted(file.name for file in path.parent.iterdir()) == [
+        "run.safetensors",
+        "run.safetensors.privacy",
+    ]
+
+
+def test_an_older_record_written_over_a_newer_one_is_noticed(path: Path) -> None:
+    trainer = make(path, make_privacy())
+    trainer.fit(1)
+    older = record_path(path).read_bytes()
+    trainer.fit(2)
+    with record_path(path).open("r+b") as file:
+        file.write(older)
+        file.truncate()
+    with pytest.raises(BudgetFileError, match=r"an older book was put in its place.*makes no sum"):
+        trainer.fit(3)
+    assert trainer.round == 2
 
 
 @pytest.mark.parametrize(

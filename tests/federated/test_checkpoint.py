@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +11,7 @@ import pytest
 import torch
 from torch import nn
 
+import forked
 from syft import serde
 from syft.federated.aggregation import PlainSum
 from syft.federated.callbacks import Callback, EarlyStopping
@@ -98,12 +97,8 @@ def test_killed_again_and_again_it_ends_with_the_same_weights_and_history(tmp_pa
     code = (
         "import sys; sys.path[:0] = sys.argv[1:3]; import test_checkpoint as t; t.live_and_die(sys.argv[3])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(here.parent), str(here), str(path)],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
+    done = forked.run(
+        *("-c", code, str(here.parent), str(here), str(path)), capture_output=True, text=True, timeout=240
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [

@@ -6,8 +6,10 @@ NOTE [Ray listens] in the engine).
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -258,6 +260,20 @@ class TestWithRay:
 
 @needs_ray
 @pytest.mark.network
+@needs_ray
+def test_on_two_nodes_the_weights_are_the_same_and_a_node_that_is_killed_costs_one_client() -> None:
+    """The program starts a cluster of two nodes, trains, and takes one of them away."""
+    program = Path(ray_parts.__file__).with_name("ray_two_nodes.py")
+    done = subprocess.run(
+        [sys.executable, program], capture_output=True, text=True, timeout=280, env=os.environ, check=False
+    )
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    assert done.returncode == 0 and lines, done.stderr[-2000:]
+    found = json.loads(lines[-1])
+    assert found["is_same"] and found["nodes"] == 2 and found["accepted"] == 12
+    assert found["after"] >= 11 and set(found["failed"]) <= {"died"}
+
+
 @pytest.mark.slow
 def test_a_thousand_clients(engine: RayEngine) -> None:
     parts = many(1000)

@@ -243,7 +243,7 @@ def test_nothing_that_calls_elsewhere_runs_beside_data(hospital: Any, ann: Any) 
     spy = ObjectWrapper(CallablePointer(hospital, 5, garbage_collect_data=False))
     loss = put(spy, ann, None)
     # It does not even arrive where a worker takes no pointers.
-    with pytest.raises((TypeError, SerdeError), match=r"does not run beside data|takes no pointers"):
+    with pytest.raises((TypeError, SerdeError), match=r"does not run beside data|accepts no pointers"):
         ann._recv_msg(
             TrainConfigMessage(
                 config.model_ptr.id_at_location, loss.id_at_location, 8, 1, "SGD", {"lr": 0.1}, -1, True

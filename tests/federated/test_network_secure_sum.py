@@ -382,7 +382,7 @@ def test_what_would_show_updates_is_refused(workers: Any, alice: Any, bob: Any) 
 
     with pytest.raises(ValueError, match="would have to come here first"):
         far(workers, ShareAggregation([alice, bob]))
-    with pytest.raises(ValueError, match="stay at the workers"):
+    with pytest.raises(ValueError, match="leaves updates with their clients"):
         far(workers, privacy=Privacy())
     with pytest.raises(ValueError, match="for simulations"):
         far(workers, MaskedSum(dropouts=lambda step, present: ()))

@@ -13,9 +13,10 @@ import pytest
 import torch
 from torch import nn
 
-from federated.served_clients import SLOW, ServedClient, examples
+from federated.served_clients import SLOW, ServedClient, counted_traffic, examples
 from network.waiting import wait_until
-from syft.federated import MaskedSum, Trainer
+from syft.dp.federated import ClientPrivacy
+from syft.federated import Buffered, MaskedSum, Quantize, RandomK, TopK, Trainer, network_clients
 from syft.federated.layout import read_state
 from syft.federated.network_clients import NetworkClient
 from syft.federated.rounds import NotEnoughClientsError
@@ -153,6 +154,110 @@ def test_a_worker_that_is_killed_fails_and_joins_again_when_it_is_back(workers: 
     assert report.accepted == ("h0", "h1", "h2"), [str(f) for f in report.failures]
 
 
+def test_asynchronous_rounds_over_workers_go_on_without_one_that_was_killed_and_with_it_when_it_is_back(
+    workers: Any, served: Any
+) -> None:
+    far = trainer(workers, names=NAMES[:3], schedule=Buffered(2, concurrency=3))
+    far.fit(3)
+    served["h2"].kill()
+    while not (died := far.history.failures().get("h2")):
+        far.fit(far.round + 1)
+    assert died[0][1].kind == "died" and all(len(report.accepted) == 2 for report in far.history.rounds)
+    served["h2"].restart()
+    killed_in = far.round
+
+    def is_back() -> bool:
+        return "h2" in far.fit(far.round + 1).rounds[-1].accepted
+
+    wait_until(is_back, 60.0)
+    assert far.round > killed_in
+
+
+def test_workers_with_the_same_model_and_a_round_of_all_of_them_are_in_step_with_a_training_here(
+    workers: Any,
+) -> None:
+    far = trainer(workers, names=NAMES[:3], schedule=Buffered(3))
+    near = at_home(NAMES[:3])
+    far.fit(2), near.fit(2)
+    assert same(read_state(far.model), read_state(near.model))
+    assert far.history.rounds[-1].staleness == {"h0": 0, "h1": 0, "h2": 0}
+
+
+def test_masked_sums_over_workers_are_refused_in_asynchronous_rounds(workers: Any) -> None:
+    with pytest.raises(ValueError, match="only if all of them trained the same model"):
+        trainer(workers, names=NAMES[:3], schedule=Buffered(2), aggregation=MaskedSum(threshold=2))
+
+
+@pytest.mark.parametrize("aggregation", [None, MaskedSum(threshold=2)])
+def test_workers_come_and_go_and_are_sent_the_plans_that_there_are(
+    workers: Any, aggregation: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    linear = nn.Linear(6, 2)
+    far = trainer(workers, names=NAMES[:2], model=linear, aggregation=aggregation)
+    far.fit(1)
+    monkeypatch.setattr(network_clients, "traced_module", None)  # nothing is traced again
+    assert far.add_clients([workers["h2"]]) == ("h2",)
+    far.fit(2)
+    far.remove_clients("h0")
+    far.fit(3)
+    accepted = [report.accepted for report in far.history.rounds]
+    assert accepted == [("h0", "h1"), ("h0", "h1", "h2"), ("h1", "h2")]
+
+
+def wide() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 500), nn.ReLU(), nn.Linear(500, 2))
+
+
+@pytest.mark.parametrize(
+    ("compression", "part"),
+    [
+        (Quantize(8), 1 / 4),
+        (Quantize(2), 1 / 16),
+        (TopK(0.05), 0.1),
+        (RandomK(0.05, error_feedback=True), 0.05),
+    ],
+)
+def test_compressed_updates_take_so_many_bytes_and_train_as_they_do_here(
+    workers: Any, compression: Any, part: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    far = trainer(workers, names=NAMES[:2], model=wide(), compression=compression)
+    near = at_home(NAMES[:2], wide(), compression=compression)
+    far.fit(1)  # sends the plans
+    counted = counted_traffic(monkeypatch)
+    far.fit(4), near.fit(4)
+    assert same(read_state(far.model), read_state(near.model))  # what is held back, too
+    update = 4 * far.layout.size
+    assert counted[0] > 6 * update  # the model, to two workers in three rounds
+    assert counted[1] < 6 * (part * update + 1000), f"{counted[1] / 6:.0f} of {update} bytes"
+
+
+@pytest.mark.parametrize("privacy", [None, ClientPrivacy(1.0, 1e-5, clients=3)])
+def test_masked_sums_of_random_places_come_from_workers(workers: Any, privacy: Any) -> None:
+    options: dict[str, Any] = dict(
+        names=NAMES[:3],
+        model=wide(),
+        compression=RandomK(0.1, error_feedback=True),
+        shuffle=False,
+        privacy=privacy,
+    )
+    masks = {"max_weight": 1.0} if privacy is not None else {}
+    far = trainer(workers, aggregation=MaskedSum(threshold=2, clip=16.0, **masks), **options)
+    if privacy is not None:
+        options["privacy"] = ClientPrivacy(1.0, 1e-5, clients=3)
+    near = at_home(**options | {"model": wide()})
+    far.fit(2), near.fit(2)
+    for name, tensor in read_state(near.model).items():
+        assert torch.allclose(read_state(far.model)[name], tensor, atol=1e-3), name
+
+
+def test_workers_refuse_masked_sums_of_what_is_not_the_same_for_all(workers: Any) -> None:
+    far = trainer(workers, names=NAMES[:3], compression=RandomK(0.1), aggregation=MaskedSum(threshold=2))
+    far._compression = TopK(0.1)  # what the trainer itself refuses
+    with pytest.raises(NotEnoughClientsError, match="not the same for all clients"):
+        far.fit(1)
+
+
 def test_a_worker_that_is_killed_while_it_trains(workers: Any, served: Any) -> None:
     far = trainer(workers, "slow", NAMES[:2])
     honest = NetworkClient._send
@@ -239,9 +344,8 @@ def test_wrong_settings_are_explained(workers: Any, alice: Any) -> None:
         trainer(workers, names=("h0", "h0"))
     with pytest.raises(NotEnoughClientsError, match=r"h0 \(error\).*shapes cannot be multiplied"):
         trainer(workers, names=("h0",), model=nn.Linear(7, 2)).fit(1)
-    with pytest.raises(
-        NotEnoughClientsError, match="offers you no data set 'tests'; it offers 'mixed', 'slow', 'train'"
-    ):
+    offered = "'confidential', 'mixed', 'notes', 'slow', 'train', 'words'"
+    with pytest.raises(NotEnoughClientsError, match=f"offers you no data set 'tests'; it offers {offered}"):
         trainer(workers, "tests", names=("h0",)).fit(1)
     alice.add_dataset(examples(0, 30), "train")
     with pytest.raises(ValueError, match="use one kind"):

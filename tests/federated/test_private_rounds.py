@@ -14,6 +14,7 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
+from syft.dp.accounting import Accountant, Gaussian
 from syft.dp.federated import AdaptiveClipping, ClientPrivacy, DistributedPrivacy
 from syft.exceptions import GetNotPermittedError
 from syft.federated.aggregation import PlainSum, Updates
@@ -24,7 +25,7 @@ from syft.federated.secure_aggregation import MaskedSum, ShareAggregation
 from syft.federated.strategies import FedAvg
 from syft.federated.trainer import Trainer
 from syft.mpc.randomness import Stream
-from trainer_parts import Changed, Counting, Fixed, line
+from trainer_parts import Changed, Counting, Fixed, line, weights
 
 pytest.importorskip("dp_accounting")
 torch.set_num_threads(1)
@@ -207,11 +208,98 @@ def test_distributed_noise_goes_with_its_own_aggregation() -> None:
     assert privacy.accountant.spent == {}
 
 
-def test_a_trainer_draws_nobody_in_secret() -> None:
+# -- clients that are drawn in secret ------------------------------------------------------------------------
+
+
+class Asked(Fixed):
+    """Notes when it is asked."""
+
+    def __init__(self, *update: float) -> None:
+        super().__init__(*update)
+        self.rounds: list[int] = []
+
+    def fit(self, instructions: Any) -> Any:
+        self.rounds.append(instructions.round)
+        return super().fit(instructions)
+
+
+class Watching(Callback):
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+
+    def on_round_start(self, trainer: Any, round: int, clients: Any) -> None:
+        self.told.append(clients)
+
+    def on_client_done(self, trainer: Any, client: str, outcome: Any) -> None:
+        self.told.append(client)
+
+
+def drawn(rate: float, rounds: int, seed: int = 3, **options: Any) -> tuple[Any, Any, Any, dict[str, Asked]]:
+    privacy = ClientPrivacy(1.0, 1e-3, clients=8, sampling_rate=rate)
+    clients = {name: Asked(0.5) for name in "abcdefgh"}
+    watching = Watching()
+    trainer = Trainer(
+        line(0.0), MSE, clients, privacy=privacy, engine="serial", seed=seed, callbacks=[watching], **options
+    )
+    trainer.fit(rounds)
+    return trainer, privacy, watching, clients
+
+
+def test_each_client_is_drawn_on_its_own_and_sums_are_divided_by_the_expected_number() -> None:
+    rounds, rate = 150, 0.25
+    trainer, privacy, _, clients = drawn(rate, rounds)
+    counts = [len(each.rounds) for each in clients.values()]
+    spread = 5 * math.sqrt(rounds * rate * (1 - rate))
+    assert all(abs(count - rounds * rate) < spread for count in counts)
+    sizes = [sum(r in c.rounds for c in clients.values()) for r in range(1, rounds + 1)]
+    assert 0 in sizes and max(sizes) >= 4  # any number, also nobody
+    # 0.5 from each that was drawn, over the 2 that are expected
+    moved = sum(counts) * 0.5 / privacy.denominator
+    assert weights(trainer.model)[0] == pytest.approx(moved, abs=5e-3 * math.sqrt(rounds))
+    alike = Accountant()
+    alike.compose(Gaussian(1e-3, rate), rounds)
+    assert privacy.accountant.spent == alike.spent and privacy.rounds == rounds
+    again = drawn(rate, 20)[3]
+    assert [c.rounds for c in again.values()] != [[r for r in c.rounds if r <= 20] for c in clients.values()]
+
+
+def test_nothing_tells_who_was_drawn(caplog: pytest.LogCaptureFixture, tmp_path: Any) -> None:
+    caplog.set_level(0, "syft.federated.trainer")
+    path = tmp_path / "run.safetensors"
+    told = []
+    for rate in (0.05, 0.95):
+        caplog.clear()
+        trainer, _, watching, _ = drawn(rate, 3, checkpoint=path.with_name(f"{rate}"), progress=False)
+        assert watching.told == [()] * 3
+        told.append((str(trainer.history.to_dict()), [str(r) for r in trainer.history.rounds], caplog.text))
+        assert trainer.history.rounds[0].is_secret and trainer.history.rounds[0].seconds == 0.0
+    assert told[0] == told[1]
+    assert told[0][1][0] == "Round 1: clients drawn in secret."
+
+
+def test_amplification_is_what_it_is_for() -> None:
+    """epsilon 8 in 200 rounds, of 1 in 20 clients and of all."""
+    budget: dict[str, Any] = {"epsilon": 8.0, "delta": 1e-5, "rounds": 200, "clients": 1000}
+    some, everybody = (
+        ClientPrivacy.for_budget(1.0, sampling_rate=rate, accountant="rdp", **budget) for rate in (0.05, 1.0)
+    )
+    assert some.noise_multiplier == pytest.approx(0.832, abs=0.002)
+    assert everybody.noise_multiplier == pytest.approx(9.022, abs=0.005)
+
+
+def test_what_would_tell_who_was_drawn_is_refused() -> None:
+    def make(**options: Any) -> Trainer:
+        privacy = ClientPrivacy(1.0, 1.0, clients=3, sampling_rate=0.5)
+        return Trainer(line(0.0), MSE, {n: Fixed(1.0) for n in "abc"}, privacy=privacy, **options)
+
+    with pytest.raises(ValueError, match=r"sampling_rate=0\.5.*MaskedSum tells who takes part"):
+        make(aggregation=MaskedSum())
+    for options in ({"fraction": 0.5}, {"clients_per_round": 2}, {"min_clients": 2}):
+        with pytest.raises(ValueError, match="leave out fraction, clients_per_round and min_clients"):
+            make(**options)
     privacy = ClientPrivacy(1.0, 1.0, clients=2, sampling_rate=0.5)
-    privacy.sample(["a", "b"])
-    with pytest.raises(ValueError, match=r"sampling_rate=0\.5.*tells whom it asked"):
-        Trainer(line(0.0), MSE, {"a": Fixed(1.0), "b": Fixed(1.0)}, privacy=privacy)
+    with pytest.raises(ValueError, match="3 clients were given"):
+        Trainer(line(0.0), MSE, {n: Fixed(1.0) for n in "abc"}, privacy=privacy).fit(1)
 
 
 # -- what a client answers tells nothing ---------------------------------------------------------------------

@@ -17,6 +17,7 @@ from syft.federated.randomness import SeededDraws, derive_seed, seeded
 from syft.federated.rounds import NotEnoughClientsError, choose
 from syft.federated.secure_aggregation import MaskedSum
 from syft.federated.trainer import Trainer
+from syft.policy.owner_policy import OwnerPolicy
 from trainer_parts import Fixed, classes, line, net, same, weights
 
 CE, MSE = nn.CrossEntropyLoss(), nn.MSELoss()
@@ -251,6 +252,27 @@ def test_workers_train_on_what_they_offer(alice: Any, bob: Any) -> None:
     bob.remove_dataset("scans")
     (report,) = Trainer(net(), CE, [alice, bob], dataset_key="scans", batch_size=10, user="ann").fit(1).rounds
     assert "Worker 'bob' offers no data set 'scans'; it offers none" in report.failures[0].why
+
+
+def test_what_is_offered_to_everybody_is_so_on_a_worker_with_a_policy_too(hook: Any) -> None:
+    """To whoever says who they are; as over a network, where the policy hides data that it hides elsewhere."""
+    worker = sy.VirtualWorker(hook, id="guarded", policy=OwnerPolicy())
+    worker.add_dataset(TensorDataset(*task()[:40]), "scans")
+
+    def train(**who: Any) -> Any:
+        return Trainer(net(), CE, [worker], dataset_key="scans", engine="serial", batch_size=10, **who).fit(1)
+
+    assert train(user="ann").rounds[0].accepted == ("guarded",)
+    with pytest.raises(NotEnoughClientsError, match=r"No client could train.*call fit\(\) again") as refused:
+        train()
+    assert "name yourself with user=" in str(refused.value)
+
+    def telling(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        raise ValueError("the data is 45.625")
+
+    with pytest.raises(NotEnoughClientsError, match="failed on the worker with a ValueError") as raised:
+        Trainer(net(), telling, [worker], dataset_key="scans", engine="serial", user="ann").fit(1)
+    assert "45.6" not in str(raised.value)
 
 
 def test_private_data_is_trained_on_for_those_who_may_and_errors_do_not_tell_of_it(alice: Any) -> None:

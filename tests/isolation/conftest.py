@@ -6,8 +6,6 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 
+import forked
 from syft.dp.worker_budgets import BudgetBook, Limit
 from syft.identity.tokens import TokenAuthority
 from syft.policy.audit import AuditLine, read_audit_log
@@ -71,9 +70,10 @@ class Isolated:
         }
         path = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
         self.log = (self.folder / "log").open("ab")
-        self.process = subprocess.Popen(
-            [sys.executable, "-P", str(HERE / "isolated.py"), json.dumps(options)],
-            stdout=subprocess.PIPE,
+        self.process = forked.start(
+            str(HERE / "isolated.py"),
+            json.dumps(options),
+            stdout=forked.PIPE,
             stderr=self.log,
             env=os.environ
             | {"OMP_NUM_THREADS": "1", "PYTHONPATH": path, "SYFT_PEER_TOKEN": "a secret of the broker's"},

@@ -66,7 +66,8 @@ def attack(orders: dict[str, Any]) -> dict[str, Any]:
     many = ["#patients"] * 1
     for name, (epsilon, delta, count) in {
         "charge less than nothing": (-1.0, 0.0, 1),
-        "charge nothing at all": (0.0, 0.0, 0),
+        "charge nothing at all": (0.0, 0.0, 1),
+        "charge more often than can be counted": (1e-300, 0.0, 1 << 62),
         "charge no number": (float("nan"), 0.0, 1),
     }.items():
         try_(
@@ -103,7 +104,7 @@ def attack(orders: dict[str, Any]) -> dict[str, Any]:
 
 
 def _install() -> None:
-    from syft.workers import admitted
+    from syft.workers import admitted, composed
 
     real = admitted.run
     kept: list[torch.Tensor] = []
@@ -141,7 +142,7 @@ def _install() -> None:
             return answer
         return real(admission, (args[0], 1.0), kwargs)
 
-    admitted.run = hooked
+    admitted.run = composed.run = hooked
 
 
 if __name__ == "__main__":

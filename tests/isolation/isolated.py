@@ -47,6 +47,11 @@ def main(options: dict[str, Any]) -> None:
     rows, labels = torch.arange(24.0).reshape(8, 3) / 24, torch.arange(8) % 2
     worker.add_dataset(TensorDataset(rows, labels), "rows")
     worker.add_dataset(sy.BaseDataset(rows, labels), "anns", allowed_users=["ann"])
+    worker.add_dataset(TensorDataset(rows, labels), "asked", on_request=True)
+    for obj in worker.current_objects().values():
+        if {"#patients", "#inputs"} & set(obj.tags):
+            worker.entry_of(obj.id).person_column = 0
+    worker.keep_requests(folder / "requests.db")
     if options.get("budgets"):
         serve_book(worker, options["budgets"])
     broker = Broker(worker, sealed, 1, options["module"])

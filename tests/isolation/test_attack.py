@@ -113,7 +113,14 @@ def test_no_file_no_socket_no_other_process(outcome: Any) -> None:
 
 def test_no_budget(outcome: Any) -> None:
     assert outcome["after"] == outcome["left"]
-    for name in ("less than nothing", "nothing at all", "no number", "an unknown event"):
+    refused = (
+        "less than nothing",
+        "nothing at all",
+        "more often than can be counted",
+        "no number",
+        "an unknown event",
+    )
+    for name in refused:
         assert "Error" in outcome["told"][f"charge {name}"], name
 
 

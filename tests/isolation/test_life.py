@@ -17,7 +17,8 @@ import torch
 from isolation.conftest import Isolated, find
 from isolation.hooked_fork_server import CRASH, ENDLESS
 from network.waiting import wait_until
-from syft.exceptions import NetworkError
+from syft.exceptions import NetworkError, WorkerUnreachableError
+from syft.isolation.executors import MOST_DEATHS, Executors
 from syft.messaging.message import Operation, Ref
 from syft.workers.network.client_worker import NetworkClientWorker
 
@@ -90,6 +91,40 @@ def test_what_was_acknowledged_as_kept_survives_its_process_and_the_worker(
         find(ann, "#handed").get()
         ann.sync()
         assert not bob.search("#handed")
+
+
+def test_a_fork_server_that_ends_is_started_anew(hook: Any, me: Any, worker: Isolated) -> None:
+    with user(hook, worker, "ann") as ann:
+        torch.tensor([7.0]).tag("#handed").send(ann, garbage_collect_data=False)  # type: ignore[attr-defined]
+        lost = torch.ones(2).send(ann)
+        ann.sync()
+        (server,) = set(worker.children().values())
+        os.kill(server, signal.SIGKILL)
+        wait_until(lambda: not worker.children())
+        with pytest.raises(
+            NetworkError, match=r"forked from has ended.*what has tags is still on the worker"
+        ):
+            lost.get()
+        assert (find(ann, "#handed") * 2).copy().shape == (1,)
+        with user(hook, worker, "bob") as bob:
+            assert (torch.ones(2).send(bob) + 1).get().tolist() == [2.0, 2.0]
+            assert set(worker.children().values()) and server not in worker.children().values()
+        find(ann, "#handed").get()
+    reasons = [line.reason for line in worker.audit if line.action == "process"]
+    assert "the fork server has ended (signal 9 ended it); another is started" in reasons
+    assert "the fork server has ended" in (worker.folder / "log").read_text()
+
+
+def test_a_fork_server_that_ends_again_and_again_is_given_up() -> None:
+    said: list[str] = []
+    executors = Executors(None, None, said.append, False, "__hello__")  # type: ignore[arg-type]
+    with pytest.raises(WorkerUnreachableError, match="has ended"):
+        executors.of("ann")
+    assert len(said) == MOST_DEATHS + 1
+    assert all("it ended, status 0" in line for line in said)
+    assert ["another is started" in line for line in said] == [True] * MOST_DEATHS + [False]
+    assert "Restart the worker" in said[-1]
+    executors.close()
 
 
 def test_a_signal_ends_the_worker_and_all_processes_whatever_runs(

@@ -102,7 +102,7 @@ def test_a_model_is_trained_on_data_sets_that_are_offered_to_its_user(
                 sgd.step()
         assert torch.allclose(loss, expected.detach())
         assert torch.allclose(config.get().model.weight, plain.weight)
-    assert set(ann.datasets) == {"rows", "anns"} and set(eve.datasets) == {"rows"}
+    assert set(ann.datasets) == {"rows", "anns", "asked"} and set(eve.datasets) == {"rows", "asked"}
     other = sy.TrainConfig(torch.nn.Linear(3, 2), F.cross_entropy, **settings).send(eve)
     with pytest.raises(GetNotPermittedError):
         eve.fit("anns")
@@ -231,6 +231,18 @@ def test_releases_are_charged_to_the_user_by_the_broker(isolated: Isolated, conn
     assert bob.budget("#patients").left == pytest.approx(before - 0.5)
     charged = [line for line in isolated.audit if line.action == "charge"]
     assert charged[-1].user == "bob" and not charged[-1].reported and "epsilon 0.5" in charged[-1].reason
+
+
+def test_statistics_by_group_know_the_column_of_persons_in_every_process(
+    isolated: Isolated, connect: Any
+) -> None:
+    gus = connect("gus")
+    options: dict[str, Any] = {"by": 1, "keys": [99.0, 120.0], "max_groups": 1, "max_rows": 1}
+    for tag in ("#patients", "#inputs"):  # in the process of the user, and in one for a release alone
+        counts = gus.release(find(gus, tag), "group_count", epsilon=1.5, **options)
+        assert set(counts) == {99.0, 120.0} and all(count.noise_scale > 0 for count in counts.values())
+    with pytest.raises(ValueError, match="it is not known which column names the person"):
+        gus.release(find(gus, "#patients")[:, :1], "group_count", epsilon=0.1, **(options | {"by": 0}))
 
 
 def test_what_may_only_be_released_is_released_in_a_process_of_its_own(

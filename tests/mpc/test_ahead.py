@@ -197,8 +197,8 @@ def test_what_exceeds_the_quota_is_refused_and_calls_go_on(
         data = shared(x, far)
         first = model(data).get().float_precision()
         most = sum(one.bytes for one in holdings.quotas.users().values()) + 20_000
-        quota = type(holdings.quotas._quota_of(None))
-        monkeypatch.setattr(holdings.quotas, "_quota_of", lambda _user: quota(None, most))
+        quota = type(holdings.quotas.quota_of(None))
+        monkeypatch.setattr(holdings.quotas, "quota_of", lambda _user: quota(None, most))
         with pytest.raises(QuotaExceededError, match=r"more on this worker|is the most"):
             sy.mpc.provide(model, (32, 8), count=50)
         monkeypatch.undo()

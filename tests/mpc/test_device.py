@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from torch import nn
 
 from fake_cuda import CUDA, RefusingCopies, fake_cuda
 from mpc.coverage import LAYERS, LOSSES
 from syft.mpc import kernels
-from syft.mpc.cuda import residues
+from syft.mpc.cuda import aes_tables, residues
 from syft.mpc.drivers import Lockstep, Shares
 from syft.mpc.placing import placed
-from syft.mpc.protocols import beaver, select, truncate
+from syft.mpc.protocols import beaver, fss, select, truncate
 from syft.mpc.provider import Provider
 from syft.mpc.randomness import Stream, new_seed
 from syft.mpc.recording import RecordingVoidError, record
@@ -45,6 +45,94 @@ def exact(x: torch.Tensor, y: torch.Tensor) -> list[list[int]]:
     rows, columns = x.tolist(), list(zip(*y.tolist(), strict=True))
     sums = [[sum(a * b for a, b in zip(row, column, strict=True)) for column in columns] for row in rows]
     return [[(s + 2**63) % 2**64 - 2**63 for s in row] for row in sums]
+
+
+# -- randomness ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("device", [None, *DEVICES])
+def test_what_is_drawn_together_is_what_is_drawn_one_by_one(device):
+    seed, shapes = new_seed(), [(3,), (), (2, 5), (0,), (1025,), (4096, 2)]
+    together = list(Stream(seed).draw_all(shapes, device))
+    one_by_one = Stream(seed)
+    for made, shape in zip(together, shapes, strict=True):
+        assert tuple(made.shape) == shape
+        assert made.untyped_storage().nbytes() <= 8 * made.numel() + 16  # nobody else's words beside it
+        assert torch.equal(made, one_by_one.draw(shape, device))
+
+
+# -- function secret sharing -----------------------------------------------------------------------------
+
+
+def by_tables(key: bytes, block: bytes) -> bytes:
+    """AES-128 of one block by the tables of the device, a round as its kernel does it."""
+    table, keys = (
+        [int(v) & 0xFFFFFFFF for v in found]
+        for found in (aes_tables.round_table(), aes_tables.round_keys(key))
+    )
+
+    def rotated(x: int, by: int) -> int:
+        return ((x << by) | (x >> (32 - by))) & 0xFFFFFFFF
+
+    state = [int.from_bytes(block[i : i + 4], "little") ^ keys[i // 4] for i in range(0, 16, 4)]
+    for number in range(1, aes_tables.ROUNDS + 1):
+        found = []
+        for column in range(4):
+            entries = [table[(state[(column + row) % 4] >> (8 * row)) & 255] for row in range(4)]
+            if number == aes_tables.ROUNDS:  # without MixColumns: S(x) is the second byte
+                mixed = sum(((entry >> 8) & 255) << (8 * row) for row, entry in enumerate(entries))
+            else:
+                mixed = 0
+                for row, entry in enumerate(entries):
+                    mixed ^= rotated(entry, 8 * row) if row else entry
+            found.append(mixed ^ keys[4 * number + column])
+        state = found
+    return b"".join(word.to_bytes(4, "little") for word in state)
+
+
+def test_the_devices_tables_are_those_of_aes():
+    key, plain = bytes(range(16)), bytes.fromhex("00112233445566778899aabbccddeeff")
+    assert by_tables(key, plain).hex() == "69c4e0d86a7b0430d8cdb78070b4c55a"  # FIPS 197, appendix C.1
+    for _ in range(20):
+        key, plain = secrets.token_bytes(16), secrets.token_bytes(16)
+        encryptor = Cipher(algorithms.AES(key), modes.ECB()).encryptor()
+        assert by_tables(key, plain) == encryptor.update(plain)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
+@pytest.mark.parametrize(("less", "levels"), [(True, 63), (False, 64), (True, 9)])
+@pytest.mark.parametrize("count", [1, 300])
+def test_keys_are_made_and_evaluated_on_the_device_as_on_the_cpu(less, levels, count):
+    inside = (1 << levels) - 1 if levels < 64 else -1
+    alpha, z = words(count) & inside, words(count) & inside
+    z[: count // 2] = alpha[: count // 2]
+    seeds = [words(count, 2), words(count, 2)]
+    made = fss.generate(alpha, seeds, levels, less)
+    there = fss.generate(alpha.cuda(), [seed.cuda() for seed in seeds], levels, less)
+    assert torch.equal(there.cpu(), made)
+    shares = [
+        fss.evaluate(rank, z.cuda(), seed.cuda(), there, levels, less).cpu()
+        for rank, seed in enumerate(seeds)
+    ]
+    for rank, seed in enumerate(seeds):
+        assert torch.equal(shares[rank], fss.evaluate(rank, z, seed, made, levels, less))
+    assert torch.equal(shares[0] ^ shares[1], (z < alpha if less else z == alpha).long())
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("times", [1, 4])  # from the third run on they are recorded
+def test_comparisons_by_function_secret_sharing_stay_on_the_device(device, times):
+    driver = Lockstep(2, Provider(2))
+    x = torch.tensor([-3, 0, 4, 2**62, -(2**62), 2**63 - 1, -(2**63)], device=device)
+    for _ in range(times):
+        mask = words(7, device=device)
+        shares = Shares((mask, x - mask))
+        found = driver.run(select.is_negative, shares, how="fss")
+        assert {share.device.type for share in found} == {device.type}
+        assert (found[0] + found[1]).tolist() == (x < 0).long().tolist()
+        kept = driver.run(select.relu, shares, how="fss")
+        assert (kept[0] + kept[1]).tolist() == x.relu().tolist()
 
 
 # -- kernels -------------------------------------------------------------------------------------------

@@ -62,8 +62,15 @@ def norms() -> Any:
     return model, x, x[:, :1].tanh(), F.mse_loss
 
 
-@pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+#: Every optimizer in base 2, every precision with SGD; the other pairs, with `-m slow`.
+PAIRS = [
+    pytest.param(name, precision, marks=[pytest.mark.slow] if name != "sgd" and precision[0] != 2 else [])
+    for name in OPTIMIZERS
+    for precision in PRECISIONS
+]
+
+
+@pytest.mark.parametrize(("optimizer", "precision"), PAIRS)
 @pytest.mark.parametrize("task", [linear_regression, mlp, cnn, norms])
 def test_the_loss_follows_plain_training(
     task: Callable[[], Any], optimizer: str, precision: tuple[int, int]

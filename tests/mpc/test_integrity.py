@@ -15,12 +15,13 @@ from mpc.lower import deal, revealed, spread
 from syft.exceptions import ChainError, SyftError
 from syft.mpc.correlations import Mask
 from syft.mpc.drivers import Lockstep
-from syft.mpc.integrity import wide
+from syft.mpc.integrity import wide, words
 from syft.mpc.integrity.errors import IntegrityError, NoMacsError
 from syft.mpc.integrity.linear import MOST_TERMS, terms_of
 from syft.mpc.integrity.sealed import Key, Sealed
 from syft.mpc.programs import program_named
 from syft.mpc.protocols import documented, spdz2k
+from syft.mpc.ring import signed
 
 HOLDERS = (2, 3)
 CASES = [(name, *case) for name, cases in EXAMPLES.items() for case in cases]
@@ -38,11 +39,51 @@ def test_limbs_are_integers_mod_two_to_the_110() -> None:
         assert wide.as_integer(wide.normal_(a - b)) == (x - y) % (1 << 110)
         assert wide.as_integer(wide.scaled(public, a)) == c * x % (1 << 110)
         assert wide.as_integer(wide.unpacked(*wide.packed(a))) == x
-        assert wide.as_integer(wide.shifted_by_word(a)) == (x << 64) % (1 << 110)
-        assert int(wide.low_word(a)) % (1 << 64) == x % (1 << 64)
 
 
-@pytest.mark.parametrize("terms", [1 << 11, (1 << 11) + 1, MOST_TERMS])
+def test_pairs_of_words_are_integers_mod_two_to_the_110() -> None:
+    """Sums that carry, differences that borrow, products by halves: at the edges of words and at random."""
+    rng, modulus = random.Random(2), 1 << 110
+    edges = [0, 1, (1 << 32) - 1, 1 << 32, (1 << 63) - 1, 1 << 63, (1 << 64) - 1, 1 << 64, modulus - 1]
+    pairs = [(x, y) for x in edges for y in edges]
+    pairs += [(rng.randrange(modulus), rng.randrange(modulus)) for _ in range(9_000)]  # more than one block
+
+    def written(numbers: list[int]) -> torch.Tensor:
+        return torch.stack(
+            [torch.tensor([signed(n >> at & (1 << 64) - 1) for n in numbers]) for at in (0, 64)]
+        )
+
+    def read(found: torch.Tensor) -> list[int]:
+        lo, hi = words.masked(found).tolist()
+        return [(low % (1 << 64)) + (high << 64) for low, high in zip(lo, hi, strict=True)]
+
+    xs, ys = [x for x, _ in pairs], [y for _, y in pairs]
+    x, y, factors = written(xs), written(ys), [n % (1 << 64) for n in ys]
+    public = torch.tensor([signed(n) for n in factors])
+    mask = -(public & 1)
+    found = {
+        "added": (words.added(x, y), [a + b for a, b in pairs]),
+        "subtracted": (words.subtracted(x, y), [a - b for a, b in pairs]),
+        "negated": (words.negated(x), [-a for a in xs]),
+        "scaled": (words.scaled(x, public), [a * c for a, c in zip(xs, factors, strict=True)]),
+        "by one": (words.scaled(x, public[-1]), [a * factors[-1] for a in xs]),
+        "where": (
+            words.negated_where(x, mask),
+            [-a if c & 1 else a for a, c in zip(xs, factors, strict=True)],
+        ),
+        "shifted": (words.shifted_by_word(x), [a << 64 for a in xs]),
+        "limbs": (words.of_limbs(words.as_limbs(x)), xs),
+    }
+    for name, (got, exact) in found.items():
+        assert read(got) == [n % modulus for n in exact], name
+    rows, column = x[:, :12].view(2, 3, 4), torch.tensor([[3], [-5], [1 << 62]])
+    by_rows = words.scaled(rows.transpose(1, 2), column.view(1, 3))
+    for k, factor in enumerate((3, (1 << 64) - 5, 1 << 62)):
+        assert read(by_rows[:, :, k]) == [a * factor % modulus for a in xs[4 * k : 4 * k + 4]]
+        assert read(words.scaled(rows, column)[:, k]) == read(by_rows[:, :, k])
+
+
+@pytest.mark.parametrize("terms", [(1 << 11) // 3, 1 << 11, (1 << 11) + 1, MOST_TERMS])
 def test_products_of_limbs_are_exact_at_the_most_terms(terms: int) -> None:
     """In float64 up to 2^11 terms, in int64 beyond; limbs and factors as large as they come."""
     column = torch.full((5, terms, 1), (1 << 22) - 1)

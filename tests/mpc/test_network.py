@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import subprocess
 import sys
 from typing import Any
@@ -267,6 +268,29 @@ def test_an_outline_is_what_the_program_does() -> None:
         outline = outline_of(name, 2, (secret, *args), ())
         assert outline.results.shape == (3,) and len(outline.kinds) == 1 and not outline.needs_provider
     assert outline_of("securenn.relu", 2, (secret,), ()).needs_provider
+
+
+def test_outlines_of_products_are_those_of_running_them() -> None:
+    """They are told without a product of zeros; a kind more or less would make holders wait for ever."""
+    module = sy.mpc.network.outline
+    words, checked = torch.int64, 0
+    for op, shapes in ((Bilinear("mul"), ((2, 1), (3,))), (Bilinear("matmul"), ((2, 3), (3, 4)))):
+        for x_masked, y_masked, keep in itertools.product(
+            (False, True), (False, True), ("x", "y", "xy", None)
+        ):
+            given = [
+                module.MaskedSecret(shape, words, at) if is_masked else module.Secret(shape, words)
+                for at, (shape, is_masked) in enumerate(zip(shapes, (x_masked, y_masked), strict=True))
+            ]
+            if (x_masked and "x" in (keep or "")) or (y_masked and "y" in (keep or "")):
+                continue
+            name = "beaver.spdz_mul" if keep is None else "beaver.multiply_keeping"
+            args = (*given, op, *(() if keep is None else (keep,)))
+            kinds, results = module._as_one_party(module.program_named(name), 2, args, {})
+            found = outline_of(name, 2, args, ())
+            assert found == module.Outline(tuple(kinds), module._described(results), False), (name, args)
+            checked += 1
+    assert checked == 18
 
 
 # -- ahead of time ---------------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from syft.messaging.message import Ref
 from syft.mpc import drivers
 from syft.mpc.binding import purpose
 from syft.mpc.correlations import Square, Triple
+from syft.mpc.integrity.sealed import Sealed
 from syft.mpc.kernels import Bilinear
 from syft.mpc.network import execution, messages
 from syft.mpc.network.driver import NetworkDriver
@@ -230,7 +231,7 @@ def test_every_protocol_is_right_where_workers_have_a_device(
 @pytest.mark.parametrize(  # NB: "cpu:0" is where "cpu" is, and another name
     "device", [torch.device("cpu", 0), pytest.param(torch.device("cuda", 0), marks=needs_gpu)]
 )
-@pytest.mark.parametrize("protocol", ["snn", "fss", "spdz2k"])
+@pytest.mark.parametrize("protocol", ["snn", "spdz2k"])
 def test_protocols_of_the_cpu_in_one_process_give_results_on_the_device(
     workers: Any, monkeypatch: pytest.MonkeyPatch, protocol: str, device: torch.device
 ) -> None:
@@ -276,7 +277,10 @@ def test_frames_leave_from_the_cpu_and_arrive_on_the_device() -> None:
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_holder_expands_on_its_device(rank: int) -> None:
     kind = Triple(Bilinear("matmul"), (2, 3), (3, 2))
-    membership = SimpleNamespace(rank=rank, holders=2, last_run=1, dealing={rank: new_seed()})
+    seed = new_seed()
+    membership = SimpleNamespace(
+        rank=rank, holders=2, last_run=1, dealing={rank: seed}, stream=BoundStream(seed)
+    )
     with fake_cuda():
         source = execution.HolderSource(membership, b"p", device=CUDA)  # type: ignore[arg-type]
         received = (torch.empty(2, 2, dtype=torch.int64),) if rank else ()
@@ -307,9 +311,9 @@ def test_secrets_lie_on_the_device_of_their_holders_and_come_back_to_where_they_
 
 
 def test_a_provider_keeps_what_it_made_ahead_where_it_is_looked_for() -> None:
-    """A key of function secret sharing is made on the CPU, whatever the device it was asked for."""
+    """A correlation with MACs is made on the CPU, whatever the device it was asked for."""
     provider = Provider(2)
-    for kind, device in ((fss.Key(5), None), (Square((5,)), CPU)):
+    for kind, device in ((Sealed(Square((5,))), None), (Square((5,)), CPU), (fss.Key(5), CPU)):
         provider.provide(kind, count=2, device=CPU)
         assert provider.ready(kind, device) == 2
         assert provider._whole(kind, device) is not None

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+import forked
 import syft as sy
 from syft.mpc.methods import secret_of
 from syft.workers.network.client_worker import NetworkClientWorker
@@ -30,11 +28,7 @@ class Process:
             part for peer in NAMES if peer != name for part in ("--peer", f"{peer}=unix://{folder}/{peer}")
         ]
         options = ["--id", name, "--listen", self.address, "--threads", "1", "--log-level", "error", *peers]
-        self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "syft", "worker", *options],
-            stdout=subprocess.PIPE,
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
-        )
+        self.process = forked.start("-m", "syft", "worker", *options, stdout=forked.PIPE)
 
     def wait(self) -> None:
         """Until it serves, and knows its peers."""

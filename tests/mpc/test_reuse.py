@@ -13,9 +13,13 @@ from torch import nn
 
 from mpc.network_parties import Parties, node_of
 from syft.messaging.message import Ref
+from syft.mpc.correlations import Place, Triple
 from syft.mpc.group import Group
 from syft.mpc.network import messages
+from syft.mpc.protocols import beaver
 from syft.mpc.protocols.beaver import MaskedOperand
+from syft.mpc.provider import Provider
+from syft.mpc.randomness import new_seed
 from syft.mpc.reuse import MOST_FORMS, MaskedFormOutdatedError
 from syft.workers.virtual import VirtualWorker
 
@@ -324,3 +328,29 @@ def test_masked_forms_count_towards_the_quota(far: Any) -> None:
     nn.functional.linear(data, weight).get()
     gc.collect()
     assert 2 * 8 * w.numel() <= used() - before < 2.2 * 8 * w.numel()
+
+
+def test_a_provider_keeps_some_masks_of_weights_and_deals_the_same() -> None:
+    seeds = [new_seed(), new_seed()]
+    forgetful, keeping = Provider(2, seeds), Provider(2, seeds, most_mask_bytes=100)
+    places = [Place(run, b"program", 0) for run in (1, 2, 3)]
+    used = [0, 0, 1, 2, 1, 0, 2, 2]
+    for run, weight in enumerate(used, start=4):
+        kind = Triple(beaver.MUL, (5,), (5,), None, places[weight])
+        (mine, theirs) = (one.begin(run, b"p").make(kind).parts for one in (forgetful, keeping))
+        for ours, others in zip(mine, theirs, strict=True):
+            assert all(torch.equal(a, b) for a, b in zip(ours, others, strict=True))
+        assert len(keeping._masks) <= 2 and keeping.mask_bytes == 40 * len(keeping._masks) <= 100
+    assert [place for place, _ in keeping._masks] == [places[0], places[2]], "those that were used last"
+    assert not forgetful._masks
+    wide = Triple(beaver.MUL, (50,), (50,), None, places[0])
+    keeping.begin(99, b"p").make(wide)
+    assert keeping.mask_bytes <= 100, "a mask that is larger than all that is kept is not"
+
+
+def test_a_provider_on_a_network_keeps_masks_of_weights(far: Any) -> None:
+    weight, x = far.share(torch.tensor([2.0, -3.0])), far.share(torch.tensor([0.5, 4.0]))
+    for _ in range(3):
+        assert ((x * weight).get().float_precision() - torch.tensor([1.0, -12.0])).abs().max() < TOLERANCE
+    dealer = far.parties.membership(far.provider.id).dealer
+    assert 0 < dealer.mask_bytes <= dealer.most_mask_bytes

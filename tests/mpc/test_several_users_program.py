@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+import forked
 
 pytestmark = pytest.mark.network
 PROGRAM = Path(__file__).parents[2] / "examples/several_users/hospital_company_patient.py"
 
 
 def run(*options: str) -> str:
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, str(PROGRAM), *options],
-        capture_output=True,
-        text=True,
-        env=environment,
-        timeout=600,
-        check=False,
-    )
+    done = forked.run(str(PROGRAM), *options, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 

@@ -116,8 +116,8 @@ def test_training_on_shares_follows_plain_training(task: Any, two: Holders) -> N
     assert max(gaps) < LOSS_ERROR
 
 
-def test_an_mlp_follows_plain_training_over_a_hundred_steps_and_leaves_nothing_behind(two: Holders) -> None:
-    gaps, secret = train(mlp, "sgd", 100, two)
+def test_an_mlp_follows_plain_training_over_forty_steps_and_leaves_nothing_behind(two: Holders) -> None:
+    gaps, secret = train(mlp, "sgd", 40, two)
     assert max(gaps) < LOSS_ERROR
     # Four parameters, and the gradient of each; what optimizer, data and losses had is gone with them.
     assert two.objects() == [8, 8]

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 
 
@@ -25,14 +26,14 @@ class Served:
         self.start()
 
     def start(self) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-P", __file__, json.dumps(self._options)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
-        )
-        line = self.process.stdout.readline()  # type: ignore[union-attr]
-        self.addresses: list[str] = json.loads(line)
+        arguments, pipes = (__file__, json.dumps(self._options)), {"stdin": PIPE, "stdout": PIPE}
+        if self._options.get("without"):  # packages that others have imported
+            self.process: Any = subprocess.Popen([sys.executable, "-P", *arguments], **pipes)
+        else:
+            import forked  # not in the process whose program this file is
+
+            self.process = forked.start(*arguments, **pipes)
+        self.addresses: list[str] = json.loads(self.process.stdout.readline())
 
     @property
     def address(self) -> str:
@@ -48,9 +49,9 @@ class Served:
 
     def status(self) -> dict[str, Any]:
         """All numbers, as the owner sees them."""
-        self.process.stdin.write(b"status\n")  # type: ignore[union-attr]
-        self.process.stdin.flush()  # type: ignore[union-attr]
-        return dict(json.loads(self.process.stdout.readline()))  # type: ignore[union-attr]
+        self.process.stdin.write(b"status\n")
+        self.process.stdin.flush()
+        return dict(json.loads(self.process.stdout.readline()))
 
     def kill(self) -> None:
         """kill -9"""

@@ -45,7 +45,7 @@ def count_through_cuts(
             assert (counter + 0).get().tolist() == [expected] * 3
 
 
-@pytest.mark.parametrize(("scheme", "cuts"), [("tcp", 350), ("ws", 250), ("tls", 200), ("wss", 200)])
+@pytest.mark.parametrize(("scheme", "cuts"), [("tcp", 40), ("ws", 25), ("tls", 15), ("wss", 15)])
 def test_a_count_is_exact_whatever_is_cut(connect: Any, certificates: Any, scheme: str, cuts: int) -> None:
     count_through_cuts(connect, certificates, scheme, cuts, seed=cuts)
 

@@ -9,7 +9,6 @@ import random
 import signal
 import struct
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 import pytest
 import torch
 
+import forked
 from network.conftest import QUICK
 from network.proxy import Pipe, Proxy
 from network.served import Served, rss_of
@@ -415,8 +415,11 @@ def test_sixty_four_clients_get_only_their_own_replies() -> None:
     here = Path(__file__)
     paths = os.pathsep.join((str(here.parents[1]), os.environ.get("PYTHONPATH", "")))
     with Served() as served:
-        crowd = subprocess.Popen(
-            [sys.executable, "-P", str(here.with_name("crowd.py")), served.address, "4", "16"],
+        crowd = forked.start(
+            str(here.with_name("crowd.py")),
+            served.address,
+            "4",
+            "16",
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": paths},
@@ -436,16 +439,17 @@ def test_sixty_four_clients_get_only_their_own_replies() -> None:
 
 
 def test_what_a_killed_client_held_is_freed(connect: Any) -> None:
-    count = 10_000
+    count = 3_000
     with Served(settings={"heartbeat": 0.5, "grace": 0.5}) as served:
         watcher = connect(served)
         watcher.sync()
         before = served.rss
-        child = subprocess.Popen(
-            [sys.executable, "-P", str(Path(__file__).with_name("vanishing.py")), served.address, str(count)],
+        child = forked.start(
+            str(Path(__file__).with_name("vanishing.py")),
+            served.address,
+            str(count),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
         )
         try:
             assert child.stdout is not None and child.stdin is not None

@@ -7,23 +7,22 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import forked
+
 
 def fuzz(seed: int, count: int, seconds: float) -> dict[str, Any]:
     here = Path(__file__)
     paths = os.pathsep.join((str(here.parents[1]), os.environ.get("PYTHONPATH", "")))
-    done = subprocess.run(
-        [sys.executable, "-P", str(here.with_name("fuzzing.py")), str(seed), str(count)],
+    done = forked.run(
+        *(str(here.with_name("fuzzing.py")), str(seed), str(count)),
         capture_output=True,
         timeout=seconds,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": paths},
-        check=False,
+        env=os.environ | {"PYTHONPATH": paths},
     )
     assert done.returncode == 0, done.stderr.decode()[-3000:]
     found: dict[str, Any] = json.loads(done.stdout)
@@ -34,12 +33,12 @@ def fuzz(seed: int, count: int, seconds: float) -> dict[str, Any]:
 
 
 def test_mutated_frames_are_answered_or_refused() -> None:
-    found = fuzz(seed=1, count=12_000, seconds=100)
+    found = fuzz(seed=1, count=4_000, seconds=250)
     fates = found["fates"]
     # It is no use if everything is refused at the door.
     for fate in ("refused", "failed", "answered", "greeted"):
-        assert fates[fate] > 50, fates
-    assert fates["part"] > 1_000 and found["assembled"] > 200, found
+        assert fates[fate] > 15, fates
+    assert fates["part"] > 300 and found["assembled"] > 60, found
 
 
 @pytest.mark.slow

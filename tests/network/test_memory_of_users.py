@@ -192,7 +192,7 @@ def test_configs_are_small_and_not_kept_without_end(
     for wrong in (tuple(range(300_000)), "x" * 2000, torch.ones(3)):
         with pytest.raises(ValueError, match="a few numbers and words"):
             eve._link.ask(config(wrong))
-    monkeypatch.setattr("syft.federated.federated_client._MOST_CONFIGS", 3)
+    monkeypatch.setattr("syft.federated.fit_handlers._MOST_CONFIGS", 3)
     eve._link.ask(config(0.1))
     sent = hospital.extension(FederatedClient).sent
     for name in ("a", "b", "c"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -86,3 +87,21 @@ def test_what_may_not_be_fetched_is_refused_as_before(connect: Any, serve: Any) 
     with pytest.raises(GetNotPermittedError):
         model.get()
     assert model.location is client
+
+
+def test_a_model_is_sent_in_one_frame_and_large_tensors_alone(connect: Any, serve: Any) -> None:
+    client = connect(serve())
+    sent: list[int] = []
+    pack = client._link._outbox.pack
+    client._link._outbox.pack = lambda *args: (sent.append(len(client._link._outbox)), pack(*args))[1]
+    widths = [30, 40, 50, 60]
+    model = nn.Sequential(*[nn.Linear(a, b) for a, b in pairwise(widths)])
+    copy = [p.detach().clone() for p in model.parameters()]
+    model.send(client)  # type: ignore[operator]
+    assert max(sent) == len(copy) and len(sent) <= 2  # the keeper of the link may have sent what was there
+    sent.clear()
+    large = nn.Linear(1100, 500)
+    large.send(client)  # type: ignore[operator]
+    assert 1 in sent and max(sent) <= 2
+    model.get()  # type: ignore[operator]
+    assert all(torch.equal(p, q) for p, q in zip(model.parameters(), copy, strict=True))

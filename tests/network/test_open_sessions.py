@@ -18,9 +18,9 @@ from syft.identity.tokens import TokenAuthority, TokenVerifier, token_id_of
 from syft.policy.audit import AuditLog, read_audit_log
 from syft.transport import session_frames as frames
 from syft.transport import session_greeting as greeting
+from syft.transport import session_outgoing as outgoing
 from syft.transport import session_records as handshake
 from syft.transport.session_frames import Head, Kind
-from syft.workers.network import outgoing
 from syft.workers.network.server import ServerSettings
 
 pytestmark = pytest.mark.network

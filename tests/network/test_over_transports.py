@@ -1,15 +1,14 @@
-"""The tests of workers and pointers, unchanged, over every transport: a sample of them here, all with `-m slow`."""
+"""The tests of workers and pointers, unchanged: a sample over tcp, tls and ws; all, over all of them, with `-m slow`."""
 
 from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+import forked
 from over_network import TRANSPORTS
 
 pytestmark = pytest.mark.network
@@ -79,21 +78,30 @@ def run(transport: str, *options: str, seconds: float) -> int:
     """Run the tests; how many passed."""
     left_out = [f"--deselect={name}" for name in DIFFERENT]
     words = f"-m pytest --transport {transport} -q -p no:cacheprovider -p network.sampling --tb=short".split()
-    done = subprocess.run(
-        [sys.executable, *words, *FOLDERS, *left_out, *options],
+    done = forked.run(
+        *(*words, *FOLDERS, *left_out, *options),
         cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=seconds,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "tests")},
-        check=False,
+        env=os.environ | {"PYTHONPATH": str(ROOT / "tests")},
     )
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-1000:]
     found = re.search(r"(\d+) passed", done.stdout)
     return int(found[1]) if found else 0
 
 
-@pytest.mark.parametrize(("number", "transport"), list(enumerate(TRANSPORTS)))
+#: Their bytes are read by the same code as those of tcp, ws and tls; their contract is in tests/transport.
+ALIKE = ("inproc", "unix", "wss")
+
+
+@pytest.mark.parametrize(
+    ("number", "transport"),
+    [
+        pytest.param(number, name, marks=[pytest.mark.slow] if name in ALIKE else [])
+        for number, name in enumerate(TRANSPORTS)
+    ],
+)
 def test_a_sample_passes_unchanged(number: int, transport: str) -> None:
     always = [f"--always={name}" for name in ALWAYS]
     left_out = [f"--deselect={name}" for name in LONG]

@@ -18,8 +18,8 @@ KERNEL = """
 import signal, sys, time, torch, syft as sy
 signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs the tests may ignore it
 server = sy.NetworkServerWorker(sy.TorchHook(torch), "tcp://127.0.0.1:0", id="held").start(process=True)
-print(server._child.pid, flush=True)
 try:
+    print(server._child.pid, flush=True)  # the interrupt may come as soon as this is read
     while True:
         time.sleep(0.05)
 except KeyboardInterrupt:

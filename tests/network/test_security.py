@@ -319,12 +319,12 @@ def test_a_worker_that_wants_certificates_refuses_those_without(
     files = {"ca": str(made.authority), "certificate": str(ann.certificate), "key": str(ann.key)}
     assert connect(server, **files).user == "ann"
     assert connect(server, token=authority.issue("ann", 60), **files).user == "ann"
-    with pytest.raises(AuthenticationError, match="names 'ann' and the token 'eve'"):
+    with pytest.raises(AuthenticationError, match="names 'ann' and the token names 'eve'"):
         connect(server, token=authority.issue("eve", 60), **files)
     with pytest.raises(ConnectionError):
         connect(server, ca=str(made.authority), token=authority.issue("ann", 60), patience=0.1)
     wait_until(lambda: any("no certificate" in record.reason for record in server.policy.audit_log), 5.0)
-    assert any("the token 'eve'" in record.reason for record in server.policy.audit_log)
+    assert any("the token names 'eve'" in record.reason for record in server.policy.audit_log)
 
 
 def test_contexts_that_verify_nothing_are_refused(encrypted: Any, certificates: Any) -> None:

@@ -210,6 +210,8 @@ EXAMPLES: dict[type, Any] = {
     message.ForceObjectDeleteMessage: message.ForceObjectDeleteMessage((1, 2, 3)),
     message.SearchMessage: message.SearchMessage(("#a", 3)),
     message.ReleaseMessage: message.ReleaseMessage(1, "mean", 0.5, 0.0, {"bounds": (0.0, 1.0)}, "ann"),
+    message.AskMessage: message.AskMessage(message.ObjectRequestMessage((4, "ann", "why")), "why", 2, "ann"),
+    message.RequestMessage: message.RequestMessage("tell", "abc", "ann"),
     message.BudgetMessage: message.BudgetMessage("#ages", "ann"),
     message.PlanCommandMessage: message.PlanCommandMessage("fetch", (1,)),
     message.Found: message.Found(1, "tensor", spec_of(torch.ones(2, 3)), ("#a",), "text"),

@@ -119,7 +119,7 @@ def test_shares_of_secrets_are_marked_where_they_are_made(share: Any) -> None:
         assert len(serde.serialize(ObjectMessage(part, 1), compression="zstd")) > 40_000
 
 
-@pytest.mark.parametrize("message", [messages.Frame(b"", 1, ZEROS), messages.Dealt(b"", 1, b"", None, ZEROS)])
+@pytest.mark.parametrize("message", [messages.Frame(b"", 1, ZEROS), messages.Dealt(b"", 1, b"", b"", ZEROS)])
 def test_what_parties_of_a_program_send_each_other_is_never_compressed(message: Any) -> None:
     assert len(serde.serialize(message, compression="zstd")) > 40_000
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from syft import serde
 from syft.serde.torch_types import DTYPES
-from syft.tensors.transfer import spec_when_sent
+from syft.tensors.sending import spec_when_sent
 
 
 def random_tensor(dtype: torch.dtype, *shape: int) -> torch.Tensor:

@@ -369,3 +369,25 @@ def test_an_error_in_the_backward_pass_is_raised_and_leaves_no_gradients():
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
             loss.backward()
     assert net.first.weight.grad is None
+
+
+class _Reversed(torch.autograd.Function):
+    """Returns the same value, with another gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        return x.detach()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        return -gradient
+
+
+@pytest.mark.parametrize("last", [True, False])
+def test_a_function_that_returns_its_input_keeps_its_gradient(bob: Any, last: bool) -> None:
+    weight = torch.ones(3).send(bob).requires_grad_()
+    for _ in range(2):
+        weight.grad = None
+        result = _Reversed.apply((weight * 2).sum()) if last else (_Reversed.apply(weight * 2) * 3).sum()
+        result.backward()
+        assert weight.grad.clone().get().tolist() == ([-2.0] * 3 if last else [-6.0] * 3)

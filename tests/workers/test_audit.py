@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import stat
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+import forked
 from syft.exceptions import PermissionDeniedError
 from syft.policy import audit
 from syft.policy.audit import AuditLog, read_audit_log
@@ -191,6 +190,6 @@ def test_a_killed_process_leaves_its_lines(tmp_path: Path) -> None:
         "for i in range(50): log(AuditRecord('get', i, 'ana', True))\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program, str(tmp_path / "a")], timeout=240, check=False)
+    done = forked.run("-c", program, str(tmp_path / "a"), timeout=240, check=False)
     assert done.returncode == -9
     assert len(read_audit_log(tmp_path / "a")) == 50

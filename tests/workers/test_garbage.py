@@ -284,6 +284,6 @@ def test_finalizers_in_the_middle_of_an_operation(bob: Any) -> None:
         del cycle
         if number % 10 == 0:
             bob.search("#cycle")
-            bob.taint([torch.ones(1)], frozenset())
+            bob.taint([torch.ones(1)], frozenset(), ())
     gc.collect()
     assert len(bob._objects) == 0

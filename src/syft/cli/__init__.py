@@ -11,8 +11,10 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from syft.cli import ask, budget, cert, data, token, worker
+from syft.cli import ask, audit, budget, cert, data, desk, new, requests, sessions, token, worker
+from syft.cli.config import expanded
 from syft.cli.cures import in_options
+from syft.cli.options import Json, print_json
 from syft.core.plain_text import printable
 from syft.exceptions import SyftError
 from syft.version import __version__
@@ -25,15 +27,21 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
-    add_completion=False,
 )
 app.command("worker", help=worker.HELP)(worker.serve)
 app.add_typer(cert.app, name="cert")
 app.add_typer(data.app, name="data")
 app.add_typer(token.app, name="token")
 app.add_typer(budget.app, name="budget")
+app.command("requests")(requests.requests)
+app.command("approve")(requests.approve)
+app.command("deny")(requests.deny)
+app.command("desk")(desk.desk)
+app.command("new")(new.new)
 app.command("status")(ask.status)
 app.command("search")(ask.search)
+app.command("audit")(audit.audit)
+app.command("sessions")(sessions.sessions)
 
 
 def _print_version(wanted: bool) -> None:
@@ -63,10 +71,16 @@ def demo() -> None:
 @app.command()
 def version(
     short: Annotated[bool, typer.Option("--short", help="Only the version of resyft.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Print the versions of resyft, torch and Python."""
     # NB: torch is not imported for its version: that takes a second.
     of_torch = "" if short else metadata.version("torch")
+    if as_json:
+        print_json(
+            {"resyft": __version__} | ({} if short else {"torch": of_torch, "python": sys.version.split()[0]})
+        )
+        return
     print(
         __version__ if short else f"resyft {__version__}, torch {of_torch}, Python {sys.version.split()[0]}"
     )
@@ -75,7 +89,7 @@ def version(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point of the `syft` command; returns the exit status. A mistake is a sentence, not a traceback."""
     try:
-        app(args=None if arguments is None else list(arguments), standalone_mode=True)
+        app(args=expanded(app, sys.argv[1:] if arguments is None else arguments), standalone_mode=True)
     except (SyftError, ValueError, OSError) as error:
         Console(stderr=True).print(
             f"[bold red]{type(error).__name__}[/]: {_plain(in_options(str(error)))}", highlight=False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import dataclasses
 import os
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from syft.cli.options import Json, print_json
 from syft.core.plain_text import printable
 
 _Address = Annotated[str, typer.Argument(help="Where the worker is, e.g. wss://hospital.example:8777")]
@@ -22,7 +23,6 @@ _Certificate = Annotated[
     str | None, typer.Option("--cert", help="Your certificate, where the worker wants one.")
 ]
 _Key = Annotated[str | None, typer.Option(help="The key of your certificate.")]
-_Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 #: Longest list that is printed when no term was given.
 _MOST_LISTED = 200
@@ -55,22 +55,23 @@ def status(
     ca: _Ca = None,
     certificate: _Certificate = None,
     key: _Key = None,
-    as_json: _Json = False,
+    as_json: Json = False,
 ) -> None:
     """Ask a worker how it is. A quick way to see whether address, certificate and token are right."""
     with connect(address, token, token_file, ca, certificate, key) as worker:
         said = worker.status()
+        sets = worker.datasets()
         if as_json:
-            print(_json({"user": worker.user, **said}))
+            print_json({"user": worker.user, **said, "datasets": [one.name for one in sets]})
             return
         table = Table(show_header=False, box=None)
-        table.add_row(_cell("you are"), _cell(worker.user))
+        table.add_row(cell("you are"), cell(worker.user))
         # A worker that tells of its sessions tells of everybody's objects, and any other of those of the one who asks.
         labels = _LABELS if "sessions" in said else _LABELS | _OWN_LABELS
         for name, value in said.items():
-            table.add_row(
-                _cell(labels.get(name, name)), _cell(_duration(value) if name == "uptime" else value)
-            )
+            table.add_row(cell(labels.get(name, name)), cell(duration(value) if name == "uptime" else value))
+        if sets:
+            table.add_row(cell("data sets"), cell(", ".join(one.name for one in sets)))
         Console().print(table)
 
 
@@ -87,32 +88,65 @@ def search(
     ca: _Ca = None,
     certificate: _Certificate = None,
     key: _Key = None,
-    as_json: _Json = False,
+    as_json: Json = False,
 ) -> None:
     """Search a worker for data by tags and descriptions, or list what is there."""
     with connect(address, token, token_file, ca, certificate, key) as worker:
         found = worker.search(terms or None)
+        sets = [one for one in worker.datasets() if all(_fits(one, term) for term in terms or ())]
         more = 0 if terms else max(0, len(found) - _MOST_LISTED)
         if as_json:
-            print(_json([_as_dict(pointer) for pointer in found]))
+            offered = [{"kind": "dataset", **dataclasses.asdict(one)} for one in sets]
+            print_json([*({"kind": "tensor", **_as_dict(pointer)} for pointer in found), *offered])
             return
-        if not found:
+        if not found and not sets:
             wanted = f"nothing for {' '.join(map(printable, terms))}" if terms else "nothing"
             print(f"{printable(worker.id)} has {wanted} that you may know of.{_likely(worker, terms or [])}")
+            return
+        if sets:
+            _print_sets(sets)
+        if not found:
             return
         table = Table("id", "tags", "shape", "dtype", "description", box=None)
         for pointer in found[: len(found) - more]:
             said = _as_dict(pointer)
             table.add_row(
-                _cell(said["id"]),
-                _cell(" ".join(said["tags"])),
-                _cell(tuple(said["shape"])),
-                _cell(said["dtype"]),
-                _cell(said["description"].split("\n")[0]),
+                cell(said["id"]),
+                cell(" ".join(said["tags"])),
+                cell(tuple(said["shape"])),
+                cell(said["dtype"]),
+                cell(said["description"].split("\n")[0]),
             )
         Console(width=160).print(table)
         if more:
             print(f"and {more} more. Search for a tag, or for part of a description.")
+
+
+def _fits(info: Any, term: str) -> bool:
+    """Whether a data set has this tag, or this in its name or description."""
+    return term in info.tags if term.startswith("#") else term in info.name or term in info.description
+
+
+def _print_sets(sets: list[Any]) -> None:
+    table = Table("data set", "rows", "inputs", "target", "for", "description", box=None)
+    for one in sets:
+        inputs = ", ".join(_part(part) for part in one.parts[:-1])
+        target = _part(one.parts[-1]) if one.parts else ""
+        table.add_row(
+            *map(cell, (one.name, one.rows or "", inputs, target, _uses(one.uses), one.description))
+        )
+    Console(width=160).print(table)
+    print()
+
+
+def _uses(uses: tuple[str, ...]) -> str:
+    words = {"rounds": "training in rounds", "noise": "releases"}
+    return ", ".join(words.get(use, use) for use in uses)
+
+
+def _part(part: Any) -> str:
+    columns = f" {', '.join(map(str, part.columns))}" if part.columns else ""
+    return f"{part.dtype} {part.shape}{columns}"
 
 
 def _as_dict(pointer: Any) -> dict[str, Any]:
@@ -125,11 +159,6 @@ def _as_dict(pointer: Any) -> dict[str, Any]:
     }
 
 
-def _json(value: Any) -> str:
-    """NB: in ASCII, so that nothing a worker said commands a terminal."""
-    return json.dumps(value, ensure_ascii=True, default=str)
-
-
 def _likely(worker: Any, terms: list[str]) -> str:
     """A hint for those who left out the # of a tag."""
     tags = [term if term.startswith("#") else f"#{term}" for term in terms]
@@ -139,7 +168,7 @@ def _likely(worker: Any, terms: list[str]) -> str:
     return f" It has something for {typed}: tags are searched for with their #, in quotes."
 
 
-def _duration(seconds: Any) -> str:
+def duration(seconds: Any) -> str:
     """A time as people say it, in the two largest units; what is no number of seconds as it stands."""
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 <= seconds < 1e12:
         return str(seconds)
@@ -151,6 +180,6 @@ def _duration(seconds: Any) -> str:
     return " ".join(parts[:2])
 
 
-def _cell(value: object) -> Text:
+def cell(value: object) -> Text:
     """What a worker said, as it stands: no markup, and nothing that commands a terminal."""
     return Text(printable(value))

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from syft.cli.options import Json, print_json
 from syft.cli.tls import SERVER
 from syft.identity.certificates import LOOPBACK, CertificateFiles, make_certificate, make_client_certificate
 
@@ -31,6 +32,7 @@ def make(
     name: Annotated[str, typer.Option(help="The name of the files.")] = SERVER,
     days: _Days = 365,
     overwrite: _Overwrite = False,
+    as_json: Json = False,
 ) -> None:
     """A certificate for a worker. Without --host it is good for this machine only.
 
@@ -38,6 +40,9 @@ def make(
     """
     hosts = host or LOOPBACK
     made = make_certificate(directory, hosts=hosts, name=name, days=days, overwrite=overwrite)
+    if as_json:
+        print_json({**_files(made), "hosts": list(hosts), "days": days})
+        return
     _show(made)
     files = f"--tls {directory}" if name == SERVER else f"--cert {made.certificate} --key {made.key}"
     listen = "" if hosts[0] in LOOPBACK else " --listen wss://0.0.0.0:8777 --tokens tokens"
@@ -51,9 +56,13 @@ def client(
     directory: _Directory = Path("certificates"),
     days: _Days = 365,
     overwrite: _Overwrite = False,
+    as_json: Json = False,
 ) -> None:
     """A certificate that proves who a user is, for workers that are started with --client-ca."""
     made = make_client_certificate(directory, user, days=days, overwrite=overwrite)
+    if as_json:
+        print_json({**_files(made), "user": user, "days": days})
+        return
     _show(made)
     if made.certificate.stem != user:
         print(
@@ -69,8 +78,17 @@ def client(
     )
 
 
+def _files(made: CertificateFiles) -> dict[str, str]:
+    return {
+        "certificate": str(made.certificate),
+        "key": str(made.key),
+        "authority": str(made.authority),
+    }
+
+
 def _show(made: CertificateFiles) -> None:
-    print(f"certificate  {made.certificate}\nkey          {made.key}\nauthority    {made.authority}")
+    for name, path in _files(made).items():
+        print(f"{name:11}  {path}")
 
 
 def _in_address(host: str) -> str:

@@ -25,6 +25,7 @@ _PHRASES = (
     ("certificate=...", "--cert FILE"),
     ("client_ca=...", "--client-ca FILE"),
     ("tokens=...", "--tokens DIR"),
+    ("token_file=... (or token=...)", "--token-file FILE (or set SYFT_TOKEN)"),
     ("token_file=...", "--token-file FILE"),
     ("token=...", "--token TOKEN (or set SYFT_TOKEN)"),
     ("key=...", "--key FILE"),

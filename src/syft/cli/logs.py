@@ -29,6 +29,13 @@ class _Json(logging.Formatter):
         return json.dumps(said, ensure_ascii=False)
 
 
+class _Text(logging.Formatter):
+    """One line an event, dated, in local time; the lines of a traceback are joined."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return " | ".join(line.strip() for line in super().format(record).splitlines() if line.strip())
+
+
 def set_up(kind: LogFormat, level: str) -> None:
     """Log to the standard error."""
     chosen = logging.getLevelName(level.upper())
@@ -39,7 +46,7 @@ def set_up(kind: LogFormat, level: str) -> None:
         handler.setFormatter(_Json())
     else:
         handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S"))
+        handler.setFormatter(_Text("%(asctime)s %(levelname)-7s %(message)s", "%Y-%m-%d %H:%M:%S"))
     root = logging.getLogger("syft")
     root.handlers[:] = [handler]
     root.setLevel(chosen)

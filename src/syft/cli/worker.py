@@ -7,14 +7,17 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from syft.cli.config import refuse_late
 from syft.cli.logs import LogFormat, set_up
 from syft.cli.metrics import served_metrics
+from syft.cli.owner_socket import served
 from syft.cli.tls import certificate_files, default_address
 
 _log = logging.getLogger("syft.worker")
@@ -49,6 +52,13 @@ _PEER_SECONDS = 60.0
 
 
 def serve(
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            callback=refuse_late,
+            help="A TOML file of these options, without their dashes; what is given here as well counts.",
+        ),
+    ] = None,
     id: Annotated[str, typer.Option("--id", help="What the worker is called; clients see it.")] = "worker",
     listen: Annotated[
         list[str] | None,
@@ -61,14 +71,50 @@ def serve(
     data: Annotated[
         Path | None,
         typer.Option(
-            help="A folder of .csv, .npy and .safetensors files to serve, each tagged # and its name. A file that "
-            "cannot be served is left out, with a line in the log; see `syft data check`."
+            help="A folder of data to serve, each file tagged # and its name: .csv, .parquet, .arrow, .feather, .npy, "
+            ".npz, .safetensors, and folders of images. What cannot be served is left out, with a line in the log; see "
+            "`syft data check`."
+        ),
+    ] = None,
+    data_limit: Annotated[
+        str | None,
+        typer.Option(
+            help="How much memory the data may take, e.g. '8 GiB'.", show_default="half of the machine's"
+        ),
+    ] = None,
+    offer: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Offer files of --data for training: NAME=INPUTS,TARGET, e.g. scans=images.npy,labels.npy, or "
+            "NAME=FOLDER for images by class. May be given several times; see also [offer] in the .toml of a file."
+        ),
+    ] = None,
+    person_column: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Which column of a file names the person a row is of, for statistics by group: FILE=COLUMN, e.g. "
+            "visits.csv=patient. May be given several times; see also person_column in the .toml of a file."
         ),
     ] = None,
     keep: Annotated[
         Path | None,
         typer.Option(
             help="A directory in which tagged data that users send is kept over restarts and crashes."
+        ),
+    ] = None,
+    supplies: Annotated[
+        Path | None,
+        typer.Option(
+            help="A directory in which to keep correlations that users have dealt ahead of time, for computations on "
+            "secrets; each is used once, over restarts."
+        ),
+    ] = None,
+    supplies_key: Annotated[
+        Path | None,
+        typer.Option(
+            help="The file with the key of --supplies, made if it is not there; beside it is the list of what was used. "
+            "On another disk, a stolen or restored directory is of no use.",
+            show_default="key, in the directory",
         ),
     ] = None,
     tls: Annotated[
@@ -95,6 +141,13 @@ def serve(
         typer.Option(
             help="The book of budgets, made with `syft budget create` and `syft budget set`: users may then ask for "
             "statistics of your data that have noise, and every one is charged to the book."
+        ),
+    ] = None,
+    requests: Annotated[
+        Path | None,
+        typer.Option(
+            help="Take requests, and keep them in this file, which is made if it is missing: users ask to fetch, to "
+            "train or for a release, and you decide with `syft requests`, `syft approve` and `syft deny`."
         ),
     ] = None,
     audit: Annotated[
@@ -147,6 +200,12 @@ def serve(
             help="Answer Prometheus on this port of the loopback interface; 0 takes a free one, and where is printed.",
         ),
     ] = None,
+    control: Annotated[
+        Path | None,
+        typer.Option(
+            help="Make a socket here through which you, on this machine, ask the worker: see `syft sessions`."
+        ),
+    ] = None,
     log_format: Annotated[
         LogFormat, typer.Option(help="How to log, on the standard error.")
     ] = LogFormat.text,
@@ -162,6 +221,7 @@ def serve(
     from syft.isolation.broker import Broker
     from syft.isolation.sealed import Sealed
     from syft.mpc.kernels import keep_freed_memory
+    from syft.mpc.supplies import keep_supplies
     from syft.policy.audit import AuditLog
     from syft.policy.owner_policy import OwnerPolicy
     from syft.workers.network.presence import ExpectedPeers
@@ -183,7 +243,17 @@ def serve(
         rules.audit_sink = AuditLog(audit, id)
     certificate, key = certificate_files(tls, cert, key)
     sealed = Sealed() if isolation is Isolation.process else None
-    tensors = [*(_from_folder(data) if data is not None else ()), *(_from_stdin() if data_on_stdin else ())]
+    contents: Any = None
+    offered: tuple[Any, ...] = ()
+    tensors: list[Any] = _from_stdin() if data_on_stdin else []
+    if data is not None:
+        contents, offered = from_folder(data, data_limit, offer or (), person_column or ())
+        tensors = [one.tensor for one in contents.served] + tensors
+    elif offer or person_column:
+        raise ValueError(
+            f"{'--offer' if offer else '--person-column'} was given, and it names files of the folder --data, which was "
+            "not given. Add --data FOLDER."
+        )
     if sealed is not None:
         tensors = [sealed.take(tensor) for tensor in tensors]
     worker = NetworkServerWorker(
@@ -200,8 +270,19 @@ def serve(
         settings=ServerSettings(heartbeat=heartbeat, grace=grace),
         device=device,
     )
+    if contents is not None:
+        worker.name_persons(contents)
+    for one in offered:
+        worker.offer(one)
+        _log.info("offers %s", " ".join(str(one.info).split()))
     if budgets is not None:
         _keep_budgets(worker, budgets)
+    if supplies is not None:
+        keep_supplies(worker, supplies, supplies_key)
+    elif supplies_key is not None:
+        raise ValueError("--supplies-key was given without --supplies: name the directory, too.")
+    if requests is not None:
+        worker.keep_requests(requests)
     broker = None if sealed is None else Broker(worker, sealed, threads)
     # Whoever asks before the peers are connected waits a moment for them.
     worker.extension(ExpectedPeers).update(named.partition("=")[0] for named in peer or ())
@@ -214,7 +295,7 @@ def serve(
                 )
             if broker is not None:
                 broker.wait_until_ready()
-            with served_metrics(worker, metrics_port) as metrics_address:
+            with served_metrics(worker, metrics_port) as metrics_address, served(worker, control):
                 _tell_where(worker, metrics_address)
                 if data_on_stdin:
                     _stop_with_whoever_started(worker)
@@ -288,14 +369,21 @@ def _connect_to_peer(
             time.sleep(0.2)
 
 
-def _from_folder(folder: Path) -> list[Any]:
-    """What can be served of a folder. Each file that cannot is a line of the log, and does not stop the worker."""
-    from syft.serde.data_files import read_folder
+def from_folder(
+    folder: Path, limit: str | None = None, offers: Sequence[str] = (), persons: Sequence[str] = ()
+) -> tuple[Any, Any]:
+    """What can be served of a folder, and what is offered. What cannot is a line of the log each."""
+    from syft.data.folder import read_folder
+    from syft.data.offers import with_offers
+    from syft.policy.owner_policy import as_bytes
 
-    contents = read_folder(folder)
+    contents = read_folder(folder, None if limit is None else as_bytes(limit, "--data-limit"), persons)
+    contents, offered = with_offers(contents, folder, offers)
     for problem in contents.problems:
         _log.warning("left out: %s", " ".join(str(problem).split()))
-    return [one.tensor for one in contents.served]
+    for note in contents.notes:
+        _log.info("data: %s", " ".join(note.split()))
+    return contents, offered
 
 
 def _from_stdin() -> list[Any]:

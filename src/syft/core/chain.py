@@ -9,20 +9,22 @@ from __future__ import annotations
 
 import copy
 import math
+import threading
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch.utils._python_dispatch import return_and_correct_aliasing
 
 from syft.core import hook_args, html
-from syft.core.abstract import MISSED, AbstractTensor
 from syft.core.descent import descend, empty_wrapper, rewrap_response
 from syft.core.nested import found_in
+from syft.core.node import MISSED, Node
 from syft.core.ops import facts_of, written_argument
-from syft.core.overload import OBSERVE, route
 from syft.core.public_names import public_name, spoken_name
+from syft.core.routes import OBSERVE, Overload, route
 from syft.core.spec import TensorSpec
 from syft.exceptions import (
     ChainError,
@@ -49,12 +51,36 @@ _WALKS_A_GRAPH = frozenset({torch.autograd.grad, torch.autograd.backward})
 _USES_GRAPHS = _WALKS_A_GRAPH | {torch.Tensor.register_hook, torch.Tensor.retain_grad}
 
 
+class _Empty(threading.local):
+    """Whether views of empty wrappers are empty wrappers, and no mistake, in this thread."""
+
+    has_views = False
+
+
+EMPTY = _Empty()
+
+
+@dataclass(frozen=True)
+class Calls:
+    """How public calls on chains are made: the functions of `syft.core.levels`, which stands on this module.
+
+    NB: it hands them to `Wrapper.calls`. A wrapper has a node, its type derives from `AbstractTensor`, and that module
+    imports `levels`: so they are there before the first chain is.
+    """
+
+    on_bare_nodes: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
+    call_overload: Callable[[Any, Any, Overload, tuple[Any, ...], dict[str, Any]], Any]
+    call_below: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
+    call_on_chains: Callable[[Any, Overload, tuple[Any, ...], dict[str, Any]], Any]
+
+
 class Wrapper(torch.Tensor):
     """A tensor with no storage of its own whose behaviour is that of its `.child`."""
 
     # NB: found before the `child` that the hook puts on torch.Tensor, and no data descriptor, so that
     # the instance's own attribute wins. Slots would make `__class__` unswappable (see syft.core.swap).
     child: Any = None
+    calls: ClassVar[Calls]
 
     @staticmethod
     def __new__(cls: Any, child: Any = None, *, requires_grad: bool = False) -> Wrapper:
@@ -75,29 +101,29 @@ class Wrapper(torch.Tensor):
         kwargs = kwargs or {}
         if func in _USES_GRAPHS:
             _tell_of_graphs(func, args)
-        if len(types) > 1 and any(issubclass(t, AbstractTensor) for t in types):
-            return levels.on_bare_nodes(func, args, kwargs)
+        if len(types) > 1 and any(issubclass(t, Node) for t in types):
+            return Wrapper.calls.on_bare_nodes(func, args, kwargs)
         if func in _READS_INDICES:
             args, kwargs = _read_indices(args, kwargs)
         node = args[0].child if args and type(args[0]) is Wrapper else first_node(args, kwargs)
         is_head = is_clear_above = True
-        while isinstance(node, AbstractTensor):
+        while isinstance(node, Node):
             node_type = type(node)
             routes = node_type.public_routes
             answer = routes[func] if func in routes else route(node_type, func)
             if answer is not None:
                 if is_head and answer is not OBSERVE:
-                    return levels.call_overload(func, node_type, answer, args, kwargs)
+                    return Wrapper.calls.call_overload(func, node_type, answer, args, kwargs)
                 if answer is OBSERVE and node_type.observes_from_above:
                     node_type.on_public_call(func, args, kwargs)
                 elif not is_head and is_clear_above:
-                    return levels.call_below(func, args, kwargs)
+                    return Wrapper.calls.call_below(func, args, kwargs)
                 elif answer is OBSERVE:
                     node_type.on_public_call(func, args, kwargs)
             node = node.child
             if node is None:
                 break
-            if isinstance(node, AbstractTensor):
+            if isinstance(node, Node):
                 # What is below a type that changes operations is reached through that type only.
                 is_head, is_clear_above = False, is_clear_above and node_type.is_transparent()
         try:
@@ -113,7 +139,10 @@ class Wrapper(torch.Tensor):
     def __torch_dispatch__(  # type: ignore[override]
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        facts = facts_of(func)
+        try:
+            facts = func._syft_facts  # NB: this is `facts_of`, without a call
+        except AttributeError:
+            facts = facts_of(func)
         if facts.same_child:
             return alias(args[0])
         if facts.eager_twin is not None:
@@ -125,14 +154,31 @@ class Wrapper(torch.Tensor):
         shortcut = getattr(args[0].child, "shortcut", None) if args and type(args[0]) is Wrapper else None
         response = MISSED if shortcut is None else shortcut(func, args, kwargs)
         if response is MISSED:
+            _tell_of_graphs(func, (args, kwargs))
             child_args, child_kwargs, _, head = descend(Wrapper, func, args, kwargs)
             if head is None or head is type(None):
+                if EMPTY.has_views:
+                    return _view_of_nothing(func, args, kwargs)
                 raise empty_wrapper(spoken_name(func))
             response = head.interpret(func, child_args, child_kwargs)
         if facts.mutates:
+            if facts.returns_first and type(args[0]) is Wrapper and response is args[0].child:
+                return args[0]
             return _written_wrappers(facts, response, args, kwargs)
-        if isinstance(response, AbstractTensor):
-            return new_wrapper(response)
+        if isinstance(response, Node):
+            if shortcut is None or type(response) is not type(args[0].child):
+                return new_wrapper(response)
+            # NB: this is `new_wrapper` of a pointer, without its calls.
+            spec = response._spec  # type: ignore[attr-defined]
+            made = _make_wrapper(
+                Wrapper, spec.shape, strides=spec.strides, storage_offset=spec.offset, dtype=spec.dtype
+            )
+            made.child = response
+            return made
+        if shortcut is not None and type(response) is tuple and len(response) == 2:
+            one, other = response
+            if isinstance(one, Node) and isinstance(other, Node):
+                return new_wrapper(one), new_wrapper(other)
         return rewrap_response(Wrapper, func, response, None)
 
     def backward(self, gradient: Any = None, *args: Any, **kwargs: Any) -> None:
@@ -205,7 +251,7 @@ class Wrapper(torch.Tensor):
         )
         if overload is None:
             return super().transpose(*args, **kwargs)
-        return levels.call_on_chains(type(self.child), overload, (self,), {})
+        return Wrapper.calls.call_on_chains(type(self.child), overload, (self,), {})
 
     def tolist(self) -> Any:
         if _is_overloaded(self, "tolist"):
@@ -289,7 +335,7 @@ class Wrapper(torch.Tensor):
 # -- wrappers and nodes ------------------------------------------------------------------------------
 
 
-def new_wrapper(child: AbstractTensor) -> Wrapper:
+def new_wrapper(child: Node) -> Wrapper:
     """`Wrapper > child` with the metadata the child presents; no autograd history."""
     spec = child.spec
     if spec.__class__ is TensorSpec:
@@ -341,7 +387,7 @@ def _with_attributes(made: Wrapper, original: Any, copied: Callable[[Any], Any])
 def _is_overloaded(wrapper: Any, name: str) -> bool:
     """Whether a type in the chain overloads a public name."""
     node = wrapper.child
-    while isinstance(node, AbstractTensor):
+    while isinstance(node, Node):
         if name in node.public_overloads:
             return True
         node = node.child
@@ -358,7 +404,7 @@ def _plain_value(wrapper: Any, request: str) -> torch.Tensor | None:
         raise empty_wrapper(request)
     if node.location is not None:
         raise ValueNotHereError(request, f"on worker {node.location.id!r}")
-    while isinstance(node, AbstractTensor):
+    while isinstance(node, Node):
         if not type(node).is_transparent():
             return None
         node = node.child
@@ -389,14 +435,14 @@ def first_node(args: Any, kwargs: dict[str, Any] | None = None) -> Any:
             found = first_node(value)
             if found is not None:
                 return found
-        elif isinstance(value, AbstractTensor):
+        elif isinstance(value, Node):
             return value
     return first_node(kwargs.values()) if kwargs else None
 
 
 def map_tensors(step: Callable[[Any], Any], value: Any) -> Any:
     """`value` with `step` applied to every tensor and node in it, containers kept."""
-    if isinstance(value, (torch.Tensor, AbstractTensor)):
+    if isinstance(value, (torch.Tensor, Node)):
         return step(value)
     cls = type(value)
     if cls is tuple or cls is list:
@@ -417,6 +463,16 @@ def _change_shape(func: Any, functional: Any, args: tuple[Any, ...], kwargs: dic
     returned = return_and_correct_aliasing(func, args, kwargs, target)  # type: ignore[no-untyped-call]
     target.child = viewed
     return returned
+
+
+def _view_of_nothing(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Wrapper:
+    """An empty wrapper of the metadata that a view would have."""
+
+    def meta(tensor: Any) -> Any:
+        return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+
+    view = func(*map_tensors(meta, args), **map_tensors(meta, kwargs))
+    return _make_wrapper(Wrapper, view.shape, strides=view.stride(), dtype=view.dtype)
 
 
 def _set_metadata(wrapper: Any, like: torch.Tensor) -> None:
@@ -462,7 +518,7 @@ def _written_wrappers(facts: Any, response: Any, args: tuple[Any, ...], kwargs: 
     for index, value in enumerate(response if several else (response,)):
         target = written_argument(facts, index, args, kwargs)
         if target is None:
-            target = new_wrapper(value) if isinstance(value, AbstractTensor) else value
+            target = new_wrapper(value) if isinstance(value, Node) else value
         owned.append(target)
     return type(response)(owned) if several else owned[0]
 
@@ -470,8 +526,5 @@ def _written_wrappers(facts: Any, response: Any, args: tuple[Any, ...], kwargs: 
 hook_args.register_type_rule({Wrapper: hook_args.one})
 hook_args.register_forward_func({Wrapper: hook_args.get_child})
 hook_args.register_backward_func(
-    {Wrapper: lambda node, **_kwargs: new_wrapper(node) if isinstance(node, AbstractTensor) else node}
+    {Wrapper: lambda node, **_kwargs: new_wrapper(node) if isinstance(node, Node) else node}
 )
-
-# NB: last, because it stands on the names above; they meet at run time only.
-from syft.core import levels  # noqa: E402

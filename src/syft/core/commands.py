@@ -147,13 +147,31 @@ class KnownCommand:
         self.name, self.function = name, function
         parts = name.split(".")
         self.leaves_memory_uninitialised = (parts[1] if parts[0] in NAMESPACES else name) in UNINITIALISED
-        schema: Any = getattr(function, "_schema", None)
-        arguments: Any = schema.arguments if schema is not None else ()
-        self.kinds = tuple(
-            (position, argument.name)
-            for position, argument in enumerate(arguments)
-            if any(kind in str(argument.real_type) for kind in ("ScalarType", "Layout", "MemoryFormat"))
-        )
+        self.kinds = kinds_of(function)
+
+
+def kinds_of(function: Any) -> tuple[tuple[int, str], ...]:
+    """The (position, name) of the arguments of an operation that are dtypes, layouts or memory formats."""
+    schema: Any = getattr(function, "_schema", None)
+    arguments: Any = schema.arguments if schema is not None else ()
+    return tuple(
+        (position, argument.name)
+        for position, argument in enumerate(arguments)
+        if any(kind in str(argument.real_type) for kind in ("ScalarType", "Layout", "MemoryFormat"))
+    )
+
+
+def refuse_numbers_for_kinds(
+    operation: str, kinds: tuple[tuple[int, str], ...], args: Any, kwargs: dict[str, Any]
+) -> None:
+    """!! TypeError for a number where a dtype, layout or memory format stands.
+
+    torch keeps those as numbers inside, takes any number for one, and reads past its tables.
+    """
+    for position, name in kinds:
+        value = args[position] if position < len(args) else kwargs.get(name)
+        if isinstance(value, int):
+            raise TypeError(f"{operation} was called with {name}={value}, a number. Pass e.g. torch.float32.")
 
 
 _known: dict[str, KnownCommand] = {}

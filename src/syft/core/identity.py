@@ -9,6 +9,7 @@ is pickled and becomes a new identity when it is copied.
 from __future__ import annotations
 
 import collections
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -49,3 +50,11 @@ def identity_of(tensor: torch.Tensor) -> Any:
     if found is None:
         found = tensor.__dict__[_KEY] = TensorIdentity()
     return found
+
+
+def tags_of(obj: Any) -> Collection[str]:
+    """The tags of a stored object. A tensor that was never tagged is not given an identity for it."""
+    if type(obj) is torch.Tensor:
+        known = known_identity(obj)
+        return known.tags if known is not None else ()
+    return getattr(obj, "tags", None) or ()

@@ -41,6 +41,7 @@ class StoredEntry(Protocol):
     chosen: Any
     references: int
     failure: str | None
+    is_released_only: bool
 
 
 class Rules(Protocol):
@@ -77,6 +78,7 @@ class Store(Protocol):
     guards: Any
     admits_only_table: bool
     device: Any
+    elsewhere: Any
     _entries: Any
     _findable: dict[Any, None]
     _objects: Any
@@ -107,7 +109,7 @@ class Store(Protocol):
     def add_reference(self, obj_id: Id) -> None: ...
     def add_guard(self, guard: Any) -> None: ...
     def sharing(self, tensors: Iterable[Any], spared: Collection[Any] = ()) -> list[Any]: ...
-    def taint(self, tensors: Iterable[Any], allowed: Allowed, spared: Collection[Any] = ()) -> None: ...
+    def taint(self, tensors: Iterable[Any], allowed: Allowed, sources: Collection[Any]) -> None: ...
     def extension(self, kind: type[_Kept]) -> _Kept:
         """The object of this class that an upper room keeps with the worker; made when it is first asked for."""
         ...
@@ -123,6 +125,8 @@ class Worker(Store, Protocol):
     is_client_worker: bool
     keeps_graphs: bool
     auto_add: bool
+    log_msgs: bool
+    verbose: bool
     _known_workers: dict[Any, Any]
 
     def get_worker(self, id_or_worker: Any, fail_hard: bool = False) -> Any: ...
@@ -154,6 +158,7 @@ class TrainingOffers(Protocol):
     """See syft.federated.federated_client."""
 
     datasets: dict[str, Any]
+    infos: dict[str, Any]
 
     def add_dataset(
         self,
@@ -161,8 +166,27 @@ class TrainingOffers(Protocol):
         key: str,
         allowed_users: Iterable[str] | None = None,
         least_in_sum: int | None = None,
+        info: Any = None,
+        on_request: bool = False,
+        minimum_noise: float | None = None,
     ) -> None: ...
     def remove_dataset(self, key: str) -> None: ...
+
+
+class ClientNoise(Protocol):
+    """See syft.dp.client_noise."""
+
+    def check(self, clip_norm: float, step: float, variance: int) -> None:
+        """!! ValueError for what no private round asks for"""
+        ...
+
+    def clipped(self, update: Any, clip_norm: float, step: float) -> Any:
+        """An update of an L2 norm of at most `clip_norm`, in multiples of `step`; zeros for what is not finite."""
+        ...
+
+    def drawn(self, count: int, variance: int) -> Any:
+        """Discrete Gaussian noise, in steps."""
+        ...
 
 
 class OwnerBudgets(Protocol):
@@ -181,4 +205,5 @@ class OwnerBudgets(Protocol):
         name: str | None,
         max_records_per_person: int | None,
         computed: bool,
+        person_column: int | None = None,
     ) -> str: ...

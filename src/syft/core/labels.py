@@ -16,8 +16,8 @@ def split_labels(batch: Any) -> tuple[dict[str, Any], Any]:
     """A dict batch without its "labels", and these. !! TypeError, ValueError where it has none"""
     if not isinstance(batch, Mapping):
         raise TypeError(
-            f"A batch without targets is a dict that has them as {LABELS!r}, got a {type(batch).__name__}: give inputs "
-            "and targets."
+            f"A training step was called with one {type(batch).__name__} and no targets. Give inputs and targets, or a "
+            f"dict that has the targets under {LABELS!r}."
         )
     if LABELS not in batch:
         raise ValueError(

@@ -17,12 +17,12 @@ from typing import Any
 import torch
 
 from syft.core import hook_args
-from syft.core.abstract import AbstractTensor
-from syft.core.chain import Wrapper, first_node, map_tensors, new_wrapper, settle_resized
+from syft.core.chain import Calls, Wrapper, first_node, map_tensors, new_wrapper, settle_resized
 from syft.core.descent import empty_wrapper, rewrap
 from syft.core.nested import found_in
-from syft.core.overload import BELOW, BELOW_WITH_SELF, CHAINS, Overload
+from syft.core.node import Node
 from syft.core.public_names import IN_PLACE_OPERATORS, known_functions, public_name
+from syft.core.routes import BELOW, BELOW_WITH_SELF, CHAINS, Overload
 from syft.exceptions import MixedChainsError
 
 
@@ -34,7 +34,7 @@ def _as_tensor(child: Any) -> torch.Tensor:
     return child if isinstance(child, torch.Tensor) else new_wrapper(child)
 
 
-def _below(node: AbstractTensor) -> torch.Tensor:
+def _below(node: Node) -> torch.Tensor:
     """One level below a node, by the way its type registered, as something torch understands."""
     return _as_tensor(hook_args._forward_of(node)(node))
 
@@ -46,11 +46,11 @@ def _as_child(tensor: torch.Tensor) -> Any:
 class _Template:
     """Makes nodes like one, without keeping its value alive: a graph lives for as long as anybody adds up losses."""
 
-    def __init__(self, node: AbstractTensor) -> None:
+    def __init__(self, node: Node) -> None:
         self.kind, self.attributes = type(node), node.get_class_attributes()
 
-    def like(self, child: Any) -> AbstractTensor:
-        made: AbstractTensor = rewrap(self.kind, child, self.attributes)
+    def like(self, child: Any) -> Node:
+        made: Node = rewrap(self.kind, child, self.attributes)
         return made
 
 
@@ -75,7 +75,7 @@ class StepUp(torch.autograd.Function):
     """From a tensor to `Wrapper > A > tensor`."""
 
     @staticmethod
-    def forward(ctx: Any, tensor: torch.Tensor, template: AbstractTensor) -> Wrapper:
+    def forward(ctx: Any, tensor: torch.Tensor, template: Node) -> Wrapper:
         ctx.set_materialize_grads(False)
         return new_wrapper(template.like(_as_child(tensor.detach())))
 
@@ -93,14 +93,14 @@ def step_down(tensor: torch.Tensor) -> torch.Tensor:
     return _below(tensor.child)
 
 
-def step_up(template: AbstractTensor, tensor: torch.Tensor) -> torch.Tensor:
+def step_up(template: Node, tensor: torch.Tensor) -> torch.Tensor:
     """One level up, below a node like `template`."""
     if _tracks(tensor):
         return StepUp.apply(tensor, template)  # type: ignore[no-any-return, no-untyped-call]
     return new_wrapper(template.like(_as_child(tensor)))
 
 
-def wrap_node(node: AbstractTensor) -> Wrapper:
+def wrap_node(node: Node) -> Wrapper:
     """`Wrapper > node`, connected to the history of the node's child if it has one."""
     child = node.child
     if isinstance(child, torch.Tensor):
@@ -111,13 +111,13 @@ def wrap_node(node: AbstractTensor) -> Wrapper:
     return new_wrapper(node)
 
 
-def bare_node(wrapper: Wrapper) -> AbstractTensor:
+def bare_node(wrapper: Wrapper) -> Node:
     """The head of a chain as a node; its child carries the history that the wrapper had."""
-    head: AbstractTensor = wrapper.child
+    head: Node = wrapper.child
     return head.like(step_down(wrapper)) if _tracks(wrapper) else head
 
 
-def put_on_top(node: AbstractTensor, tensor: torch.Tensor, wrap: bool) -> Any:
+def put_on_top(node: Node, tensor: torch.Tensor, wrap: bool) -> Any:
     """`AbstractTensor.on`: `node` between a tensor's wrapper (if any) and the rest."""
     if not wrap:
         node.child = _as_child(tensor)
@@ -134,10 +134,10 @@ def put_on_top(node: AbstractTensor, tensor: torch.Tensor, wrap: bool) -> Any:
 class _BranchTemplate:
     """Lets `StepUp` use the very node the user made instead of a new one like it."""
 
-    def __init__(self, node: AbstractTensor) -> None:
+    def __init__(self, node: Node) -> None:
         self.node = node
 
-    def like(self, child: Any) -> AbstractTensor:
+    def like(self, child: Any) -> Node:
         self.node.child = child
         return self.node
 
@@ -269,9 +269,7 @@ def _written_or(response: Any, args: tuple[Any, ...], kwargs: dict[str, Any], wr
     return target
 
 
-def _call(
-    cls: Any, overload: Overload, template: AbstractTensor, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def _call(cls: Any, overload: Overload, template: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if overload.takes in (BELOW, BELOW_WITH_SELF):
         down = _stepping_down(cls, overload.name)
         inner_args, inner_kwargs = map_tensors(down, args), map_tensors(down, kwargs)
@@ -289,7 +287,7 @@ def _call(
         return template.like(tensor)
 
     response = overload.function(*map_tensors(as_node, args), **map_tensors(as_node, kwargs))
-    return map_tensors(lambda t: wrap_node(t) if isinstance(t, AbstractTensor) else t, response)
+    return map_tensors(lambda t: wrap_node(t) if isinstance(t, Node) else t, response)
 
 
 def _stepping_down(cls: Any, operation: Any) -> Callable[[Any], Any]:
@@ -319,7 +317,7 @@ def on_bare_nodes(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
 
     def as_chain(tensor: Any) -> Any:
         nonlocal found_bare
-        if isinstance(tensor, AbstractTensor):
+        if isinstance(tensor, Node):
             found_bare = True
             return wrap_node(tensor)
         return tensor
@@ -334,3 +332,6 @@ def on_bare_nodes(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
 def call_on_nodes(cls: Any, overload: Overload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call an overload directly on bare nodes, as `node.add(other)` does."""
     return on_bare_nodes(lambda *a, **k: call_on_chains(cls, overload, a, k), args, kwargs)
+
+
+Wrapper.calls = Calls(on_bare_nodes, call_overload, call_below, call_on_chains)

@@ -73,10 +73,10 @@ class AbstractObject:
 
     @classmethod
     def handle_func_command(cls, command: Any) -> Any:
-        """Run the public torch function named in `command` on objects of this type."""
-        from syft.core.overload import run_public_command
-
-        return run_public_command(cls, command)
+        """Run the public torch function named in `command` on objects of this type, if it is a tensor type."""
+        raise TypeError(
+            f"{command[0]} was called on a {cls.__name__}, which is no tensor. Call it on the tensors of the object."
+        )
 
     @classmethod
     def rgetattr(cls, obj: Any, attr: str, *args: Any) -> Any:

@@ -22,6 +22,7 @@ class OpFacts:
     mutates        it writes into an argument
     changes_shape  it changes the metadata of its first argument in place (`t_`, `resize_`)
     aliases        per returned value: (position, name) of the argument that is returned itself, or None
+    returns_first  it returns the first argument, which it has written into, and nothing else
     returns_tensors  it hands out tensors only through the store, not a Python number read from data
     same_child     its result is another wrapper of the same child
     eager_twin     the overload to run instead, because a wrapper cannot carry a lazy bit
@@ -35,6 +36,7 @@ class OpFacts:
         "functional",
         "mutates",
         "name",
+        "returns_first",
         "returns_tensors",
         "same_child",
     )
@@ -46,6 +48,9 @@ class OpFacts:
         self.changes_shape = torch.Tag.inplace_view in func.tags
         self.aliases: tuple[tuple[int, str] | None, ...] = tuple(
             _written_argument(schema, returned) for returned in schema.returns
+        )
+        self.returns_first = (
+            len(self.aliases) == 1 and self.aliases[0] is not None and self.aliases[0][0] == 0
         )
         # An operation that returns nothing at all (`_foreach_add_`) hands out no value either.
         self.returns_tensors = not schema.returns or any("Tensor" in str(r.type) for r in schema.returns)

@@ -7,6 +7,7 @@ again.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -17,17 +18,35 @@ V = TypeVar("V")
 REST: list[Callable[[], None]] = []
 
 
+_LOADING = threading.RLock()
+#: The thread that loads, while one does.
+_LOADER: list[int] = []
+#: Seconds to wait for it. Longer, and it may itself wait for a module that this thread is in the middle of importing.
+_PATIENCE = 60.0
+
+
 def load_rest() -> bool:
-    """Import the rooms that have not been imported. True: something was, so look again."""
-    if not REST:
+    """Import the rooms that have not been imported, or wait while another thread does. True: look again."""
+    me = threading.get_ident()
+    if not REST and (not _LOADER or me in _LOADER):
         return False
-    load = REST.pop()
+    if not _LOADING.acquire(timeout=_PATIENCE):
+        return False
     try:
-        load()
-    except BaseException:
-        REST.append(load)
-        raise
-    return True
+        if not REST:
+            return True  # another thread was faster
+        load = REST.pop()
+        _LOADER.append(me)
+        try:
+            load()
+        except BaseException:
+            REST.append(load)
+            raise
+        finally:
+            _LOADER.remove(me)
+        return True
+    finally:
+        _LOADING.release()
 
 
 class FilledLater(dict[K, V]):

@@ -15,14 +15,14 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
+from syft.core.memory import Memory
 from syft.core.meta_kernels import CORRECTED, WITHOUT_META
 from syft.core.nested import found_in
 from syft.core.ops import facts_of
 from syft.core.spec import TensorSpec, make_spec, spec_of
 from syft.exceptions import SyftError, UnsupportedOperationError
 
-_CACHE_LIMIT = 100_000
-_answers: dict[tuple[Any, ...], Answer] = {}
+_answers: Memory[tuple[Any, ...], Answer] = Memory(100_000)
 
 
 class Answer:
@@ -77,11 +77,13 @@ def remembered(key: list[Any]) -> Answer | None:
         return None
 
 
+#: The same for a key that is a tuple, and surely hashable.
+recalled = _answers.get
+
+
 def infer(key: list[Any], func: Any, args: Any, kwargs: dict[str, Any]) -> Answer:
     """The metadata of `func(*args, **kwargs)`, where tensors are given by their specs."""
     answer = _ask_meta(func, args, kwargs)
-    if len(_answers) >= _CACHE_LIMIT:
-        _answers.clear()
     with contextlib.suppress(TypeError):
         _answers[tuple(key)] = answer
     return answer

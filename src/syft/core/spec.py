@@ -21,7 +21,7 @@ class TensorSpec:
     comparisons are the numbers 0 and 1. The mark stays on this machine: a spec that travelled has lost it.
     """
 
-    __slots__ = ("dtype", "number_format", "offset", "shape", "strides")
+    __slots__ = ("dtype", "extent", "number_format", "offset", "shape", "strides")
 
     def __init__(
         self,
@@ -33,6 +33,8 @@ class TensorSpec:
     ) -> None:
         self.shape, self.strides, self.offset, self.dtype = shape, strides, offset, dtype
         self.number_format = number_format
+        #: What `extent_in_bytes` says of it, once somebody has asked.
+        self.extent = -1
 
     @property
     def nbytes(self) -> int:
@@ -73,13 +75,21 @@ def make_spec(
 def spec_of(tensor: torch.Tensor) -> TensorSpec:
     """The spec of a strided torch tensor."""
     offset: Any = tensor.storage_offset()
-    return make_spec(tensor.shape, tensor.stride(), offset, tensor.dtype)
+    key = (tensor.shape, tensor.stride(), offset, tensor.dtype, None)
+    return _interned.get(key) or make_spec(*key)
 
 
 def extent_in_bytes(spec: TensorSpec | torch.Tensor) -> int:
     """The memory behind a tensor: an expanded view is no larger than what it was made of."""
-    strides = spec.strides if isinstance(spec, TensorSpec) else spec.stride()
-    if any(size == 0 for size in spec.shape):
+    if isinstance(spec, torch.Tensor):
+        return _extent(spec.shape, spec.stride(), spec.dtype)
+    if spec.extent < 0:
+        spec.extent = _extent(spec.shape, spec.strides, spec.dtype)
+    return spec.extent
+
+
+def _extent(shape: torch.Size, strides: tuple[int, ...], dtype: torch.dtype) -> int:
+    if 0 in shape:
         return 0
-    reach = 1 + sum((size - 1) * abs(stride) for size, stride in zip(spec.shape, strides, strict=True))
-    return int(reach * spec.dtype.itemsize)
+    reach = 1 + sum((size - 1) * abs(stride) for size, stride in zip(shape, strides, strict=True))
+    return int(reach * dtype.itemsize)

@@ -12,15 +12,16 @@ from typing import TypeVar
 import msgspec
 
 _T = TypeVar("_T")
-_ready: set[object] = set()
+#: What was made ready; whoever finds a class here need not ask for it.
+READY: set[object] = set()
 _preparing = threading.RLock()
 
 
 def prepared(kind: _T) -> _T:
     """`kind`, which msgspec can now read in any thread: `msgspec.convert(value, prepared(Record))`."""
-    if kind not in _ready:
+    if kind not in READY:
         with _preparing:
-            if kind not in _ready:
+            if kind not in READY:
                 msgspec.msgpack.Decoder(kind)
-                _ready.add(kind)
+                READY.add(kind)
     return kind

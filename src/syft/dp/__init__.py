@@ -22,15 +22,20 @@ Modules, in the order they import each other:
     private_models  models and optimizers that cannot be trained privately, and BatchNorm's replacement
     training_state  what was spent on one training, in all of its runs
     dpsgd           private training: clipping, noise, Poisson sampling, `make_private`
+    own_loop        private training in the loop that people write for plain torch
+    correlated_noise  noise that is correlated from step to step: trees and bands
+    ftrl            private training without random batches: DP-FTRL, `make_private_ftrl`
     client_updates  clipped updates of clients, and what their sums were charged as
+    client_noise    what workers do with their own updates, in masked rounds
     federated       privacy of whole clients in federated training: noise at the server, or at the clients
-    book_file       the file of a book of budgets: whole, or an error
     worker_budgets  the book of a data owner: limits per user and data set, charged durably
     provenance      which tensors on a worker have rows that depend on one record each
     places          where numbers lie among others, compared exactly
+    released        answers that know how much noise they have
+    grouped         counts, sums and means by group, with bounds on what a person contributes
     release_mechanisms  the statistics that `worker.release` gives, and what each costs
     release         `worker.release`, `worker.set_budget`, `worker.budget`
-    layer_records   models as data, which travel: layers of a closed list
+    private_programs  which models may be trained beside private data: operations of a list
     release_training  `train_privately`: DP-SGD where the data is, charged to its budgets
 
 Nothing is imported here: `pate` needs neither torch.func nor `dp-accounting`.

@@ -2,15 +2,15 @@
 
 One duty: budgets, and the accountants for what is planned as a whole. Their mathematics is `dp-accounting`'s (the extra
 `dp`), as Rényi divergences ("rdp") or privacy loss distributions ("pld": tighter, slower). Neighbours differ by one row
-more or less. Imports `events`, `composition`, `exceptions`.
+more or less. Imports `events`, `composition`, `exceptions`, and `ledger` for budgets in files.
 
 NOTE [Plans]
 An accountant finds the least epsilon of events that were fixed beforehand, in kind and number. Whoever chooses the next
 by the last answer gets more than it says: twice the delta with two choices alone. A budget therefore allows by the rule
 of `composition`, which holds for such users and costs some epsilon. What is `planned` when the budget is made, so many
-times one event, is allowed if the accountant says that all of it fits: it is fixed, and to stop early is only to look at
-less of it. Anything else is allowed only if, by the rule, it fits together with the whole plan. Then the plan fits by
-the rule as well, so that every choice there was between the two was between states that the rule allows.
+times one event, is allowed if the accountant says that all of it fits: it is fixed, and to stop early is only to look
+at less of it. Anything else is allowed only if, by the rule, it fits together with the whole plan. Then the plan fits
+by the rule as well, so that every choice there was between the two was between states that the rule allows.
 
 NOTE [Orders for small epsilons]
 From Rényi divergences of orders up to a there is no epsilon much below log(1/delta) / a, whatever the noise.
@@ -20,25 +20,33 @@ Gaussian noise on a Poisson sample is a sum with a + 1 terms (Mironov, Talwar an
 
 from __future__ import annotations
 
-import contextlib
 import importlib
+import importlib.util
 import json
 import logging
 import math
 import os
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from syft.dp.composition import EVENTS_ONLY, Charge, Limit, fits, sampled_divergence, spent_epsilon
-from syft.dp.events import Event, Gaussian, Pure, check, number, read, shown, written
+from syft.dp.composition import (
+    EVENTS_ONLY,
+    Charge,
+    Limit,
+    conversion,
+    divergence,
+    fits,
+    sampled_divergence,
+    spent_epsilon,
+)
+from syft.dp.events import Event, Gaussian, Pure, Spent, check, number, read, shown, written
 from syft.exceptions import BudgetExceededError, BudgetFileError, DependencyError
-from syft.identity.files import write_file
+from syft.ledger import Account
 
 Kind = Literal["rdp", "pld"]
 
@@ -46,6 +54,14 @@ FORMAT = 1  # of budget files
 
 #: See NOTE [Orders for small epsilons].
 FAR_ORDERS = tuple(1 << bits for bits in range(11, 18))
+#: Steps of the grid on which privacy losses lie, rounded up: a coarse one costs a part in 2000 of an epsilon above 1.
+_COARSE, _FINE = 1e-3, 1e-4
+#: Where `dp-accounting` is not installed.
+OWN_ORDERS = (
+    *(1 + step / 10 for step in range(1, 100)),
+    *range(11, 64),
+    *(1 << bits for bits in range(6, 15)),
+)
 
 
 def _dp_accounting() -> Any:
@@ -57,6 +73,17 @@ def _dp_accounting() -> Any:
         raise DependencyError("dp_accounting", "'resyft[dp]'") from None
     logging.getLogger("absl").addFilter(_is_news)
     return found
+
+
+#: Tails of less than this are cut off privacy loss distributions, so that no epsilon is found for a smaller delta.
+LEAST_PLD_DELTA = 1e-12
+
+
+def default_kind(delta: float | None = None) -> Kind:
+    """What epsilon is computed by unless somebody says: "pld", or "rdp" for a tiny delta or without `dp-accounting`."""
+    # NB: what is no number is refused later, by a sentence.
+    is_tiny = isinstance(delta, int | float) and delta < LEAST_PLD_DELTA
+    return "rdp" if is_tiny or importlib.util.find_spec("dp_accounting") is None else "pld"
 
 
 def _is_news(record: logging.LogRecord) -> bool:
@@ -104,11 +131,16 @@ class Accountant:
             basic = math.fsum(event.epsilon * n for event, n in self.spent.items() if isinstance(event, Pure))
         if delta == 0:
             return basic
+        if self.kind == "rdp" and self.orders is None and default_kind() == "rdp":
+            return min(basic, _own_epsilon(self.spent, delta))
         _dp_accounting()
         if self.kind == "rdp":
             accounts = importlib.import_module("dp_accounting.rdp.rdp_privacy_accountant")
             return min(basic, float(accounts.compute_epsilon(*self._divergences(), delta)[0]))
-        return min(basic, float(self._distribution().get_epsilon(delta)))
+        found = float(self._distribution(_COARSE).get_epsilon(delta))
+        if found < 1:  # where a coarse grid shows, and a fine one does not take long
+            found = float(self._distribution(_FINE).get_epsilon(delta))
+        return min(basic, found)
 
     def delta(self, epsilon: float) -> float:
         """The least delta known to hold with `epsilon`."""
@@ -118,7 +150,7 @@ class Accountant:
             _dp_accounting()
             accounts = importlib.import_module("dp_accounting.rdp.rdp_privacy_accountant")
             return float(accounts.compute_delta(*self._divergences(), epsilon)[0])
-        return float(self._distribution().get_delta(epsilon))
+        return float(self._distribution(_FINE).get_delta(epsilon))
 
     def after(self, event: Event, count: int = 1) -> Accountant:
         """A copy with `event` composed."""
@@ -130,12 +162,24 @@ class Accountant:
         each = [(_divergence_of(event, orders), count) for event, count in self.spent.items()]
         return each[0][0][0], sum(count * divergence for (_orders, divergence), count in each)
 
-    def _distribution(self) -> Any:
+    def _distribution(self, interval: float) -> Any:
         dp = _dp_accounting()
-        accountant = dp.pld.PLDAccountant()
+        accountant = dp.pld.PLDAccountant(value_discretization_interval=interval)
         for event, count in self.spent.items():
             accountant.compose(_translated(dp, event, "pld"), count)
         return accountant
+
+
+def _own_epsilon(spent: Spent, delta: float) -> float:
+    """By the divergences of `composition`, which needs no other package: somewhat more at orders between whole ones."""
+    return max(
+        0.0,
+        min(
+            math.fsum(divergence(event, order) * count for event, count in spent.items())
+            + conversion(order, delta)
+            for order in OWN_ORDERS
+        ),
+    )
 
 
 @lru_cache(maxsize=256)
@@ -172,14 +216,24 @@ def _translated(dp: Any, event: Event, kind: Kind) -> Any:
 def noise_multiplier_for(
     epsilon: float, delta: float, *, sampling_rate: float = 1.0, steps: int = 1, kind: Kind = "rdp"
 ) -> float:
-    """The least noise multiplier (to 1 part in 1000, rounded up) with which `steps` steps cost at most `epsilon`."""
+    """The least noise multiplier (to 1 part in 1000, rounded up) with which `steps` steps cost at most `epsilon`.
+
+    `kind`: the accountant, that of the budget it is planned in: "rdp", or "pld", which is tighter.
+    """
     check("epsilon", epsilon, 0.0, math.inf)
     _check_delta(delta)
 
-    def cost(noise: float) -> float:
-        return Accountant(kind).compose(Gaussian(noise, sampling_rate), steps).epsilon(delta)
+    accounted: dict[float, float] = {}
 
-    low, high = 0.05, 1.0
+    def cost(noise: float) -> float:
+        if noise not in accounted:
+            event = Gaussian(noise, sampling_rate)
+            accounted[noise] = Accountant(kind).compose(event, steps).epsilon(delta)
+        return accounted[noise]
+
+    # Accountants are slow: begin a little below what our own divergences ask for, which is a few percent too much.
+    most = _enough_by_divergences(epsilon, delta, sampling_rate, steps)
+    low, high = (most * 0.85, most) if cost(most * 0.85) > epsilon else (0.05, most * 0.85)
     while cost(high) > epsilon:
         low, high = high, high * 2
         if high > 2**20:
@@ -188,9 +242,26 @@ def noise_multiplier_for(
                 f"{epsilon} at delta {delta}; there may be one that it cannot show to be enough. Ask for a larger "
                 "epsilon or delta, or for fewer steps."
             )
+    is_above = False
     while high / low > 1.001:
         middle = math.sqrt(low * high)
+        if high / low < 1.5 and 0 < cost(high) < cost(low):
+            # Logarithms of cost and noise are nearly on a line: look a little above and below where it meets epsilon.
+            part = math.log(cost(low) / epsilon) / math.log(cost(low) / cost(high))
+            is_above = not is_above
+            guess = low * (high / low) ** part * (1.0004 if is_above else 1 / 1.0004)
+            middle = min(max(guess, low * 1.0003), high / 1.0003)
         low, high = (middle, high) if cost(middle) > epsilon else (low, middle)
+    return high
+
+
+def _enough_by_divergences(epsilon: float, delta: float, sampling_rate: float, steps: int) -> float:
+    """Noise with which steps cost `epsilon` at most by `composition`'s divergences, to a part in 100; 2^20 at most."""
+    low, high = 0.05, 2.0**20
+    while high / low > 1.01:
+        middle = math.sqrt(low * high)
+        spent: Spent = {Gaussian(middle, sampling_rate): steps}
+        low, high = (middle, high) if _own_epsilon(spent, delta) > epsilon else (low, middle)
     return high
 
 
@@ -201,8 +272,8 @@ def noise_multiplier_for(
 class Budget:
     """An epsilon at a delta, and what has been spent of it. `spend` charges, or refuses and charges nothing.
 
-    It holds for whoever chooses the next event by the last answer. `planned=(event, count)` fixes so many times one event
-    beforehand, which the accountant composes, and others only beside all of it: see NOTE [Plans].
+    It holds for whoever chooses the next event by the last answer. `planned=(event, count)` fixes so many times one
+    event beforehand, which the accountant composes, and others only beside all of it: see NOTE [Plans].
     """
 
     epsilon: float
@@ -221,7 +292,8 @@ class Budget:
         cost = plan.epsilon(self.delta)
         if not cost <= self.epsilon * (1 + 1e-12):
             raise ValueError(
-                f"The plan of {count} times {event} costs epsilon {cost:.4g} at delta {self.delta:g}, and the budget is "
+                f"The plan of {count} times {event} costs epsilon {cost:.4g} at delta {self.delta:g}, and the budget "
+                f"is "
                 f"{self.epsilon:g}. Plan more noise (noise_multiplier_for finds it) or fewer times."
             )
         if not self._is_planned(self.accountant.spent) and not self._is_allowed(self.accountant.spent):
@@ -307,12 +379,31 @@ class Budget:
             ) from error
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the file whole or not at all, and onto the disk before this returns."""
-        write_file(Path(path), self.to_json().encode(), private=True, overwrite=True)
+        """Write it down, on the disk when this returns; where a budget is already, as what it is from now on."""
+        state = json.loads(self.to_json())
+        if Path(path).exists():
+            BudgetAccount.open(path, _file_of_before).change(lambda _: state)
+        else:
+            BudgetAccount.create(path, state)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Budget:
-        return cls.from_json(Path(path).read_text(encoding="utf-8"))
+        return _budget_of(BudgetAccount.open(path, _file_of_before).state()[0])
+
+
+class BudgetAccount(Account):
+    """The file of a budget."""
+
+    noun, cure = "budget", "make a new one with BudgetFile.create(path, epsilon, delta)"
+
+
+def _file_of_before(data: bytes) -> dict[str, Any]:
+    """What a file says that is no ledger yet, but JSON. !! BudgetFileError"""
+    return dict(json.loads(Budget.from_json(data.decode("utf-8", "replace")).to_json()))
+
+
+def _budget_of(state: dict[str, Any] | None) -> Budget:
+    return Budget.from_json(json.dumps(state))
 
 
 @dataclass(frozen=True)
@@ -320,8 +411,9 @@ class BudgetFile:
     """A budget that lives in a file and is shared by threads and processes.
 
     `spend` returns after the charge is on the disk: an answer sent after it is always paid for, also when the
-    process is killed in between. Racing spenders are served one after the other. It is one file, replaced as a whole, and
-    copied with any tool; whoever puts an older copy back has the budget of then.
+    process is killed in between. Racing spenders are served one after the other. It is one file, a ledger as those of
+    workers and trainings are, and copied with any tool. An older copy that is written over it is noticed where the file
+    system has extended attributes; as a file of its own it has the budget of then.
     """
 
     path: Path
@@ -337,46 +429,32 @@ class BudgetFile:
         planned: tuple[Event, int] | None = None,
     ) -> BudgetFile:
         """A new file; an old one is not overwritten. `kind` is the accountant for what is `planned`: see `Budget`."""
-        file = cls(Path(path))
-        with file._locked():
-            if file.path.exists():
-                raise FileExistsError(
-                    f"There is a budget at {file.path} already: open it with BudgetFile(path)."
-                )
-            Budget(epsilon, delta, Accountant(kind), planned).save(file.path)
-        return file
+        budget = Budget(epsilon, delta, Accountant(kind), planned)
+        try:
+            BudgetAccount.create(path, json.loads(budget.to_json()))
+        except FileExistsError:
+            raise FileExistsError(
+                f"There is a budget at {path} already: open it with BudgetFile(path)."
+            ) from None
+        return cls(Path(path))
 
     def read(self) -> Budget:
         """The state now; charging this copy does not touch the file."""
-        return Budget.load(self.path)
+        return _budget_of(self._account.state()[0])
 
     def spend(self, event: Event, count: int = 1) -> None:
         """Charge the event, durably, or raise `BudgetExceededError`."""
-        with self._locked():
-            budget = Budget.load(self.path)
+
+        def spent(state: dict[str, Any] | None) -> dict[str, Any]:
+            budget = _budget_of(state)
             budget.spend(event, count)
-            budget.save(self.path)
+            return dict(json.loads(budget.to_json()))
 
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        # A file of its own: the budget itself is replaced by every write. The system drops the lock of a dead process.
-        path = self.path.with_name(f"{self.path.name}.lock")
-        with open(path, "a+b") as lock:
-            if sys.platform == "win32":
-                import msvcrt
+        self._account.change(spent)
 
-                lock.seek(0)
-                msvcrt.locking(lock.fileno(), msvcrt.LK_LOCK, 1)
-                try:
-                    yield
-                finally:
-                    lock.seek(0)
-                    msvcrt.locking(lock.fileno(), msvcrt.LK_UNLCK, 1)
-            else:
-                import fcntl
-
-                fcntl.flock(lock.fileno(), fcntl.LOCK_EX)
-                yield
+    @cached_property
+    def _account(self) -> BudgetAccount:
+        return BudgetAccount.open(self.path, _file_of_before)
 
 
 #: More often than anything happens, and still a float.

@@ -12,16 +12,21 @@ is the batch: what is the same for all examples belongs into the model.
 
 from __future__ import annotations
 
+import functools
+import inspect
+import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 
 def check_batch(inputs: Any, targets: Any) -> int:
     """How many examples there are. !! TypeError, ValueError where a tensor has not one row for each of them"""
     if isinstance(inputs, Mapping) and not all(isinstance(name, str) for name in inputs):
-        raise TypeError("Inputs in a dict are named as the model's arguments are, by strings.")
+        raise TypeError(
+            "The inputs are a dict with a key that is no string. Name them by strings, as the model's arguments are."
+        )
     if isinstance(inputs, (Mapping, tuple, list)) and not inputs:
         raise ValueError("There are no inputs: give one tensor at least, whose dimension 0 is the batch.")
     if isinstance(targets, (Mapping, tuple, list)) and not targets:
@@ -86,6 +91,30 @@ def arguments(inputs: Any) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
     if isinstance(inputs, Mapping):
         return (), dict(inputs)
     return (tuple(inputs), {}) if isinstance(inputs, (tuple, list)) else ((inputs,), {})
+
+
+def check_arguments(model: nn.Module, inputs: Any) -> None:
+    """!! TypeError where the model's forward does not take so many inputs, or not by these names"""
+    args, named = arguments(inputs)
+    forward: Any = model.forward
+    try:
+        if isinstance(forward, types.MethodType) and isinstance(forward.__func__, types.FunctionType):
+            _signature(forward.__func__).bind(forward.__self__, *args, **named)
+        else:
+            inspect.signature(forward).bind(*args, **named)
+    except TypeError as error:
+        given = f"{len(args)} inputs" if args else f"inputs named {', '.join(named)}"
+        raise TypeError(
+            f"{type(model).__name__}.forward does not take {given} ({error}). A tuple or list of tensors is given to the "
+            "model one by one, a dict by name: give what forward takes. Nothing was charged."
+        ) from None
+    except ValueError:  # a forward without a signature
+        return
+
+
+@functools.lru_cache(maxsize=256)
+def _signature(function: types.FunctionType) -> inspect.Signature:
+    return inspect.signature(function)
 
 
 def plain(value: Any) -> Any:

@@ -129,8 +129,8 @@ class Counted:
                 check_clip_norm(found.clip_norm)
         except (ValueError, TypeError, KeyError) as error:  # msgspec's errors are ValueErrors
             raise ValueError(
-                f"These are not the charges of a private training ({error}). They are not taken for none: restore "
-                "the file that they come from."
+                f"These are not the charges of a private training ({error}). They do not count as nothing spent: "
+                "restore the file that they come from."
             ) from error
         for event, count in spent.spent.items():
             self.accountant.compose(event, count)

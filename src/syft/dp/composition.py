@@ -125,7 +125,7 @@ def _diverged(charges: list[Charge], limit: Limit, parts: Parts) -> float:
     order = _order(limit, parts.divergence)
     opaque = [charge for charge in charges if charge.event is None]
     total = added(divergence(c.event, order) * c.count for c in charges if c.event is not None)
-    converted = total + _conversion(order, limit.delta * parts.divergence)
+    converted = total + conversion(order, limit.delta * parts.divergence)
     return _added_up(opaque, limit.delta * parts.opaque) + max(0.0, converted)
 
 
@@ -146,10 +146,10 @@ _ORDERS = tuple(1 + 10 ** (step / 32) for step in range(-64, 32 * 8))
 @lru_cache(maxsize=1024)
 def _order(limit: Limit, part: float) -> float:
     """The order that is best for many releases with Gaussian noise; it depends on the limit alone."""
-    return max(_ORDERS, key=lambda order: (limit.epsilon - _conversion(order, limit.delta * part)) / order)
+    return max(_ORDERS, key=lambda order: (limit.epsilon - conversion(order, limit.delta * part)) / order)
 
 
-def _conversion(order: float, delta: float) -> float:
+def conversion(order: float, delta: float) -> float:
     """What is added to a divergence to make it an epsilon: see NOTE [Either bound]."""
     return math.log1p(-1 / order) - math.log(delta * order) / (order - 1)
 

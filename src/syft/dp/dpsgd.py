@@ -2,7 +2,8 @@
 
 One duty: DP-SGD (Abadi et al. 2016). `make_private` ties together what must agree for the stated epsilon to
 be true: the Poisson sampler, the clipping bound, the noise and the accountant. Imports `accounting`, `batch_parts`,
-`core.labels`, `noise`, `per_sample`, `poisson_loader`, `private_models`, `training_state`, `mpc.randomness`.
+`clipping`, `core.labels`, `ledger`, `noise`, `per_sample`, `poisson_loader`, `private_models`, `training_state`,
+`mpc.randomness`.
 
     training = make_private(model, optimizer, loader, loss_fn=loss_fn, target_epsilon=3, target_delta=1e-5, epochs=10)
     for _ in range(10):
@@ -11,22 +12,18 @@ be true: the Poisson sampler, the clipping bound, the noise and the accountant. 
     training.epsilon()
 
 NOTE [Noise on a grid]
-Sum and noise are both rounded to multiples of std / 2^32 and added as integers, so which outputs are possible
-does not depend on the data (Mironov 2012; see `noise`). Rounding a sum of d coordinates moves it by at most
-sqrt(d) / 2^33 standard deviations: a millionth for a hundred million parameters. The integers have 63 bits, so there
-is a least noise for a batch: `_check_noise`. A batch may come out larger than was thought of there, with a probability
-of 2^-160; its sum is then cut off at 2^62, coordinate by coordinate, which brings two sums no further apart.
-
-NOTE [A part in a million]
-Gradients are clipped to a millionth less than the bound. That pays for rounding: of the norm (a part in 10^10),
-and of the sum, which is in double precision. A sum of B vectors of length C, in any order, is off by at most
-B^2 C / 2^53 (Higham 2002, section 4.2, and the triangle inequality), and two such sums by twice that: less
-than the millionth for batches of up to 60 000 examples.
+Sum and noise are both rounded to multiples of std / 2^32 and added as whole numbers, so which outputs are possible
+does not depend on the data (Mironov 2012; see `noise`). Both are doubles; what comes out is the exact sum, rounded to a
+double, which depends on that sum alone. Rounding a sum of d coordinates moves it by at most sqrt(d) / 2^33 standard
+deviations: a millionth for a hundred million parameters. The whole numbers are below 2^63, so there is a least noise
+for a batch: `check_noise`. A batch may come out larger than was thought of there, with a probability of 2^-160; its sum
+is then cut off at 2^62, coordinate by coordinate, which brings two sums no further apart.
 """
 
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -36,26 +33,26 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from syft.core.labels import split_labels
-from syft.dp.accounting import Accountant, Budget, Kind, noise_multiplier_for
-from syft.dp.batch_parts import check_batch, some_rows
-from syft.dp.events import Event, Gaussian, number
-from syft.dp.noise import ROUNDED_STEPS, rounded_gaussian
-from syft.dp.per_sample import WAYS, Factor, LossFunction, factors
+from syft.dp.accounting import Accountant, Budget, Kind, default_kind, noise_multiplier_for
+from syft.dp.batch_parts import check_arguments, check_batch, some_rows
+from syft.dp.clipping import ClippedSums, clipped, clipping_bounds, group_of
+from syft.dp.events import Event, Gaussian, Spent
+from syft.dp.noise import ROUNDED_STEPS, RoundedGaussians
+from syft.dp.per_sample import WAYS, LossFunction
 from syft.dp.poisson_loader import PoissonLoader as PoissonLoader
 from syft.dp.poisson_loader import rate_of
 from syft.dp.private_models import check_model as check_model
 from syft.dp.private_models import check_optimizer, complex_fault
 from syft.dp.private_models import replace_batch_norm as replace_batch_norm
 from syft.dp.ruled_pass import Checked
-from syft.dp.training_state import FORMAT, Ledger, read_spent
+from syft.dp.training_state import FORMAT, SpentByRun, read_spent
+from syft.ledger import Account
 from syft.mpc.randomness import Stream
 
-#: Clipping bounds beyond these would meet the ends of single precision, and are mistakes.
-LEAST_BOUND, LARGEST_BOUND = 1e-6, 1e6
 #: With more noise than this nothing is learned.
 LARGEST_NOISE = 1e9
 #: What a sum may be in steps of the noise's grid.
-_LARGEST_SUM = 2.0**62
+LARGEST_SUM = 2.0**62
 
 # -- one step --------------------------------------------------------------------------------------------
 
@@ -80,11 +77,19 @@ class PrivateTraining:
     stream: Stream = field(default_factory=Stream)
     checked: Checked = field(default_factory=Checked)
     """What is known about the rules for this model."""
-    ledger: Ledger = field(init=False)
+    ledger: Account | None = None
+    """The file that every step is charged to, if there is one."""
+    runs: SpentByRun = field(init=False)
     """What was spent, by run."""
+    is_stepping: bool = field(default=False, init=False)
+    """While `step` calls the optimizer."""
+    in_own_loop: bool = field(default=False, init=False)
+    """Whether `own_loop.own_loop` was made of it."""
 
     def __post_init__(self) -> None:
-        self.ledger = Ledger(self.accountant)
+        self.runs = SpentByRun(self.accountant)
+        if self.ledger is not None:
+            self._know_of(self.ledger.state()[0])
 
     @property
     def sensitivity(self) -> float:
@@ -119,7 +124,22 @@ class PrivateTraining:
         """
         if targets is None:
             inputs, targets = split_labels(inputs)
+        rows = self.check_step(inputs, targets)
+        self.charge_step()
+        total, loss = self.clipped_sums(inputs, targets)
+        self.set_noisy_gradients(total)
+        self.is_stepping = True
+        try:
+            self.optimizer.step()
+        finally:
+            self.is_stepping = False
+        self.optimizer.zero_grad()
+        return loss / max(rows, 1)
+
+    def check_step(self, inputs: Any, targets: Any) -> int:
+        """The rows of a batch that may be stepped on now. !! TypeError, ValueError; nothing is charged then"""
         rows = check_batch(inputs, targets)
+        check_arguments(self.model, inputs)
         self._check_groups()
         if self.loader.outstanding is None or self.loader.outstanding != rows:
             raise ValueError(
@@ -127,17 +147,32 @@ class PrivateTraining:
                 f"{'none' if self.loader.outstanding is None else self.loader.outstanding} outstanding. Step once "
                 "on each batch of training.loader: epsilon is computed for its random choice of rows."
             )
-        self.ledger.notice_fork()
+        return rows
+
+    def charge_step(self) -> None:
+        """!! BudgetExceededError; nothing is charged then"""
+        self.runs.notice_fork()
+        if self.ledger is None:
+            self._charge()
+        else:
+            self.ledger.change(self._charged)
+        self.loader.outstanding = None
+
+    def _charge(self) -> None:
         if self.budget is None:
             self.accountant.compose(self._event)
         else:
             self.budget.spend(self._event)  # its accountant is ours, and the steps are its plan
-        self.loader.outstanding = None
-        total, loss = self._clipped_sums(inputs, targets)
-        self._set_noisy_gradients(total)
-        self.optimizer.step()
-        self.optimizer.zero_grad()
-        return loss / max(rows, 1)
+
+    def _charged(self, kept: Mapping[str, Any] | None) -> dict[str, Any]:
+        """What the ledger says from now on: another run may have charged to it since this one did."""
+        self._know_of(kept)
+        self._charge()
+        return self.state_dict()
+
+    def _know_of(self, kept: Mapping[str, Any] | None) -> None:
+        if kept is not None:
+            self.runs.join(self._spent_in(kept), may_be_older=True)
 
     def _check_groups(self) -> None:
         """!! ValueError where parameters were frozen or unfrozen such that the bounds do not fit any more"""
@@ -155,15 +190,18 @@ class PrivateTraining:
                 else "All parameters of the model are frozen by now: there is nothing to train, and nothing was charged."
             )
 
-    def _clipped_sums(self, inputs: Any, targets: Any) -> tuple[dict[str, Tensor], float]:
-        """The sum of clipped gradients, in as many virtual steps as the physical batch asks for."""
+    def clipped_sums(self, inputs: Any, targets: Any) -> tuple[Mapping[str, Tensor], float]:
+        """The sum of clipped gradients, in as many virtual steps as the physical batch asks for.
+
+        Of one virtual step it is made as it is asked for: see `clipping.ClippedSums`.
+        """
         trained = {n: p for n, p in self.model.named_parameters() if p.requires_grad}
-        total = {n: torch.zeros_like(p, dtype=torch.float64) for n, p in trained.items()}
+        total: dict[str, Tensor] = {}
         rows, loss = check_batch(inputs, targets), 0.0
         size = self.physical_batch or max(rows, 1)
         for start in range(0, rows, size):
             part = slice(start, start + size)
-            sums, losses = clipped_sum(
+            sums, losses = clipped(
                 self.model,
                 self.loss_fn,
                 some_rows(inputs, part),
@@ -175,22 +213,38 @@ class PrivateTraining:
             if self.checked.against:
                 self.way = "vmap"
             loss += float(losses.sum())
+            if rows <= size and sums.keys() == trained.keys():
+                return sums, loss
             for name, value in sums.items():
-                total[name] += value
-        return total, loss
+                total[name] = total[name].add_(value) if name in total else value
+        for name, parameter in trained.items():
+            if name not in total:
+                total[name] = torch.zeros_like(parameter, dtype=torch.float64)
+        return {name: total[name] for name in trained}, loss
 
     @torch.no_grad()
-    def _set_noisy_gradients(self, total: Mapping[str, Tensor]) -> None:
+    def set_noisy_gradients(self, total: Mapping[str, Tensor]) -> None:
         """See NOTE [Noise on a grid]."""
         unit = self.noise_multiplier * self.sensitivity / ROUNDED_STEPS
-        noise = torch.from_numpy(rounded_gaussian(sum(t.numel() for t in total.values()), self.stream))
-        parameters, start = dict(self.model.named_parameters()), 0
-        for name, value in total.items():
-            drawn = noise[start : start + value.numel()].view(value.shape).to(value.device)
-            start += value.numel()
-            noisy = (value.double() / unit).round_().clamp_(-_LARGEST_SUM, _LARGEST_SUM).long().add_(drawn)
+        scale = unit / self.expected_batch
+        parameters = dict(self.model.named_parameters())
+        noise = RoundedGaussians(sum(parameters[name].numel() for name in total), self.stream)
+        for name in total:
             parameter = parameters[name]
-            parameter.grad = noisy.double().mul_(unit / self.expected_batch).to(parameter.dtype)
+            gradient = torch.empty_like(parameter, memory_format=torch.contiguous_format)
+            made = gradient.view(-1)
+            parts = (
+                total.in_parts(name)
+                if isinstance(total, ClippedSums)
+                else [total[name].reshape(-1).to(torch.float64, copy=True)]
+            )
+            for part in parts:
+                part.mul_(1 / unit).round_().clamp_(-LARGEST_SUM, LARGEST_SUM)
+                for start, drawn in noise.take(len(part)):
+                    part[start : start + len(drawn)].add_(drawn.to(part.device))
+                made[: len(part)].copy_(part.mul_(scale))
+                made = made[len(part) :]
+            parameter.grad = gradient
 
     # -- between runs ------------------------------------------------------------------------------------
 
@@ -199,7 +253,7 @@ class PrivateTraining:
 
         No noise, and nothing to draw it from. Save it with every state of the model that is kept or shown.
         """
-        return {"format": FORMAT, "settings": self._settings(), "spent": self.ledger.written()}
+        return {"format": FORMAT, "settings": self._settings(), "spent": self.runs.written()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Know of what was spent there, beside what was spent here (`training_state`, NOTE [Runs]).
@@ -207,6 +261,10 @@ class PrivateTraining:
         The training is made with the same arguments as the one that was saved.
         !! ValueError for other settings, and for a state that knows of less than was spent here
         """
+        self.runs.join(self._spent_in(state))
+
+    def _spent_in(self, state: Mapping[str, Any]) -> dict[str, Spent]:
+        """What a state of this training says was spent, by run. !! ValueError"""
         try:
             settings, spent = dict(state["settings"]), read_spent(state)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -225,7 +283,7 @@ class PrivateTraining:
                 f"The state is that of another training: {'; '.join(others)}. Make the training with the same arguments, "
                 "on the same data."
             )
-        self.ledger.join(spent)
+        return spent
 
     def _settings(self) -> dict[str, Any]:
         target = None if self.budget is None else [self.budget.epsilon, self.budget.delta]
@@ -246,63 +304,6 @@ class PrivateTraining:
         )
 
 
-def group_of(parameter: str, bounds: Mapping[str, float]) -> str:
-    """The clipping group of a parameter: its layer, or the only one there is."""
-    return "" if "" in bounds else parameter.rpartition(".")[0] or "(model)"
-
-
-def clipped_sum(
-    model: nn.Module,
-    loss_fn: LossFunction,
-    inputs: Any,
-    targets: Any,
-    bounds: Mapping[str, float],
-    *,
-    way: str = "auto",
-    checked: Checked | None = None,
-) -> tuple[dict[str, Tensor], Tensor]:
-    """The sum over examples of gradients clipped to `bounds`, in double precision, and the losses.
-
-    An example whose gradient is not finite adds nothing: whatever else it did would tell.
-    """
-    found, losses = factors(model, loss_fn, inputs, targets, way, checked)
-    weights = _weights(found, bounds)
-    finite = torch.stack(list(weights.values())).isfinite().all(0)
-    if not bool(finite.all()):
-        # NB: a weight of 0 would not do, 0 * inf is NaN.
-        if not bool(finite.any()):
-            return {}, losses.nan_to_num(0.0, 0.0, 0.0)
-        sums, _ = clipped_sum(
-            model,
-            loss_fn,
-            some_rows(inputs, finite),
-            some_rows(targets, finite),
-            bounds,
-            way=way,
-            checked=checked,
-        )
-        return sums, losses.nan_to_num(0.0, 0.0, 0.0)
-    return {name: f.weighted_sum(weights[group_of(name, bounds)]) for name, f in found.items()}, losses
-
-
-def _weights(found: Mapping[str, Factor], bounds: Mapping[str, float]) -> dict[str, Tensor]:
-    """Per group and example, by how much its gradient is shortened; NaN where it is not finite."""
-    norms: dict[str, Tensor] = {}
-    for name, factor in found.items():
-        group, own = group_of(name, bounds), factor.norms()
-        # NB: hypot neither overflows nor underflows where squares would.
-        norms[group] = torch.hypot(norms[group], own) if group in norms else own
-    weights = {}
-    for group, norm in norms.items():
-        bound = bounds[group]
-        weight = bound * (1 - 1e-6) / norm.clamp(min=bound)  # see NOTE [A part in a million]
-        # Nothing longer than the bound is added up, also if the line above should be wrong.
-        length = weight * norm
-        weight = torch.where(length > bound, weight * (bound / length), weight)
-        weights[group] = torch.where(norm.isfinite(), weight, torch.nan)
-    return weights
-
-
 # -- one call --------------------------------------------------------------------------------------------
 
 
@@ -319,8 +320,9 @@ def make_private(
     epochs: int | None = None,
     clipping: str = "flat",
     physical_batch: int | None = None,
-    accountant: Kind = "rdp",
+    accountant: Kind | None = None,
     way: str = "auto",
+    ledger: str | os.PathLike[str] | None = None,
 ) -> PrivateTraining:
     """Train `model` with DP-SGD on the data of `loader`, whose batch size becomes the average one.
 
@@ -328,48 +330,29 @@ def make_private(
     `target_delta` and `epochs`, for which the least noise is found; steps beyond the target are then refused.
     `loss_fn(outputs, targets)` is called for every example alone. `clipping`: "flat" bounds the whole
     gradient by `max_grad_norm`; "per_layer" each layer, by `max_grad_norm[layer]` or an equal part.
-    `physical_batch`: at most so many examples in memory at once. `way`: see `per_sample.factors`.
+    `physical_batch`: at most so many examples in memory at once. `way`: see `per_sample.factors`. `ledger`: a file that
+    every step is charged to before it is made, on the disk; a training that is made again with it, after a crash too,
+    knows of all steps there were, and of those that others make who share it.
     """
-    # NB: compiled or not, it is trained as it was written (`per_sample`, NOTE [Compiled models]).
-    model = getattr(model, "_orig_mod", model)
-    check_model(model)
-    if not callable(loss_fn):
-        raise TypeError(
-            f"make_private got loss_fn={str(loss_fn)[:60]!r}: it is a function of outputs and targets, e.g. nn.MSELoss()."
-        )
-    check_optimizer(model, optimizer)
-    if way not in WAYS:
-        raise ValueError(f"way is one of {', '.join(map(repr, WAYS))}, got {way!r}.")
-    for what, value in (("physical_batch", physical_batch), ("epochs", epochs)):
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-            raise ValueError(f"{what} is a whole number, 1 at least, got {value!r}.")
+    model = check_set_up(
+        "make_private", model, optimizer, loss_fn, way, physical_batch=physical_batch, epochs=epochs
+    )
     rate = rate_of(loader)  # refuses what is no loader
-    poisson = PoissonLoader(loader.dataset, rate, loader.collate_fn)
-    if (noise_multiplier is None) == (target_epsilon is None):
-        raise ValueError("make_private takes either noise_multiplier or target_epsilon.")
-    bounds = _bounds(model, max_grad_norm, clipping)
-    accounts, budget, planned = Accountant(accountant), None, 0
-    if target_epsilon is not None:
-        if target_delta is None or epochs is None:
-            raise ValueError("A target_epsilon needs target_delta and epochs: how long the training will be.")
-        noise_multiplier = noise_multiplier_for(
-            target_epsilon,
-            target_delta,
-            sampling_rate=poisson.rate,
-            steps=(planned := epochs * len(poisson)),
-            kind=accountant,
-        )
-        plan = Gaussian(noise_multiplier, poisson.rate), planned
-        budget = Budget(target_epsilon, target_delta, accounts, plan)
-    assert noise_multiplier is not None  # noqa: S101  (one of the two was given)
-    Gaussian(noise_multiplier, poisson.rate)  # refuses what is no noise
-    _check_noise(noise_multiplier, poisson.rate * len(poisson.dataset))
+    poisson = PoissonLoader(loader.dataset, rate, loader.collate_fn, like=loader)
+    if noise_multiplier is None and target_epsilon is not None and (target_delta is None or epochs is None):
+        raise ValueError("A target_epsilon needs target_delta and epochs: how long the training will be.")
+    planned = 0 if target_epsilon is None else (epochs or 0) * len(poisson)
+    noise, accounts, budget = planned_noise(
+        "make_private", noise_multiplier, target_epsilon, target_delta, accountant, poisson.rate, planned
+    )
+    bounds = clipping_bounds(model, max_grad_norm, clipping)
+    check_noise(noise, poisson.rate * len(poisson.dataset))
     return PrivateTraining(
         model=model,
         optimizer=optimizer,
         loader=poisson,
         loss_fn=loss_fn,
-        noise_multiplier=float(noise_multiplier),
+        noise_multiplier=noise,
         bounds=bounds,
         budget=budget,
         accountant=accounts,
@@ -377,41 +360,68 @@ def make_private(
         target_delta=target_delta,
         physical_batch=physical_batch,
         way=way,
+        ledger=None if ledger is None else _opened(ledger),
     )
 
 
-def _check_noise(noise_multiplier: float, expected_batch: float) -> None:
+def check_set_up(
+    caller: str, model: nn.Module, optimizer: Any, loss_fn: Any, way: str, **counts: int | None
+) -> nn.Module:
+    """What every private training asks of its arguments; the model, as it was written. !! TypeError, ValueError"""
+    # NB: compiled or not, it is trained as it was written (`per_sample`, NOTE [Compiled models]).
+    model = getattr(model, "_orig_mod", model)
+    check_model(model)
+    if not callable(loss_fn):
+        raise TypeError(
+            f"{caller} got loss_fn={str(loss_fn)[:60]!r}: it is a function of outputs and targets, e.g. nn.MSELoss()."
+        )
+    check_optimizer(model, optimizer)
+    if way not in WAYS:
+        raise ValueError(f"way is one of {', '.join(map(repr, WAYS))}, got {way!r}.")
+    for what, value in counts.items():
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+            raise ValueError(f"{what} is a whole number, 1 at least, got {value!r}.")
+    return model
+
+
+def planned_noise(
+    caller: str,
+    noise_multiplier: float | None,
+    target_epsilon: float | None,
+    target_delta: float | None,
+    kind: Kind | None,
+    rate: float = 1.0,
+    steps: int = 1,
+) -> tuple[float, Accountant, Budget | None]:
+    """The noise that was given, or the least for a target; who counts, and the budget of a target. !! ValueError"""
+    if (noise_multiplier is None) == (target_epsilon is None):
+        raise ValueError(f"{caller} takes either noise_multiplier or target_epsilon.")
+    accounts, budget = Accountant(kind or default_kind(target_delta)), None
+    if target_epsilon is not None:
+        if target_delta is None:
+            raise ValueError("A target_epsilon needs a target_delta: less than one over the number of rows.")
+        noise_multiplier = noise_multiplier_for(
+            target_epsilon, target_delta, sampling_rate=rate, steps=steps, kind=accounts.kind
+        )
+        budget = Budget(target_epsilon, target_delta, accounts, (Gaussian(noise_multiplier, rate), steps))
+    assert noise_multiplier is not None  # noqa: S101  (one of the two was given)
+    Gaussian(noise_multiplier, rate)  # refuses what is no noise
+    return float(noise_multiplier), accounts, budget
+
+
+def _opened(path: str | os.PathLike[str]) -> Account:
+    try:
+        return Account(path)
+    except FileNotFoundError:
+        return Account.create(path)
+
+
+def check_noise(noise_multiplier: float, expected_batch: float) -> None:
     """See NOTE [Noise on a grid]: a batch is twice the expected one and 100 more, at most."""
-    least = (2 * expected_batch + 100) * ROUNDED_STEPS / _LARGEST_SUM
+    least = (2 * expected_batch + 100) * ROUNDED_STEPS / LARGEST_SUM
     if not least <= noise_multiplier <= LARGEST_NOISE:
         raise ValueError(
             f"noise_multiplier={noise_multiplier:g} is out of what can be added to batches of about {expected_batch:g} "
             f"rows: {least:.2g} to {LARGEST_NOISE:g}. Less hides nobody (train without make_private instead), and more "
             "leaves nothing to learn."
         )
-
-
-def _bounds(model: nn.Module, max_grad_norm: float | Mapping[str, float], clipping: str) -> dict[str, float]:
-    if clipping == "flat":
-        if isinstance(max_grad_norm, Mapping):
-            raise ValueError(
-                'Flat clipping takes one max_grad_norm; bounds per layer go with clipping="per_layer".'
-            )
-        bounds = {"": number(max_grad_norm)}
-    elif clipping == "per_layer":
-        names = [n for n, p in model.named_parameters() if p.requires_grad]
-        layers = list(dict.fromkeys(n.rpartition(".")[0] or "(model)" for n in names))
-        if isinstance(max_grad_norm, Mapping):
-            if set(max_grad_norm) != set(layers):
-                raise ValueError(f"max_grad_norm names a bound for each of the layers {layers}.")
-            bounds = {layer: number(max_grad_norm[layer]) for layer in layers}
-        else:
-            bounds = {layer: number(max_grad_norm) / math.sqrt(len(layers)) for layer in layers}
-    else:
-        raise ValueError(f'clipping is "flat" or "per_layer", got {clipping!r}.')
-    if not all(LEAST_BOUND <= bound <= LARGEST_BOUND for bound in bounds.values()):
-        raise ValueError(
-            f"max_grad_norm is a number from {LEAST_BOUND:g} to {LARGEST_BOUND:g} (of each layer, with bounds per "
-            f"layer), got {max_grad_norm!r}. Scale the loss if gradients are of another size."
-        )
-    return bounds

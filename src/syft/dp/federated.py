@@ -60,6 +60,7 @@ from syft.dp.client_updates import (
     is_whole,
 )
 from syft.dp.noise import LARGEST_VARIANCE, ROUNDED_STEPS, discrete_gaussian, rounded_gaussian
+from syft.federated.records import PrivateContribution
 from syft.federated.secure_aggregation.encoding import LARGEST_FRACTION
 from syft.federated.secure_aggregation.masked_sum import MaskedSum
 from syft.mpc.randomness import Stream
@@ -219,6 +220,19 @@ class ClientPrivacy(Counted):
         check_not_too_coarse(values, self.clip_norm, step, cure)
         return self._clipped(update, max(step, self._finest_step()))
 
+    def contribution(self, values: int, step: float, dtype: torch.dtype) -> PrivateContribution:
+        """What clients that keep their updates clip them to. !! ValueError"""
+        if self.adaptive is not None:
+            raise ValueError(
+                "AdaptiveClipping counts updates that are here, and over a network masked updates stay at their workers. "
+                "Give ClientPrivacy a fixed clip_norm, or use PlainSum()."
+            )
+        cure = "let the aggregation be finer (a smaller clip, max_weight=1.0), raise clip_norm, or train fewer parameters"
+        check_not_too_coarse(values, self.clip_norm, step, cure)
+        self._dtype = dtype
+        bound = self.clip_norm * (1 - self._rounding(values))
+        return PrivateContribution(bound, max(step, self._finest_step()))
+
     def _finest_step(self) -> float:
         bits = min(_FINE, _SUM_BITS - self.clients.bit_length())
         return math.ldexp(1.0, math.frexp(self.clip_norm)[1] - bits)
@@ -255,7 +269,8 @@ class ClientPrivacy(Counted):
             )
         if n_clients > self.clients:
             raise ValueError(
-                f"A sum over {n_clients} clients was given, and there are {self.clients} in all."
+                f"A sum over {n_clients} clients was given, and ClientPrivacy was made for {self.clients} in all. "
+                "Make it with the number of all clients that may take part."
             )
         self._charge(self.event)
         self._released = True
@@ -305,10 +320,10 @@ class ClientPrivacy(Counted):
 def _noisy(total: Tensor, std: float, stream: Stream) -> Tensor:
     """Sum and noise on a grid of 2^32 points per standard deviation, as in `dpsgd` (NOTE [Noise on a grid])."""
     unit = std / ROUNDED_STEPS
-    drawn = torch.from_numpy(rounded_gaussian(total.numel(), stream)).view(total.shape)
+    drawn = rounded_gaussian(total.numel(), stream).view(total.shape)
     steps = (total.detach().to(device="cpu", dtype=torch.float64) / unit).nan_to_num(0.0)
-    on_grid = steps.round_().clamp_(-(2.0**61), 2.0**61).to(torch.int64)
-    return (on_grid + drawn).double() * unit
+    on_grid = steps.round_().clamp_(-(2.0**61), 2.0**61)
+    return on_grid.add_(drawn).mul_(unit)
 
 
 # -- noise at the clients --------------------------------------------------------------------------------
@@ -381,7 +396,7 @@ class DistributedPrivacy(Counted):
         fixed = {"threshold", "clip", "max_weight", "fraction_bits", "noise", "noise_reach"} & set(options)
         if fixed:
             raise ValueError(
-                f"{', '.join(sorted(fixed))} of the aggregation follow from the privacy and are not set."
+                f"aggregation() was given {', '.join(sorted(fixed))}, which follow from the privacy. Leave them out."
             )
         return _NoisySum(
             self,
@@ -432,6 +447,11 @@ class DistributedPrivacy(Counted):
                 f"made for 2^-{self.fraction_bits}. Give the Trainer aggregation=privacy.aggregation()."
             )
         return self.clip(update)
+
+    def contribution(self, values: int, step: float, dtype: torch.dtype) -> PrivateContribution:
+        """What clients that keep their updates clip them to, and the noise that each adds. !! ValueError"""
+        self.clip_to_grid(torch.zeros(values, dtype=dtype), step)  # checks the grid
+        return PrivateContribution(self.clip_norm, 1.0 / self.units, self.variance)
 
     def charge(self, values: int) -> None:
         """Charge one sum of `values` numbers, before it is made. `aggregation()` does it by itself."""
@@ -488,11 +508,10 @@ class _NoisySum(MaskedSum):
         super().__init__(threshold, **options)
         self._privacy = privacy
 
-    def weighted_sum(self, updates: Mapping[str, Tensor], weights: Mapping[str, float]) -> Tensor:
-        if len(updates) > self._privacy.clients or set(weights.values()) != {1.0}:
+    def before_sum(self, length: int, weights: Mapping[str, float]) -> None:
+        if len(weights) > self._privacy.clients or set(weights.values()) != {1.0}:
             raise ValueError(
-                f"A private sum is over {self._privacy.clients} clients at most, each of weight 1, got {len(updates)} "
+                f"A private sum is over {self._privacy.clients} clients at most, each of weight 1, got {len(weights)} "
                 f"with weights {sorted(set(weights.values()))}."
             )
-        self._privacy.charge(next(iter(updates.values())).numel())
-        return super().weighted_sum(updates, weights)
+        self._privacy.charge(length)

@@ -1,7 +1,7 @@
 """Whether a model and its loss keep anything of a pass: what they keep, the next batch could be told.
 
 One duty: `unchanged(model=..., loss_fn=...)`, a context in which nothing that can be reached from these objects may
-change. Imports nothing of ours.
+change. Imports `execution`, to know a plan when it sees one.
 
 NOTE [What a pass may leave behind]
 Per-sample gradients are bounded one batch at a time. A model that remembers an example (an attribute, an entry of a list,
@@ -21,7 +21,7 @@ from __future__ import annotations
 import functools
 import itertools
 import types
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -31,6 +31,7 @@ from torch import Tensor, nn
 from torch.nn.utils.weight_norm import WeightNorm
 
 from syft.exceptions import SyftError
+from syft.execution.replay import Replay
 
 _VALUES = (
     int,
@@ -46,12 +47,12 @@ _VALUES = (
     range,
     slice,
 )
-_CONSTANT = (type, types.ModuleType, types.BuiltinFunctionType, property, torch.jit.ScriptFunction)
+#: NB: a plan that is replayed remembers shapes, and nothing of values.
+_CONSTANT = (Replay, type, types.ModuleType, types.BuiltinFunctionType, property, torch.jit.ScriptFunction)
+_EMPTY = (dict, OrderedDict, list, set)
 _SEQUENCES = (list, tuple, deque)
 _MOST_ELEMENTS = 1 << 16
 _MOST_OBJECTS = 100_000
-
-State = dict[str, Any]
 
 
 class KeptStateError(SyftError, ValueError):
@@ -64,16 +65,17 @@ def unchanged(**roots: Any) -> Iterator[None]:
     behind]
     """
     _drop_old_gradients(roots.values())
-    before = _state(roots)
+    # NB: the first walk keeps alive what it found, so that nothing new has the id of something old.
+    first = _Walk(roots)
     yield
-    after = _state(roots)
-    for path in before.keys() | after.keys():
-        if path not in after or path not in before or not _same(before[path], after[path]):
-            raise KeptStateError(
-                f"`{path}` changed while gradients were computed for each example. What a model or a loss keeps from one "
-                "batch can show in the gradients of the next, and no bound on one example holds then. Compute it from "
-                "the arguments each time, or freeze it: `.eval()` for counters and running vectors."
-            )
+    second = _Walk(roots)
+    path = _changed(first, second)
+    if path is not None:
+        raise KeptStateError(
+            f"`{path}` changed while gradients were computed for each example. What a model or a loss keeps from one "
+            "batch can show in the gradients of the next, and no bound on one example holds then. Compute it from "
+            "the arguments each time, or freeze it: `.eval()` for counters and running vectors."
+        )
 
 
 def _drop_old_gradients(roots: Any) -> None:
@@ -85,40 +87,73 @@ def _drop_old_gradients(roots: Any) -> None:
                     parameter.grad = None
 
 
-def _same(one: Any, other: Any) -> bool:
-    if isinstance(one, Tensor) and isinstance(other, Tensor):
-        return one.dtype == other.dtype and torch.equal(one, other)
-    return type(one) is type(other) and bool(one == other)
+def _changed(first: _Walk, second: _Walk) -> str | None:
+    """A place at which two walks found something else."""
+    for before, after in ((first.found, second.found), (first.values, second.values)):
+        if before.keys() != after.keys():
+            return next(iter(before.keys() ^ after.keys()))
+    if first.found != second.found:
+        return next(path for path, one in first.found.items() if one != second.found[path])
+    for path, one in first.values.items():
+        other = second.values[path]
+        if one.dtype != other.dtype or not torch.equal(one, other):
+            return path
+    return None
 
 
-def _state(roots: Mapping[str, Any]) -> State:
-    walk = _Walk()
-    for name, root in roots.items():
-        walk.visit(name, root)
-    return walk.found
+@functools.lru_cache(maxsize=4096)
+def _kind(of: Any) -> str:
+    """How an object of this type is looked at."""
+    if of in _VALUES:  # NB: an object of a class derived from these may have attributes
+        # NB: NaN is equal to nothing, its text is.
+        return "text" if of in (float, complex) else "value"
+    if issubclass(of, Tensor):
+        return "tensor"
+    if issubclass(of, _CONSTANT):
+        return "constant"
+    return "table" if of in _EMPTY else "parts"
+
+
+@functools.lru_cache(maxsize=4096)
+def _slots(of: Any) -> tuple[str, ...]:
+    """Names of attributes that are not in `__dict__`."""
+    found = list[str]()
+    for kind in of.__mro__:
+        names = kind.__dict__.get("__slots__", ())
+        found += (names,) if isinstance(names, str) else names
+    return tuple(name for name in found if name not in ("__dict__", "__weakref__"))
 
 
 class _Walk:
     """Notes, for every place that can be reached, what stands there."""
 
-    def __init__(self) -> None:
-        self.found: State = {}
+    def __init__(self, roots: Mapping[str, Any]) -> None:
+        self.found: dict[str, Any] = {}
+        self.values: dict[str, Tensor] = {}
         self._seen: set[int] = set()
         self._alive: list[Any] = []  # so that an id is not used twice
+        for name, root in roots.items():
+            self.visit(name, root)
 
     def visit(self, path: str, value: Any) -> None:
-        if isinstance(value, _VALUES):
-            # NaN is equal to nothing
-            self.found[path] = (type(value), repr(value) if isinstance(value, (float, complex)) else value)
+        kind = _kind(type(value))  # type: ignore[arg-type]  # a class is hashable
+        if kind == "value":
+            self.found[path] = (type(value), value)
             return
-        if isinstance(value, Tensor):
+        if kind == "text":
+            self.found[path] = (type(value), repr(value))
+            return
+        if kind == "tensor":
             self._visit_tensor(path, value)
             return
+        self._alive.append(value)
+        if kind == "table" and not value:
+            self.found[path] = (id(value), 0)
+            return
         self.found[path] = id(value)
-        if isinstance(value, _CONSTANT) or id(value) in self._seen:
+        if kind == "constant" or id(value) in self._seen:
             return
         self._seen.add(id(value))
-        self._alive.append(value)
         if len(self._seen) > _MOST_OBJECTS:
             raise KeptStateError(
                 f"`{path.split('.')[0]}` leads to more than {_MOST_OBJECTS} objects, too many to compare. Keep data sets "
@@ -139,7 +174,7 @@ class _Walk:
             and value.numel() <= _MOST_ELEMENTS
             and value.device.type != "meta"
         ):
-            self.found[path + " (values)"] = value.detach().clone()
+            self.values[path] = value.detach().clone()
         if value.grad_fn is None and value.grad is not None:
             self.visit(path + ".grad", value.grad)
 
@@ -169,7 +204,7 @@ class _Walk:
             for name, part in ({} if frame is None else dict(frame.f_locals)).items():
                 self.visit(f"{path}.{name}", part)
         elif isinstance(value, torch.Generator):
-            self.found[path + " (values)"] = value.get_state()
+            self.values[path] = value.get_state()
         elif isinstance(value, (itertools.count, itertools.repeat)):
             self.found[path + " (position)"] = repr(value)
         elif isinstance(value, bytearray):
@@ -181,11 +216,9 @@ class _Walk:
 
     def _visit_attributes(self, path: str, value: Any) -> None:
         attributes = dict(getattr(value, "__dict__", {}))
-        for kind in type(value).__mro__:
-            names = kind.__dict__.get("__slots__", ())
-            for name in (names,) if isinstance(names, str) else names:
-                if name not in ("__dict__", "__weakref__") and hasattr(value, name):
-                    attributes[name] = getattr(value, name)
+        for name in _slots(type(value)):  # type: ignore[arg-type]
+            if hasattr(value, name):
+                attributes[name] = getattr(value, name)
         if isinstance(value, nn.Module):
             # The old weight norm computes the weight from its parts before each use.
             for hook in value._forward_pre_hooks.values():
@@ -198,6 +231,9 @@ class _Walk:
                 self.found[f"{path}.{name} (keys)"] = list(part)
                 for key, one in part.items():
                     self.visit(f"{path}.{key}", one)
+            elif type(part) in _EMPTY and not part:  # most tables of a module are
+                self._alive.append(part)
+                self.found[f"{path}.{name}"] = (id(part), 0)
             else:
                 self.visit(f"{path}.{name}", part)
 

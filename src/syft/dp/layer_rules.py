@@ -13,9 +13,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from syft.dp.gradient_factors import Factor, Full, Outer, Rows, numbers_at_once
+from syft.dp.gradient_factors import Factor, Full, Outer, Rows, Sequences, numbers_at_once
 
 Rule = Callable[[Any, Tensor, Tensor], dict[str, Factor]]
+
+#: Numbers of the gradients of a batch that are made where that is faster than to do without (NOTE [Sequences]).
+MOST_MADE = 1 << 24
 
 RULES: dict[type[nn.Module], Rule] = {}
 
@@ -36,7 +39,13 @@ def linear(layer: nn.Linear, x: Tensor, g: Tensor) -> dict[str, Factor]:
     if x.dim() == 2:
         return {"weight": Outer(g, x), "bias": Full(g)}
     x, g = x.flatten(1, -2), g.flatten(1, -2)
-    return {"weight": Full(g.transpose(1, 2) @ x), "bias": Full(g.sum(1))}
+    made = g.shape[2] * x.shape[2]  # numbers of one gradient
+    products = x.shape[1] * (g.shape[2] + x.shape[2])
+    is_ghost = products <= made and (3 * products <= made or len(x) * made >= MOST_MADE)
+    if x.dtype == torch.float64:  # whose squares may overflow
+        is_ghost = False
+    weight = Sequences(g, x) if is_ghost else Full(g.transpose(1, 2) @ x)
+    return {"weight": weight, "bias": Full(g.sum(1))}
 
 
 @rule(nn.Conv1d, nn.Conv2d, nn.Conv3d)

@@ -43,7 +43,7 @@ def laplace(value: Array, sensitivity: float, epsilon: float, *, stream: Stream 
     step = Fraction(float(sensitivity)) / STEPS
     # |round(a) - round(b)| <= ceil(|a - b|): exact for one number, up to one step more for each of several.
     reach = STEPS if len(flat) <= 1 else STEPS + len(flat)
-    noise = _laplace_steps(len(flat), reach, epsilon, stream or Stream())
+    noise = laplace_steps(len(flat), reach, epsilon, stream or Stream())
     return _off_grid(_on_grid(flat, step), noise, step, shape)
 
 
@@ -70,21 +70,33 @@ def gaussian(
         raise ValueError("gaussian() takes epsilon and delta, or noise_multiplier, not both.")
     _check_positive("noise_multiplier", noise_multiplier)
     flat, shape = _flat(value)
+    reach, extra, variance = _gaussian_grid(noise_multiplier, len(flat))
+    step = Fraction(float(sensitivity)) / max(reach - extra, 1)
+    noise = discrete_gaussian(len(flat), max(variance, 1), stream or Stream())
+    return _off_grid(_on_grid(flat, step), noise, step, shape)
+
+
+def _gaussian_grid(noise_multiplier: float, numbers: int) -> tuple[int, int, int]:
+    """Steps of the sensitivity with rounding, those for rounding, and the variance of the noise in steps^2."""
     # NB: rounding moves a vector by up to sqrt(d) steps. As many steps as the exact sampler's variance allows.
-    extra = 0 if len(flat) <= 1 else math.isqrt(len(flat)) + 1
+    extra = 0 if numbers <= 1 else math.isqrt(numbers) + 1
     reach = int(min(math.isqrt(LARGEST_VARIANCE) / noise_multiplier, 1 << 40))
     if reach <= 2 * extra or reach < 1:
         raise ValueError(
-            f"A noise multiplier of {noise_multiplier:.4g} on {len(flat)} numbers is more than the exact sampler "
+            f"A noise multiplier of {noise_multiplier:.4g} on {numbers} numbers is more than the exact sampler "
             "can draw: ask for a larger epsilon, or for fewer numbers at once."
         )
     variance = math.ceil(Fraction(float(noise_multiplier)) ** 2 * reach**2)
     if variance > LARGEST_VARIANCE:
         reach -= 1
         variance = math.ceil(Fraction(float(noise_multiplier)) ** 2 * reach**2)
-    step = Fraction(float(sensitivity)) / max(reach - extra, 1)
-    noise = discrete_gaussian(len(flat), max(variance, 1), stream or Stream())
-    return _off_grid(_on_grid(flat, step), noise, step, shape)
+    return reach, extra, variance
+
+
+def gaussian_scale(noise_multiplier: float, numbers: int) -> float:
+    """The standard deviation of the noise of `gaussian`, in sensitivities, rounding included."""
+    reach, extra, variance = _gaussian_grid(noise_multiplier, numbers)
+    return math.sqrt(max(variance, 1)) / max(reach - extra, 1)
 
 
 @lru_cache(maxsize=256)
@@ -159,7 +171,7 @@ def _scaled_gaps(scores: Array, sensitivity: float, epsilon: float) -> tuple[Int
 
 def count(rows: Array, epsilon: float, *, stream: Stream | None = None) -> int:
     """How many rows, an integer that may be negative."""
-    return len(rows) + int(_laplace_steps(1, 1, epsilon, stream or Stream())[0])
+    return len(rows) + int(laplace_steps(1, 1, epsilon, stream or Stream())[0])
 
 
 def histogram(
@@ -198,7 +210,7 @@ def histogram(
             number = _place_of(row, place)
             if number is not None:
                 counts[number] += 1
-    return counts + _laplace_steps(counts.size, 1, epsilon, stream or Stream())
+    return counts + laplace_steps(counts.size, 1, epsilon, stream or Stream())
 
 
 def _places_of(categories: list[Hashable]) -> dict[Hashable, int]:
@@ -239,7 +251,7 @@ def bounded_sum(
     low, high = _check_bounds(bounds)
     largest = max(abs(low), abs(high))
     total = _sum_steps(np.clip(_rows(rows, nan=0.0), low, high), largest)
-    noise = int(_laplace_steps(1, STEPS, epsilon, stream or Stream())[0])
+    noise = int(laplace_steps(1, STEPS, epsilon, stream or Stream())[0])
     return _to_float(Fraction(largest) / STEPS * (total + noise))
 
 
@@ -251,7 +263,7 @@ def bounded_mean(
     stream = stream or Stream()
     middle, half, values = _centred(rows, low, high)
     noisy_count = max(1, count(values, epsilon / 2, stream=stream))
-    noise = int(_laplace_steps(1, STEPS, epsilon / 2, stream)[0])
+    noise = int(laplace_steps(1, STEPS, epsilon / 2, stream)[0])
     mean = middle + half * ((_sum_steps(values, half) + noise) / STEPS / noisy_count)
     return min(max(mean, low), high)
 
@@ -267,7 +279,7 @@ def bounded_variance(
     stream = stream or Stream()
     _middle, half, values = _centred(rows, low, high)
     noisy_count = max(1, count(values, epsilon / 3, stream=stream))
-    first, second = _laplace_steps(2, STEPS, epsilon / 3, stream).tolist()
+    first, second = laplace_steps(2, STEPS, epsilon / 3, stream).tolist()
     mean = (_sum_steps(values, half) + first) / STEPS / noisy_count
     square = (_sum_steps((values / half) ** 2, 1.0) + second) / STEPS / noisy_count
     return half**2 * min(max(square - min(max(mean, -1.0), 1.0) ** 2, 0.0), 1.0)
@@ -353,7 +365,8 @@ def _rational(epsilon: float, steps: int) -> tuple[int, int]:
     return numerator, steps << bits
 
 
-def _laplace_steps(size: int, sensitivity: int, epsilon: float, stream: Stream) -> Ints:
+def laplace_steps(size: int, sensitivity: int, epsilon: float, stream: Stream) -> Ints:
+    """Whole numbers of noise for whole numbers, all of which together change by `sensitivity` at most (L1)."""
     numerator, denominator = _rational(epsilon, sensitivity)
     return discrete_laplace(size, denominator, numerator, stream)
 

@@ -13,7 +13,7 @@ right up to double precision.
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +28,8 @@ LARGEST_SCALE = 1 << 50
 LARGEST_VARIANCE = 1 << 22  # of the exact Gaussian: what it compares then fits into 63 bits
 
 ROUNDED_STEPS = 1 << 32  # grid points per standard deviation of `rounded_gaussian`
-_PAIRS_AT_ONCE = 1 << 15  # of its draws: they stay in the cache
+_AT_ONCE = 1 << 15  # draws of it, which stay in the cache
+_PAIRS_AT_ONCE = _AT_ONCE // 2
 
 
 def bernoulli_exp(numerators: Ints, denominator: int, stream: Stream) -> Bools:
@@ -110,39 +111,64 @@ def discrete_gaussian(count: int, variance: int, stream: Stream) -> Ints:
 # NOTE [Circles]
 # A pair of draws lies on a circle, whose radius follows from the logarithm of one uniform number. Circles must be
 # closer to each other than the grid is fine, or a pair may be impossible where another value was noised, and
-# certain where this one was. With 64 bits they are not, far out (beyond 7 standard deviations) and next to 0: there
-# the number has 64 bits more, or is taken from 1 exactly. So every pair of integers up to 13 standard deviations is
-# possible; beyond it is e^-85. (Probabilities are right up to double precision, not exactly: for exact ones there is
-# `discrete_gaussian`.)
-_FAR, _NEAR = np.uint64(1 << 40), np.uint64((1 << 64) - (1 << 44))
+# certain where this one was. A word made a double keeps 53 bits, with which they are not, far out (beyond 5.2 standard
+# deviations) and next to 0: there the number is taken from all bits of the word, with 64 bits more far out, or from 1
+# exactly. So every pair of integers up to 13 standard deviations is possible; beyond it is e^-85. (Probabilities are
+# right up to double precision, not exactly: for exact ones there is `discrete_gaussian`.)
+_LEAST = -(1 << 63)
+_FAR, _NEAR = _LEAST + (1 << 44), (1 << 63) - (1 << 44)
+#: Logarithms of these, and a little towards the middle: whoever is among them is looked at again, word by word.
+_LOG_FAR, _LOG_NEAR = -20 * math.log(2) * (1 - 1e-9), -(2.0**-20) * (1 + 1e-6)
 
 
-def _logarithms(words: npt.NDArray[np.uint64], rounded: npt.NDArray[np.float64], stream: Stream) -> Any:
-    """log of (word + 1) / 2^64, and of a uniform number between two such where the words are small."""
-    found = np.log((rounded + 1.0) * 2.0**-64)
-    far, near = np.flatnonzero(words < _FAR), np.flatnonzero(words >= _NEAR)
-    if far.size:
-        more = stream.words(far.size).numpy().view(np.uint64).astype(np.float64)
-        found[far] = np.log((rounded[far] + (more + 1.0) * 2.0**-64) * 2.0**-64)
-    if near.size:
-        found[near] = np.log1p(-(~words[near]).astype(np.float64) * 2.0**-64)
+def _logarithms(words: torch.Tensor, stream: Stream) -> torch.Tensor:
+    """log of (word + 2^63 + 1) / 2^64, and of a uniform number between two such where the words are small."""
+    found = words.double().add_(2.0**63 + 1.0).mul_(2.0**-64).log_()
+    # NB: whether there can be such words is seen by their logarithms, which is faster.
+    if float(found.amin()) <= _LOG_FAR and len(far := torch.nonzero(words < _FAR).flatten()):
+        exact = (words[far] ^ _LEAST).double()
+        more = (stream.words(len(far)).numpy().view(np.uint64).astype(np.float64) + 1.0) * 2.0**-64
+        found[far] = torch.log((exact + torch.from_numpy(more)) * 2.0**-64)
+    if float(found.amax()) >= _LOG_NEAR:
+        near = torch.nonzero(words >= _NEAR).flatten()
+        found[near] = torch.log1p((words[near] - ((1 << 63) - 1)).double() * 2.0**-64)
     return found
 
 
-def rounded_gaussian(count: int, stream: Stream) -> Ints:
-    """`count` draws of a normal with standard deviation ROUNDED_STEPS, rounded to integers.
+def rounded_gaussian(count: int, stream: Stream) -> torch.Tensor:
+    """`count` draws of a normal with standard deviation ROUNDED_STEPS, rounded to whole numbers.
 
-    Box and Muller 1958; see NOTE [Circles].
+    Box and Muller 1958; see NOTE [Circles]. They are doubles, which hold whole numbers up to 2^53 exactly: none is beyond
+    14 * 2^32. Where one is added to another whole number, what comes out is their exact sum, rounded if it is beyond
+    2^53: that depends on the sum alone.
     """
     half = (count + 1) // 2
-    words = stream.words(2 * half).numpy().view(np.uint64).reshape(2, half)
-    drawn = np.empty((2, half), dtype=np.int64)
+    words = stream.words(2 * half).view(2, half)
+    drawn = torch.empty((2, half), dtype=torch.float64)
     for start in range(0, half, _PAIRS_AT_ONCE):
         part = slice(start, start + _PAIRS_AT_ONCE)
-        first, second = words[:, part].astype(np.float64)
-        radius = np.sqrt(-2.0 * _logarithms(words[0, part], first, stream)) * float(ROUNDED_STEPS)
-        # NB: torch's sine and cosine are as exact as numpy's, and several times as fast.
-        angle = torch.from_numpy(second * (2.0 * math.pi * 2.0**-64))
-        drawn[0, part] = np.rint(radius * angle.cos().numpy())
-        drawn[1, part] = np.rint(radius * angle.sin().numpy())
-    return drawn.ravel()[:count]
+        # NB: ROUNDED_STEPS is a power of two, so that the root of its square is exact.
+        radius = _logarithms(words[0, part], stream).mul_(-2.0 * ROUNDED_STEPS**2).sqrt_()
+        angle = words[1, part].double().mul_(math.pi * 2.0**-63)
+        torch.cos(angle, out=drawn[0, part]).mul_(radius).round_()
+        torch.sin(angle, out=drawn[1, part]).mul_(radius).round_()
+    return drawn.view(-1)[:count]
+
+
+class RoundedGaussians:
+    """`count` draws of `rounded_gaussian`, made as they are taken: as many at a time as stay in the cache of a core."""
+
+    def __init__(self, count: int, stream: Stream) -> None:
+        self._left, self._stream = count, stream
+        self._made = torch.empty(0, dtype=torch.float64)
+
+    def take(self, count: int) -> Iterator[tuple[int, torch.Tensor]]:
+        """The next `count` draws, in parts: where each begins, and what it is. None is given twice."""
+        start = 0
+        while start < count:
+            if not len(self._made):
+                self._made = rounded_gaussian(min(self._left, _AT_ONCE), self._stream)
+                self._left -= len(self._made)
+            taken, self._made = self._made[: count - start], self._made[count - start :]
+            yield start, taken
+            start += len(taken)

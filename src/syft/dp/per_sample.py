@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from syft.core.place import WITHOUT_VALUES
-from syft.dp.batch_parts import arguments, batch_of_one, check_batch, plain
+from syft.dp.batch_parts import arguments, batch_of_one, check_batch, each_tensor, plain
 from syft.dp.gradient_factors import Factor, Full
 from syft.dp.kept_state import unchanged
 from syft.dp.layer_rules import has_rule, has_rules, owners
@@ -77,7 +77,7 @@ def _factors(
         if has_all:
             try:
                 found, losses, known = _drawn(
-                    checked, lambda: ruled(model, layers, loss_fn, inputs, targets, checked)
+                    checked, lambda: ruled(model, layers, loss_fn, _own(inputs), _own(targets), checked)
                 )
                 if known or way == "rules":
                     return found, losses
@@ -90,9 +90,16 @@ def _factors(
         if way == "rules":
             raise ValueError(f"The rules do not cover this model: {against}. Use vmap.")
         with _explained(model):
-            made = _drawn(checked, lambda: _by_vmap(model, loss_fn, inputs, targets, checked.randomness))
+            made = _drawn(
+                checked, lambda: _by_vmap(model, loss_fn, _own(inputs), _own(targets), checked.randomness)
+            )
     checked.against = against
     return made
+
+
+def _own(examples: Any) -> Any:
+    """Copies, for one pass: a model may write into what it is given, and an example may be why there is another pass."""
+    return each_tensor(lambda part: part.clone(), examples)
 
 
 def _drawn(checked: Checked, run: Callable[[], Made]) -> Made:
@@ -116,6 +123,28 @@ def per_sample_gradients(
     """The gradients by parameter name, examples x the parameter's shape."""
     found, _losses = factors(model, loss_fn, inputs, targets, way)
     return {name: factor.expand() for name, factor in found.items()}
+
+
+def mapped_outputs(model: nn.Module, inputs: Any) -> Any:
+    """What the model makes of each example alone, without gradients: outputs as of a batch."""
+
+    def one(x: Any) -> Any:
+        args, named = arguments(batch_of_one(x))
+        return model(*args, **named)
+
+    def joined(value: Any) -> Any:
+        return each_tensor(lambda part: part.flatten(0, 1), value)
+
+    with (
+        unchanged(model=model),
+        torch.no_grad(),
+        torch.compiler.set_stance("force_eager"),
+        sdpa_kernel(SDPBackend.MATH),
+        WITHOUT_VALUES,
+        unrolled(model),
+        _explained(model),
+    ):
+        return joined(torch.func.vmap(one, randomness="different")(plain(inputs)))
 
 
 #: What torch says when something cannot be mapped over examples.

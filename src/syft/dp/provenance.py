@@ -66,6 +66,8 @@ class Provenance(Guard):
 
     def __init__(self) -> None:
         self._marks: Any = WeakTensorKeyDictionary()
+        #: The `id`s of all tensors that have a mark, and of some that had one and are gone.
+        self._marked: set[int] = set()
 
     def declare(self, tensor: torch.Tensor, name: str) -> None:
         """The owner says that dimension 0 of a tensor is records, and under which name they are charged."""
@@ -76,9 +78,16 @@ class Provenance(Guard):
         source = Source({name})  # NB: never without a name: others may release it as soon as it is marked
         # What was computed from other data sets is still charged to them, too.
         before = known or Rows(frozenset())
-        self._marks[tensor] = replace(
-            before, sources=before.sources | {source}, declared=source, version=tensor._version
+        self._mark(
+            tensor,
+            replace(before, sources=before.sources | {source}, declared=source, version=tensor._version),
         )
+
+    def _mark(self, tensor: torch.Tensor, rows: Rows) -> None:
+        if len(self._marked) > 1000 + 2 * len(self._marks):
+            self._marked = set(map(id, self._marks.keys()))
+        self._marked.add(id(tensor))
+        self._marks[tensor] = rows
 
     def rows_of(self, obj: Any) -> Rows | None:
         """The mark of a tensor, unless it was written into since."""
@@ -88,6 +97,10 @@ class Provenance(Guard):
         return rows if rows is not None and rows.version == obj._version else None
 
     # -- hooks of the pipeline ------------------------------------------------------------------------
+
+    def minds(self, entry: Entry) -> bool:
+        """Nothing is marked that is made of what has no mark."""
+        return id(entry.value) in self._marked
 
     def written(self, entry: Entry) -> None:
         """Unmark what an operation writes into, and what shares its memory: see NOTE [Marks that expire]."""
@@ -116,7 +129,7 @@ class Provenance(Guard):
             if type(result) is torch.Tensor and result.dim() and not result.is_inference():
                 marked = rule(operation, result)
                 if marked is not None:
-                    self._marks[result] = replace(marked, version=result._version)
+                    self._mark(result, replace(marked, version=result._version))
 
     def _joined(self, call: GuardedCall, kwargs: Any) -> Rows | None:
         """The marks of all inputs as one; None if an input is private and has no mark, or rows do not match."""

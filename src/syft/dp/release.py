@@ -29,16 +29,22 @@ import torch
 
 from syft import serde
 from syft.core.chain import Wrapper
+from syft.core.identity import tags_of
 from syft.core.interfaces import IMPLEMENTATIONS, OwnerBudgets, Worker
+from syft.dp.asked_release import digest_of_release, text_of_charge
+from syft.dp.composition import Charge
 from syft.dp.provenance import Provenance, Rows, Source, names_of
 from syft.dp.release_mechanisms import Request, answer, settle
+from syft.dp.released import Noise, ReleasedFloat, ReleasedInt, ReleasedTensor
 from syft.dp.worker_budgets import BudgetBook, BudgetState, Limit, PastRelease
 from syft.exceptions import ObjectNotFoundError, ReleaseNotPermittedError
-from syft.messaging.message import BudgetMessage, ReleaseMessage
+from syft.messaging.message import AskMessage, BudgetMessage, ReleaseMessage
 from syft.policy.caller import user_of
 from syft.policy.permissions import AuditRecord
-from syft.workers import handlers, pipeline
-from syft.workers.store import tags_of
+from syft.requests import keeper
+from syft.requests.approvals import Prepared, use_approval
+from syft.requests.records import Ask
+from syft.workers import handlers, pipeline, request_handlers
 
 logger = logging.getLogger("syft.worker")
 
@@ -163,6 +169,7 @@ def set_budget(
     name: str | None,
     max_records_per_person: int | None,
     computed: bool,
+    person_column: int | None = None,
 ) -> str:
     """See `ReleasingWorker.set_budget`."""
     limit = Limit(epsilon, delta)
@@ -170,13 +177,32 @@ def set_budget(
     name = _name_of(worker, dataset, ids) if name is None else name
     desk = desk_of(worker)
     tensors = [_private_tensor(worker, obj_id) for obj_id in ids]
+    if person_column is not None:
+        _check_person_column(person_column, tensors)
     for obj_id, tensor in zip(ids, tensors, strict=True):
         _check_is_data_set(worker, desk, obj_id, tensor, computed)
     desk.book.set_limit(
         name, limit, user=user, together=together, max_records_per_person=max_records_per_person
     )
     _declare(worker, desk, name, ids, tensors)
+    if person_column is not None:
+        for obj_id in ids:
+            worker.entry_of(obj_id).person_column = person_column
     return name
+
+
+def _check_person_column(column: Any, tensors: list[torch.Tensor]) -> None:
+    for tensor in tensors:
+        if (
+            isinstance(column, bool)
+            or not isinstance(column, int)
+            or tensor.dim() != 2
+            or not 0 <= column < tensor.shape[1]
+        ):
+            raise ValueError(
+                f"person_column={column!r} is the number of the column, from 0, that names the person each record is of: "
+                f"the data set is a table of records x columns, and has the shape {tuple(tensor.shape)}."
+            )
 
 
 def _ids_of(worker: Worker, dataset: Any) -> list[Any]:
@@ -223,8 +249,8 @@ def _check_is_data_set(worker: Worker, desk: Desk, obj_id: Any, tensor: torch.Te
         return
     if worker._holdings is not None:
         raise ValueError(
-            f"Object {obj_id!r} on worker {worker.id!r} was not put there by its owner, so that nobody knows what its "
-            "rows are. A budget is for data that you put there: load_data, register_obj or data=."
+            f"Object {obj_id!r} on worker {worker.id!r} was not put there by its owner, so it is not "
+            "known what its rows are. Set budgets for data that you put there with load_data, register_obj or data=."
         )
     if not computed and desk.provenance.rows_of(tensor) is None:
         raise ValueError(
@@ -274,25 +300,78 @@ def release(worker: Worker, message: ReleaseMessage) -> Any:
     user = user_of(message)
     obj = worker.get_obj(message.id)
     try:
-        pipeline.permit_release(worker, message, [message.id])
-        desk, rows = released_rows(worker, obj, message.id, user)
+        desk, rows, request, charge = _prepared(worker, message, user, obj)
         names = names_of(rows.sources)
-        request = Request(
-            message.mechanism,
-            message.epsilon,
-            message.delta,
-            message.options,
-            tuple(obj.shape),
-            desk.book.records_per_person(names),
-        )
-        charge = settle(request, obj.dtype)
         values = copied_rows(desk, obj, message.id, rows)
-        desk.book.charge(names, user, charge, request.records_per_person)
+        approval = use_approval(worker, user, "release", message.id, digest_of_release(message))
+        desk.book.charge(names, user, charge, request.records_per_person, is_approved=approval is not None)
     except Exception:
         worker.policy.record(AuditRecord("release", message.id, user, False, str(message.mechanism)[:60]))
         raise
     worker.policy.record(AuditRecord("release", message.id, user, True, message.mechanism))
     return answer(values, request)
+
+
+def _prepared(
+    worker: Worker, message: ReleaseMessage, user: str | None, obj: Any, asked: AskMessage | None = None
+) -> tuple[Desk, Rows, Request, Charge]:
+    """What a release is of and what it costs. !! whatever is wrong with it, from public facts"""
+    pipeline.permit_release(worker, message if asked is None else asked, [message.id])
+    desk, rows = released_rows(worker, obj, message.id, user)
+    request = Request(
+        message.mechanism,
+        message.epsilon,
+        message.delta,
+        message.options,
+        tuple(obj.shape),
+        desk.book.records_per_person(names_of(rows.sources)),
+        # NB: of the data set itself. What was made of it may have its columns elsewhere.
+        worker.entry_of(message.id).person_column,
+    )
+    return desk, rows, request, settle(request, obj.dtype)
+
+
+def ask_for_release(worker: Any, asked: AskMessage) -> Prepared:
+    """Ask the owner for a release: what it is of, and what it costs."""
+    message: ReleaseMessage = asked.message
+    user, obj = user_of(asked), worker.get_obj(message.id)
+    _desk, rows, request, charge = _prepared(worker, message, user, obj, asked)
+    details = {
+        "shape": str(request.shape),
+        **{f"option {name}": repr(value)[:1000] for name, value in sorted(message.options.items())},
+    }
+    ask = Ask(
+        "release",
+        digest_of_release(message),
+        "a release",
+        asked.reason,
+        details,
+        uses=asked.uses,
+        charge=text_of_charge(charge),
+        datasets=tuple(sorted(set(names_of(rows.sources)))),
+    )
+    return Prepared(ask, message.id)
+
+
+def budgets_of_asker(worker: Any, user: str, datasets: tuple[str, ...]) -> dict[str, str]:
+    """For the owner: what one who asks has left of the budgets."""
+    desk: Desk | None = worker.known_extension(Desk)
+    found = {}
+    for name in datasets if desk is not None else ():
+        try:
+            state = desk.book.state(name, user)  # type: ignore[union-attr]
+        except ReleaseNotPermittedError:
+            found[f"left of {name}"] = "no budget"
+        else:
+            found[f"left of {name}"] = f"epsilon {state.left:.4g} of {state.epsilon:g}"
+    return found
+
+
+def sources_of_entry(worker: Any, entry: Any) -> dict[str, str]:
+    """For the owner: of which data sets something is made row by row, where that is known."""
+    desk: Desk | None = worker.known_extension(Desk)
+    rows = None if desk is None else desk.provenance.rows_of(entry.value)
+    return {} if rows is None else {"made row by row of": " ".join(sorted(set(names_of(rows.sources))))}
 
 
 def released_rows(worker: Worker, obj: Any, obj_id: Any, user: str | None) -> tuple[Desk, Rows]:
@@ -353,10 +432,35 @@ def tell_budget(worker: Worker, message: BudgetMessage) -> BudgetState:
     return state
 
 
+serde.register_record(Noise)
+serde.register(
+    ReleasedFloat,
+    "ReleasedFloat",
+    lambda _worker, x: (float(x), x.noise),
+    lambda _worker, parts: ReleasedFloat(*parts),
+    fields=tuple[float, Noise],
+)
+serde.register(
+    ReleasedInt,
+    "ReleasedInt",
+    lambda _worker, x: (int(x), x.noise),
+    lambda _worker, parts: ReleasedInt(*parts),
+    fields=tuple[int, Noise],
+)
+serde.register(
+    ReleasedTensor,
+    "ReleasedTensor",
+    lambda _worker, x: (x.as_subclass(torch.Tensor), x.noise),
+    lambda _worker, parts: ReleasedTensor(*parts),
+    fields=tuple[torch.Tensor, Noise],
+)
 serde.register_record(PastRelease)
 serde.register_record(BudgetState)
 handlers.HANDLERS[ReleaseMessage] = release
 handlers.HANDLERS[BudgetMessage] = tell_budget
+request_handlers.ASKS[ReleaseMessage] = ask_for_release
+keeper.BUDGET_FACTS.append(budgets_of_asker)
+request_handlers.FACTS.append(sources_of_entry)
 
 
 class _Budgets:

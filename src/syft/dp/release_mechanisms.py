@@ -11,9 +11,14 @@
     exponential  bounds                         number of the column with nearly the largest sum
     noisy_max    bounds                         the same, never worse on average
     gnmax        classes, sigma                 number of the class with the most votes after Gaussian noise (PATE)
+    group_count  by, max_groups, max_rows, keys    records of each group; the owner names the column of persons
+    group_sum    and value, bounds                 sum of a column in each group (`grouped`)
+    group_mean   and value, bounds                 its mean in each group
 
-One duty: from a request and rows to an answer and its cost. Imports `mechanisms`, `composition`,
-`places`.
+Every answer has `.noise_scale` and `.interval(confidence)` (`released`).
+
+One duty: from a request and rows to an answer and its cost. Imports `mechanisms`, `composition`, `grouped`,
+`places`, `released`.
 
 NOTE [One record replaced]
 Everybody who has a pointer knows how many records there are. So neighbours are data sets of one size that differ
@@ -42,8 +47,10 @@ import torch
 from syft.dp import mechanisms
 from syft.dp.composition import Charge
 from syft.dp.events import Gaussian, Pure, number, shown
+from syft.dp.grouped import Grouping, grouped
 from syft.dp.noise import LARGEST_VARIANCE
 from syft.dp.places import Column, category_places, edge_places, in_range
+from syft.dp.released import Noise, laplace_noise, released
 
 Floats = npt.NDArray[np.float64]
 
@@ -69,6 +76,8 @@ class Request:
     options: Mapping[str, Any]
     shape: tuple[int, ...]
     records_per_person: int = 1
+    person_column: int | None = None
+    """Which column names the person a record is of, if the owner said so."""
 
     @property
     def columns(self) -> int:
@@ -88,6 +97,8 @@ class Mechanism:
     takes_epsilon: bool = True
     counts: bool = False
     """Compares numbers, and is given integers as they are."""
+    delta_without: str = ""
+    """It needs a delta where this option is left out."""
 
 
 MECHANISMS: dict[str, Mechanism] = {}
@@ -157,12 +168,13 @@ def _check_numbers(request: Request, kind: Mechanism) -> None:
         raise ValueError(f"A release with {request.mechanism!r} needs an epsilon above 0.")
     if not kind.takes_epsilon and request.epsilon:
         raise ValueError(
-            f"{request.mechanism!r} takes its noise from its options, not from epsilon: leave it out."
+            f"{request.mechanism!r} was given an epsilon, and takes its noise from its options. Leave epsilon out."
         )
-    if kind.needs_delta and not 0 < request.delta < 1:
+    needs_delta = kind.needs_delta or bool(kind.delta_without and kind.delta_without not in request.options)
+    if needs_delta and not 0 < number(request.delta) < 1:
         raise ValueError(f"{request.mechanism!r} needs a delta above 0 and below 1, say 1e-6.")
-    if not kind.needs_delta and request.delta:
-        raise ValueError(f"{request.mechanism!r} is private without a delta: leave it out.")
+    if not needs_delta and request.delta:
+        raise ValueError(f"{request.mechanism!r} needs no delta: leave delta out.")
 
 
 def _pure(request: Request) -> Charge:
@@ -200,7 +212,7 @@ def _numbers(request: Request, name: str) -> list[int | float]:
     for value in found:
         if not isinstance(value, (int, float)) or (isinstance(value, int) and abs(value) > LARGEST_WHOLE):
             raise ValueError(
-                f"{name} is a list of numbers, up to 1e300 if they are whole, and in it stands {shown(value)}."
+                f"{name} is a list of numbers (whole ones up to 1e300), and contains {shown(value)}."
             )
     return found
 
@@ -250,34 +262,48 @@ def _noisy(steps: Floats, reach: int, request: Request, part: float = 1.0) -> Fl
     return np.asarray(mechanisms.laplace(steps, sensitivity, request.epsilon * part))
 
 
-def _shaped(columns: Floats, request: Request) -> Any:
+def _shaped(columns: Floats, request: Request, noise: Noise | None = None) -> Any:
     """A number for rows that are numbers, else a tensor with the shape of a row."""
-    return (
+    value = (
         float(columns[0]) if len(request.shape) == 1 else torch.from_numpy(columns).reshape(request.shape[1:])
     )
+    return value if noise is None else released(value, noise)
 
 
-def _sum_answer(steps: Floats, middle: float, half: float, rows: Floats, request: Request) -> Any:
-    return _shaped(len(rows) * middle + half * (steps / STEPS), request)
+def _laplace_scale(sensitivity: float, epsilon: float, numbers: int = 1) -> float:
+    """The scale of `mechanisms.laplace`, whose grid costs a little where there are several numbers."""
+    return sensitivity * (1 + (numbers / STEPS if numbers > 1 else 0.0)) / epsilon
+
+
+def _column_scale(reach: float, request: Request, part: float = 1.0) -> float:
+    """That of `_noisy`, for `reach` in steps."""
+    sensitivity = reach * request.columns * request.records_per_person
+    return _laplace_scale(sensitivity, request.epsilon * part, request.columns)
 
 
 def laplace(rows: Floats, request: Request) -> Any:
     values, middle, half = _centred(rows, request)
-    return _sum_answer(_noisy(_steps(values), 2 * STEPS, request), middle, half, rows, request)
+    steps = _noisy(_steps(values), 2 * STEPS, request)
+    noise = laplace_noise([half * _column_scale(2.0, request)])
+    return _shaped(len(rows) * middle + half * (steps / STEPS), request, noise)
 
 
 def gaussian(rows: Floats, request: Request) -> Any:
     values, middle, half = _centred(rows, request)
-    sensitivity = 2.0 * STEPS * request.records_per_person * math.sqrt(request.columns) * (1 + 1e-12)
-    noise = mechanisms.gaussian_noise_multiplier(float(request.epsilon), float(request.delta))
-    steps = np.asarray(mechanisms.gaussian(_steps(values), sensitivity, noise_multiplier=noise))
-    return _sum_answer(steps, middle, half, rows, request)
+    reach = 2.0 * request.records_per_person * math.sqrt(request.columns) * (1 + 1e-12)
+    multiplier = mechanisms.gaussian_noise_multiplier(float(request.epsilon), float(request.delta))
+    steps = np.asarray(mechanisms.gaussian(_steps(values), reach * STEPS, noise_multiplier=multiplier))
+    noise = Noise((("gaussian", half * reach * mechanisms.gaussian_scale(multiplier, request.columns)),))
+    return _shaped(len(rows) * middle + half * (steps / STEPS), request, noise)
 
 
 def mean(rows: Floats, request: Request) -> Any:
     values, middle, half = _centred(rows, request)
-    means = _noisy(_steps(values), 2 * STEPS, request) / STEPS / max(len(rows), 1)
-    return _shaped(middle + half * np.clip(means, -1.0, 1.0), request)
+    count = max(len(rows), 1)
+    means = _noisy(_steps(values), 2 * STEPS, request) / STEPS / count
+    low, high = _bounds(request)
+    noise = laplace_noise([half * _column_scale(2.0, request) / count], low=low, high=high)
+    return _shaped(middle + half * np.clip(means, -1.0, 1.0), request, noise)
 
 
 def variance(rows: Floats, request: Request) -> Any:
@@ -286,23 +312,27 @@ def variance(rows: Floats, request: Request) -> Any:
     count = max(len(rows), 1)
     means = np.clip(_noisy(_steps(values), 2 * STEPS, request, 0.5) / STEPS / count, -1.0, 1.0)
     squares = _noisy(_steps(values**2), STEPS, request, 0.5) / STEPS / count
-    return _shaped(half**2 * np.clip(squares - means**2, 0.0, 1.0), request)
+    # The square of a mean between -1 and 1 is off by twice as much as the mean, at most.
+    scales = [_column_scale(1.0, request, 0.5) / count, 2 * _column_scale(2.0, request, 0.5) / count]
+    noise = laplace_noise([half**2 * scale for scale in scales], low=0.0, high=half**2)
+    return _shaped(half**2 * np.clip(squares - means**2, 0.0, 1.0), request, noise)
 
 
 # -- counts --------------------------------------------------------------------------------------------------
 
 
-def count(rows: Column, request: Request) -> int:
+def count(rows: Column, request: Request) -> Any:
     column = rows[:, 0]
     if "between" in request.options:
         found = in_range(column, *_between(request))
     else:
         found = (column != 0) & (column == column)  # a NaN is not itself
     sensitivity = float(request.records_per_person)
-    return round(float(mechanisms.laplace(float(found.sum()), sensitivity, request.epsilon)))
+    noisy = round(float(mechanisms.laplace(float(found.sum()), sensitivity, request.epsilon)))
+    return released(noisy, laplace_noise([_laplace_scale(sensitivity, request.epsilon)]))
 
 
-def histogram(rows: Column, request: Request) -> torch.Tensor:
+def histogram(rows: Column, request: Request) -> Any:
     if ("edges" in request.options) == ("categories" in request.options):
         raise TypeError("A histogram takes either edges or categories.")
     if "edges" in request.options:
@@ -319,13 +349,14 @@ def histogram(rows: Column, request: Request) -> torch.Tensor:
     counts = np.bincount(places, minlength=bins).astype(np.float64)
     sensitivity = 2.0 * request.records_per_person  # one bin loses the record, another gets it
     noisy = np.asarray(mechanisms.laplace(counts, sensitivity, request.epsilon))
-    return torch.from_numpy(np.rint(noisy).astype(np.int64))
+    noise = laplace_noise([_laplace_scale(sensitivity, request.epsilon, bins)])
+    return released(torch.from_numpy(np.rint(noisy).astype(np.int64)), noise)
 
 
 # -- choices -------------------------------------------------------------------------------------------------
 
 
-def quantile(rows: Floats, request: Request) -> float:
+def quantile(rows: Floats, request: Request) -> Any:
     """The exponential mechanism on public candidates (Smith 2011); one record moves a rank by one."""
     low, high = _bounds(request)
     fraction, candidates = request.options["fraction"], request.options.get("candidates", 1024)
@@ -339,7 +370,13 @@ def quantile(rows: Floats, request: Request) -> float:
     places = low * (1 - weights) + high * weights
     scores = -np.abs(np.searchsorted(values, places, side="right") - fraction * len(values))
     chosen = mechanisms.exponential(scores, float(request.records_per_person), request.epsilon)
-    return float(places[chosen])
+    return released(float(places[chosen]), _choice(request, float(request.records_per_person), "ranks"))
+
+
+def _choice(request: Request, sensitivity: float, what: str) -> Noise:
+    """Of a choice that is as if Gumbel noise of the scale 2 sensitivity / epsilon were on each score (or less)."""
+    deviation = 2 * sensitivity / request.epsilon * math.pi / math.sqrt(6)
+    return Noise((("laplace", deviation),), choice=what)
 
 
 def _scores(rows: Floats, request: Request) -> tuple[Floats, float]:
@@ -347,12 +384,19 @@ def _scores(rows: Floats, request: Request) -> tuple[Floats, float]:
     return _steps(values), 2.0 * STEPS * request.records_per_person
 
 
-def exponential(rows: Floats, request: Request) -> int:
-    return mechanisms.exponential(*_scores(rows, request), request.epsilon)
+def _chosen(choose: Callable[..., int], rows: Floats, request: Request) -> Any:
+    scores, sensitivity = _scores(rows, request)
+    half = _centred(rows[:0], request)[2]
+    noise = _choice(request, half * sensitivity / STEPS, "sums")
+    return released(choose(scores, sensitivity, request.epsilon), noise)
 
 
-def noisy_max(rows: Floats, request: Request) -> int:
-    return mechanisms.noisy_max(*_scores(rows, request), request.epsilon)
+def exponential(rows: Floats, request: Request) -> Any:
+    return _chosen(mechanisms.exponential, rows, request)
+
+
+def noisy_max(rows: Floats, request: Request) -> Any:
+    return _chosen(mechanisms.noisy_max, rows, request)
 
 
 def _vote_noise(request: Request) -> float:
@@ -387,8 +431,55 @@ def gnmax(rows: Floats, request: Request) -> Any:
         named = votes[(votes >= 0) & (votes < classes)].astype(np.int64)
         counts = np.bincount(named, minlength=classes).astype(np.float64)
         winners[question] = np.argmax(mechanisms.gaussian(counts, sensitivity, noise_multiplier=noise))
-    found = _shaped(winners, request)
-    return found.long() if isinstance(found, torch.Tensor) else int(found)
+    found, on_votes = (
+        _shaped(winners, request),
+        Noise((("gaussian", float(request.options["sigma"])),), choice="votes"),
+    )
+    return released(found.long() if isinstance(found, torch.Tensor) else int(found), on_votes)
+
+
+# -- groups --------------------------------------------------------------------------------------------------
+
+
+def _whole(request: Request, name: str, least: int, most: int) -> int:
+    value = request.options[name]
+    if type(value) is not int or not least <= value <= most:
+        raise ValueError(f"{name} is a whole number from {least} to {most}, got {shown(value)}.")
+    return value
+
+
+def _grouping(request: Request) -> Grouping:
+    """!! TypeError, ValueError"""
+    if request.person_column is None or not 0 <= request.person_column < request.columns:
+        raise ValueError(
+            f"{request.mechanism!r} bounds what each person contributes, and for this object it is not known which "
+            "column names the person. The owner says that of a data set, with person_column in the .toml beside the file "
+            "or set_budget(..., person_column=...); release that data set as it is, not columns of it."
+        )
+    statistic = request.mechanism.removeprefix("group_")
+    last = request.columns - 1
+    max_groups, max_rows = _whole(request, "max_groups", 1, 1 << 10), _whole(request, "max_rows", 1, 1 << 10)
+    keys = None
+    if "keys" in request.options:
+        named = _numbers(request, "keys")
+        if not named or len(set(named)) != len(named) or not all(map(math.isfinite, named)):
+            raise ValueError("keys are one or more different finite numbers.")
+        keys = tuple(float(key) for key in named)
+    value = None if statistic == "count" else _whole(request, "value", 0, last)
+    bounds = (0.0, 1.0) if value is None else _bounds(request)
+    by = _whole(request, "by", 0, last)
+    return Grouping(statistic, request.person_column, by, value, bounds, max_groups, max_rows, keys)
+
+
+def group(rows: Floats, request: Request) -> dict[float, Any]:
+    return grouped(rows, _grouping(request), float(request.epsilon), float(request.delta))
+
+
+def _groups(request: Request) -> Charge:
+    _grouping(request)
+    if "keys" in request.options:
+        return _pure(request)
+    return Charge(request.mechanism, None, float(request.epsilon), float(request.delta))
 
 
 for _name, _answer in dict(laplace=laplace, mean=mean, variance=variance).items():
@@ -403,4 +494,14 @@ MECHANISMS["histogram"] = Mechanism(
 MECHANISMS["quantile"] = Mechanism(
     quantile, _pure, required=("fraction", "bounds"), optional=("candidates",), is_for_one_column=True
 )
+for _name, _more in dict(
+    group_count=(), group_sum=("value", "bounds"), group_mean=("value", "bounds")
+).items():
+    MECHANISMS[_name] = Mechanism(
+        group,
+        _groups,
+        required=("by", "max_groups", "max_rows", *_more),
+        optional=("keys",),
+        delta_without="keys",
+    )
 MECHANISMS["gnmax"] = Mechanism(gnmax, _votes, required=("classes", "sigma"), takes_epsilon=False)

@@ -1,27 +1,26 @@
 """`train_privately`: DP-SGD on a data set that is on a worker, with noise added where the data is.
 
-One duty: to charge a training run to the budgets of its data, and then run it there. Imports `dpsgd`, `layer_records`,
-`release`, `worker_budgets`; adds a handler to the table of `workers`.
+One duty: to charge a training run to the budgets of its data, and then run it there. Imports `dpsgd`, `private_programs`,
+`release`, `worker_budgets`, `federated.plan_module`; adds a handler to the table of `workers`.
 
 NOTE [Models are data here]
-A model that a user brings would be code that runs beside private data. So it may consist only of layers from
-a list, of exactly those types, without hooks: each works on one example at a time, and none of them
-raises because of a value. Labels are clamped to the classes there are, for the same reason.
+A model that a user brings would be code that runs beside private data. So it is traced where the user is, and what is
+trained is its plan: a row of operations from a list (`private_programs`, NOTE [Operations beside private data]), also
+where worker and user are in one process. Labels are clamped to the classes there are, because a loss raises for others.
 
 NOTE [From one record more to one record replaced]
 The accountant of DP-SGD is about one record more or less. A record that is replaced is one less and one more,
 and a person with k records is 2k such steps: (e, d) becomes (2k e, d (1 + e^e + ... + e^((2k - 1) e))) (Vadhan
 2017, lemma 2.2). The noise is found for the e and d that give what was asked for.
 
-To a worker on a network the model goes as a record of its layers, and is put together there from the same list. Who
-pays is then who proved their name.
+On a network, who pays is who proved their name.
 """
 
 from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -32,13 +31,18 @@ from torch.utils.data import DataLoader, TensorDataset
 from syft.core.chain import Wrapper
 from syft.core.interfaces import Worker
 from syft.core.session import session
-from syft.dp.dpsgd import LARGEST_BOUND, LEAST_BOUND, PrivateTraining, make_private
-from syft.dp.layer_records import check_layers, model_of, record_of
+from syft.core.spec import spec_of
+from syft.dp.clipping import LARGEST_BOUND, LEAST_BOUND
+from syft.dp.dpsgd import PrivateTraining, make_private
+from syft.dp.private_programs import check_program
 from syft.dp.provenance import Source, names_of
 from syft.dp.release import copied_rows, released_rows
 from syft.dp.worker_budgets import Charge
-from syft.exceptions import ReleaseNotPermittedError
-from syft.federated.layout import read_state, write_state
+from syft.exceptions import ReleaseNotPermittedError, SyftError
+from syft.execution.program import Input
+from syft.federated.federated_client import FederatedClient
+from syft.federated.layout import state_fault
+from syft.federated.plan_module import TRAINED, PlanModule, SentModule, traced_module
 from syft.messaging.message import PrivateTrainingMessage
 from syft.policy.caller import user_of
 from syft.policy.permissions import AuditRecord
@@ -136,23 +140,62 @@ def train_privately(
     worker, places = _place_of(inputs, targets)
     settings = Settings(loss, epsilon, delta, epochs, batch_size, lr, momentum, max_grad_norm, user)
     settings.check()
+    plan = _traced(model, inputs, targets)
     if worker.is_in_process:
-        return _train(worker, places, model, settings)
-    message = PrivateTrainingMessage(*places, record_of(model), **asdict(settings))
+        state = _train(worker, places, plan, settings)
+    else:
+        message = PrivateTrainingMessage(*places, SentModule(plan), **asdict(settings))
+        state = session.require_local_worker().send_msg(message, worker)
     trained = copy.deepcopy(model)
-    write_state(trained, session.require_local_worker().send_msg(message, worker))
+    shapes = {name: tuple(tensor.shape) for name, tensor in _trained_tensors(plan).items()}
+    if fault := state_fault(state, shapes):
+        raise ValueError(f"What came back from the training does not fit the model: {fault}.")
+    # NB: a parameter that stands in two places has the name of the first in the plan.
+    places_of = dict(trained.named_parameters(remove_duplicate=False))
+    with torch.no_grad():
+        for name, value in state.items():
+            places_of[name].copy_(value)
     return trained
 
 
+def _traced(model: Any, inputs: Any, targets: Any) -> PlanModule:
+    """The plan of a model, for records that look like `inputs`. !! what is wrong with them, from what is public"""
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"train_privately got a {type(model).__name__} as a model: it takes an nn.Module.")
+    _check_rows(inputs, targets)
+    try:
+        return traced_module(model, [Input((-1, *inputs.shape[1:]), inputs.dtype)])
+    except RecursionError:
+        raise ReleaseNotPermittedError(
+            "train_privately was given a model that contains itself. Put another layer there."
+        ) from None
+    except (RuntimeError, TypeError, IndexError) as error:
+        if isinstance(error, SyftError):
+            raise
+        raise ValueError(
+            f"The model ({_dtypes(model)}) cannot be trained on records of {tuple(inputs.shape[1:])} "
+            f"({_dtype(inputs)}): {error}. Nothing was charged."
+        ) from error
+
+
+def _trained_tensors(plan: PlanModule) -> dict[str, torch.Tensor]:
+    parts = zip(plan._names, plan._kinds, plan._tensors(), strict=True)
+    return {name: tensor for name, kind, tensor in parts if kind == TRAINED}
+
+
 def train_here(worker: Worker, message: PrivateTrainingMessage) -> dict[str, torch.Tensor]:
-    """Train a model that was described, for somebody on a network; replies its state."""
+    """Train a model that was sent by somebody on a network; replies what was trained."""
     said = {field.name: getattr(message, field.name) for field in fields(Settings)}
     settings = Settings(**{**said, "user": user_of(message)})
-    return read_state(_train(worker, (message.inputs, message.targets), model_of(message.model), settings))
+    if not isinstance(message.model, SentModule):
+        raise ValueError(f"A model travels as a SentModule, not as a {type(message.model).__name__}.")
+    return _train(worker, (message.inputs, message.targets), message.model.module, settings)
 
 
-def _train(worker: Worker, places: tuple[Any, Any], model: nn.Module, settings: Settings) -> nn.Module:
-    """The work, at the worker."""
+def _train(
+    worker: Worker, places: tuple[Any, Any], plan: PlanModule, settings: Settings
+) -> dict[str, torch.Tensor]:
+    """The work, at the worker: the parameters, trained."""
     stored = [worker.get_obj(place) for place in places]
     user, sources = settings.user, set[Source]()
     try:
@@ -165,7 +208,7 @@ def _train(worker: Worker, places: tuple[Any, Any], model: nn.Module, settings: 
             cuts.append(rows.cuts)
             sources |= rows.sources
         examples, labels = copies
-        _check(examples, labels, cuts, model)
+        _check(examples, labels, cuts, plan)
 
         def make(model: nn.Module, rows: TensorDataset, size: int, **noise: Any) -> PrivateTraining:
             return make_private(
@@ -178,7 +221,7 @@ def _train(worker: Worker, places: tuple[Any, Any], model: nn.Module, settings: 
                 **noise,
             )
 
-        trained = copy.deepcopy(model).train()
+        trained = copy.deepcopy(plan).train()
         wanted = _rehearsed(make, trained, examples, labels, settings.loss)
         names = names_of(sources)
         records = desk.book.records_per_person(names)
@@ -191,6 +234,7 @@ def _train(worker: Worker, places: tuple[Any, Any], model: nn.Module, settings: 
             target_delta=delta,
             epochs=settings.epochs,
         )
+        _check_enough_noise(worker, names, training.noise_multiplier)
         charge = Charge("dpsgd", None, float(settings.epsilon), float(settings.delta))
         desk.book.charge(names, user, charge, records)
     except Exception:
@@ -200,7 +244,22 @@ def _train(worker: Worker, places: tuple[Any, Any], model: nn.Module, settings: 
     for _ in range(settings.epochs):
         for batch, answers in training.loader:
             training.step(batch, answers)
-    return trained
+    return {name: tensor.detach() for name, tensor in _trained_tensors(trained).items()}
+
+
+def _check_enough_noise(worker: Worker, names: Iterable[str], noise: float) -> None:
+    """!! ReleaseNotPermittedError if the owner of a data set that is offered under such a name asks for more noise"""
+    offers = worker.extension(FederatedClient)
+    for name in names:
+        key = name.removeprefix("#")
+        # NB: what may only be released is not trained on in rounds, and has its terms in what is told of it.
+        least = offers.minimum_noise.get(key) or getattr(offers.infos.get(key), "minimum_noise", None)
+        if least is not None and noise < least * (1 - 1e-9):
+            raise ReleaseNotPermittedError(
+                f"A training on {name!r} has a noise_multiplier of {least:g} or more, as its owner said, and this one "
+                f"would have {noise:.3g}. Ask for a smaller epsilon, fewer epochs or smaller batches. Nothing was "
+                "charged."
+            )
 
 
 def _place_of(inputs: Any, targets: Any) -> tuple[Any, tuple[Any, Any]]:
@@ -221,20 +280,31 @@ def _place_of(inputs: Any, targets: Any) -> tuple[Any, tuple[Any, Any]]:
     return first, (nodes[0].id_at_location, nodes[1].id_at_location)
 
 
-def _check(examples: Any, labels: Any, cuts: list[Any], model: nn.Module) -> None:
-    """What is wrong with a request, from what is public about the data and the model."""
-    if len(examples) != len(labels) or cuts[0] != cuts[1]:
+def _check_rows(examples: Any, labels: Any) -> None:
+    """What is wrong with shapes and dtypes, of tensors or of pointers to them."""
+    if not examples.shape or not labels.shape or examples.shape[0] != labels.shape[0]:
         raise ValueError(
-            f"Inputs and targets are the same records: {len(examples)} and {len(labels)} were given, or other rows."
+            f"Inputs and targets are the same records: tensors of {tuple(examples.shape)} and {tuple(labels.shape)} were "
+            "given."
         )
-    if not len(examples):
+    if not examples.shape[0]:
         raise ValueError("train_privately was given no records. Nothing was charged.")
-    if not examples.is_floating_point():
+    if not examples.dtype.is_floating_point:
         raise ValueError("Inputs are floating-point numbers: call `.float()` on the pointer first.")
-    if labels.is_complex():
+    if labels.dtype.is_complex:
         raise ValueError("Targets are real numbers: take `.real` or `.imag` of them.")
-    check_layers(model)
-    if not any(p.requires_grad for p in model.parameters()):
+
+
+def _check(examples: Any, labels: Any, cuts: list[Any], plan: PlanModule) -> None:
+    """What is wrong with a request, from what is public about the data and the model."""
+    _check_rows(examples, labels)
+    if cuts[0] != cuts[1]:
+        raise ValueError(
+            "Inputs and targets must be of the same records, in the same order, and different rows of the two were "
+            "given. Cut the same rows out of both."
+        )
+    check_program(plan, spec_of(torch.empty_like(examples[:1], device="meta")))
+    if not any(p.requires_grad for p in plan.parameters()):
         raise ValueError(
             "The model has no parameter to train: all are frozen (requires_grad=False), or there is none. Nothing was "
             "charged."
@@ -274,6 +344,8 @@ def _rehearsed(
     try:
         with torch.no_grad():
             given = model(zeros)
+        if not isinstance(given, torch.Tensor):
+            raise ValueError(f"it gives a {type(given).__name__}, and a loss is of one tensor")
         if loss == "cross_entropy":
             wanted = labels.detach().nan_to_num(0.0).long().clamp(0, given.shape[1] - 1)
         else:
@@ -288,13 +360,19 @@ def _rehearsed(
         for batch, answers in rehearsal.loader:
             rehearsal.step(batch, answers)
     except (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError) as error:
-        kinds = sorted({str(p.dtype).removeprefix("torch.") for p in model.parameters()})
         raise ValueError(
-            f"The model ({', '.join(kinds)}) cannot be trained with {loss!r} on records of {tuple(examples.shape[1:])} "
-            f"({str(examples.dtype).removeprefix('torch.')}) and targets of {tuple(labels.shape[1:])}: {error}. "
-            "Nothing was charged."
+            f"The model ({_dtypes(model)}) cannot be trained with {loss!r} on records of {tuple(examples.shape[1:])} "
+            f"({_dtype(examples)}) and targets of {tuple(labels.shape[1:])}: {error}. Nothing was charged."
         ) from error
     return wanted
+
+
+def _dtype(tensor: Any) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def _dtypes(model: nn.Module) -> str:
+    return ", ".join(sorted({_dtype(p) for p in model.parameters()}))
 
 
 handlers.HANDLERS[PrivateTrainingMessage] = train_here

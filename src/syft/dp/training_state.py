@@ -1,6 +1,6 @@
 """What was spent on one training, in all of its runs, and how that is written down and read.
 
-One duty: `Ledger`. Imports `accounting`, `events`.
+One duty: `SpentByRun`. Imports `accounting`, `events`.
 
 NOTE [Runs]
 A training that is saved, loaded and gone on with has been run several times, now and then on two machines from one
@@ -30,7 +30,7 @@ def _new_run() -> str:
 
 
 @dataclass
-class Ledger:
+class SpentByRun:
     """What the runs of a training have spent. See NOTE [Runs]."""
 
     accountant: Accountant
@@ -58,11 +58,15 @@ class Ledger:
             for run, spent in self.by_run().items()
         }
 
-    def join(self, loaded: Mapping[str, Spent]) -> None:
-        """Know of what is known there, too. !! ValueError where all of it is known here, and more"""
+    def join(self, loaded: Mapping[str, Spent], *, may_be_older: bool = False) -> None:
+        """Know of what is known there, too. !! ValueError where all of it is known here, and more, unless it may be"""
         known = self.by_run()
         joint = {run: _most(known.get(run, {}), loaded.get(run, {})) for run in {**known, **loaded}}
-        if joint == known and any(spent and loaded.get(run, {}) != spent for run, spent in known.items()):
+        if (
+            not may_be_older
+            and joint == known
+            and any(spent and loaded.get(run, {}) != spent for run, spent in known.items())
+        ):
             raise ValueError(
                 f"This training has spent more than the state knows of ({_first(known)}), and nothing is unspent by "
                 "loading. Load an older model into it if you like, and leave what was spent as it is."

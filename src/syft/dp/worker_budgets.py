@@ -1,7 +1,7 @@
 """The book of a data owner: who may spend how much on which data set, and every release that was paid for.
 
-One duty: to charge, durably, before anything leaves. What charges cost together is `composition`'s, transactions are
-`open_book`'s, what stands in the file is `book_file`'s. Imports those, `events`, `exceptions`, and a name of `workers`.
+One duty: to charge, durably, before anything leaves. What charges cost together is `composition`'s, file and transactions
+are the `ledger`'s. Imports those, `events`, `exceptions`, and a name of `transport`.
 
 NOTE [Charged before it leaves]
 A charge is one transaction of SQLite that takes the write lock first (BEGIN IMMEDIATE), reads what was spent,
@@ -24,21 +24,19 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import sqlite3
 import time
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from syft.core import html
-from syft.dp import book_file
 from syft.dp.composition import BOTH, Charge, Limit, fits, spent_epsilon
 from syft.dp.events import Event, Gaussian, read_event, shown, written
-from syft.dp.open_book import OpenBook, whole_file
 from syft.exceptions import BudgetExceededError, ReleaseNotPermittedError
+from syft.ledger import Ledger
+from syft.ledger import file as ledger_file
 from syft.transport.session_records import ANONYMOUS
 
 #: The user that all without a name are: see NOTE [Those without a name].
@@ -46,6 +44,8 @@ NAMELESS = ANONYMOUS
 
 #: A person with more records than that is everybody.
 MOST_RECORDS = 1 << 53
+#: How often one charge may be of the same event.
+MOST_COUNT = 1 << 20
 
 #: Scopes of a limit: one user, every user without one of their own, all users together.
 _OWN, _EACH, _TOGETHER = "own", "each", "together"
@@ -78,6 +78,13 @@ class BudgetState:
     releases: tuple[PastRelease, ...]
     together_epsilon: float | None = None
     together_left: float | None = None
+
+    def __str__(self) -> str:
+        count = len(self.releases)
+        return (
+            f"Budget of {self.user} on {self.dataset}: epsilon {self.spent:.6g} of {self.epsilon:g} spent, "
+            f"{self.left:.6g} left, at delta {self.delta:g}; {count} release{'s' * (count != 1)}"
+        )
 
     def _repr_html_(self) -> str:
         rows = [
@@ -115,16 +122,10 @@ def payer(user: str) -> str:
 # -- the book ----------------------------------------------------------------------------------------------
 
 
-class BudgetBook(OpenBook):
+class BudgetBook(Ledger):
     """Budgets in a file that threads and processes share; in memory without a path, and gone with the process."""
 
-    @classmethod
-    def create(cls, path: str | os.PathLike[str]) -> BudgetBook:
-        """A new book; an old one is not overwritten."""
-        target = Path(path).absolute()
-        with whole_file(target) as draft:
-            book_file.create(draft)
-        return cls(target)
+    noun, cure = "book of budgets", "make a new one with BudgetBook.create(path), or `syft budget create`"
 
     # -- the owner ---------------------------------------------------------------------------------
 
@@ -170,7 +171,7 @@ class BudgetBook(OpenBook):
                 "INSERT OR REPLACE INTO limits VALUES (?, ?, ?, ?, ?)",
                 (dataset, scope, user or "", float(limit.epsilon), float(limit.delta)),
             )
-            book_file.seal_limits(book)
+            ledger_file.seal_limits(book)
 
     def _set_records(self, book: sqlite3.Connection, dataset: str, records: int) -> None:
         (before,) = book.execute(
@@ -221,17 +222,23 @@ class BudgetBook(OpenBook):
     # -- charging ----------------------------------------------------------------------------------
 
     def charge(
-        self, datasets: Iterable[str], user: str | None, charge: Charge, records_per_person: int = 1
+        self,
+        datasets: Iterable[str],
+        user: str | None,
+        charge: Charge,
+        records_per_person: int = 1,
+        is_approved: bool = False,
     ) -> None:
         """Charge a release to every data set it is of; !! and to none if one refuses. Durable when it returns.
 
         records_per_person   how many rows of one person the release has noise for; !! if they may have more by now
+        is_approved          the owner has approved this release, also beyond the limits. It is charged all the same
         """
         tensors = Counter(datasets)
         names = sorted(tensors)
         if not names:
             raise ReleaseNotPermittedError(
-                "A release was asked for of what belongs to no data set with a budget: there is nothing to charge it to. "
+                "A release was requested of an object of no data set with a budget: there is nothing to charge it to. "
                 "Ask the data owner for a budget: worker.set_budget(dataset=..., epsilon=...)."
             )
         if not user or not isinstance(user, str):
@@ -240,6 +247,12 @@ class BudgetBook(OpenBook):
                 "yourself with release(..., user=...)."
             )
         user = payer(user)
+        if not (charge.epsilon > 0 and 0 <= charge.delta < 1 and 1 <= charge.count <= MOST_COUNT):
+            # NB: counts are added up in 64 bits, and a sum that does not fit would be the end of the book.
+            raise ValueError(
+                f"A charge is of an epsilon above 0 and a delta below 1, 1 to {MOST_COUNT} times; got epsilon "
+                f"{charge.epsilon!r}, delta {charge.delta!r}, {shown(charge.count)} times."
+            )
         if isinstance(charge.event, Gaussian) and charge.event.sampling_rate != 1.0:
             raise ValueError(
                 f"A book is about replaced records, and a sampling rate ({charge.event.sampling_rate:g}) is counted for "
@@ -253,13 +266,13 @@ class BudgetBook(OpenBook):
                         f"and a person may have {records}: the owner has set max_records_per_person since. Nothing was "
                         "charged; ask again."
                     )
-            for name in names:
+            for name in () if is_approved else names:
                 own, together = _limits(book, name, user)
                 _check_limit(f"User {user!r}", name, [*_charges(book, name, user), charge], own)
                 if together is not None:
                     _check_limit("Everybody together", name, [*_charges(book, name), charge], together)
             for name in names:
-                book_file.append(
+                ledger_file.append(
                     book,
                     (
                         time.time(),
@@ -373,7 +386,7 @@ def _cure(charges: list[Charge], limit: Limit) -> str:
     less = "more noise" if math.isinf(asked.epsilon) else "less"
     if needs_delta and deltas > limit.delta * BOTH.sum:
         less += f" (deltas that are added up may be {limit.delta * BOTH.sum:g} in all, half of the budget's)"
-    return f"Ask for {less}, or ask the data owner for more."
+    return f"Ask for {less}, or ask the data owner for this one: worker.request_release(...)."
 
 
 def _event_text(event: Event | None) -> str:

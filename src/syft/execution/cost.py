@@ -125,8 +125,8 @@ def _bytes(count: int) -> str:
 #: (plan, shapes, protocol, holders) -> cost; see NOTE [Who counts shares]
 ShareMeter = Callable[[Any, tuple[tuple[int, ...], ...], str, int], ShareCost]
 SHARE_METERS: FilledLater[str, ShareMeter] = FilledLater()
-#: (plan, count, shapes) -> what was dealt ahead of time; filled in the same way
-SHARE_PROVIDERS: FilledLater[str, Callable[[Any, int, tuple[Any, ...]], Any]] = FilledLater()
+#: (plan, count, shapes, store, lot) -> what was dealt ahead of time; filled in the same way
+SHARE_PROVIDERS: FilledLater[str, Callable[[Any, int, tuple[Any, ...], str | None, int], Any]] = FilledLater()
 
 
 def cost_of(plan: Any, shapes: Sequence[Sequence[int]], protocol: Any, holders: int) -> PlanCost:
@@ -150,8 +150,8 @@ def cost_of(plan: Any, shapes: Sequence[Sequence[int]], protocol: Any, holders: 
     measured = measure(program, specs, tensors)
     if measured is None:
         raise PlanError(
-            f"The cost of the plan {plan.name!r} was asked. It has an operation whose result has a shape that only data "
-            "can tell (nonzero, a mask as an index), so it has no cost by shapes."
+            f"cost() was called on the plan {plan.name!r}. It has a result whose shape only data can tell "
+            "(nonzero, a mask as an index), so its cost does not follow from shapes. Use torch.where instead."
         )
     return PlanCost(
         plan.name,

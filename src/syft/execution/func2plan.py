@@ -81,4 +81,9 @@ class _WeakMethod:
         self._function, self._instance = function, weakref.ref(instance)
 
     def __call__(self, *args: Any) -> Any:
-        return self._function(self._instance(), *args)
+        if (instance := self._instance()) is None:
+            raise ReferenceError(
+                f"The plan {self.__name__!r} is a method of an object that is gone. Keep a reference to the object: "
+                "one = MyClass(); one.method(x)."
+            )
+        return self._function(instance, *args)

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from syft.core.memory import Memory
 from syft.core.objects import AbstractObject
 from syft.execution.errors import InvalidProgramError
 from syft.execution.operation import leaves
 from syft.execution.program import Program
 from syft.execution.replay import Replay
 from syft.execution.training import Trainer, TrainingStep
+from syft.workers.steps import Remembered
 
 REQUIRES_GRAD, PARAMETER = 1, 2
+#: Kinds of tensors for which it is known what a call does.
+_MOST_CALLS = 4
 
 
 class HeldPlan(AbstractObject):
@@ -47,6 +51,10 @@ class HeldPlan(AbstractObject):
         self._buffers = frozenset(buffers)
         self._training, self._name = training, name
         self._replay = replay or Replay(program)
+        #: What it is made of, for inputs that came before.
+        self._steps = Remembered()
+        #: What `syft.execution.remote` knows of calls that may come again, by the specs of inputs and state.
+        self._calls: Memory[tuple[Any, ...], Any] = Memory(_MOST_CALLS)
         self._trainer = None if training is None else Trainer(self._replay, training)
 
     def parts(self) -> tuple[Any, ...]:

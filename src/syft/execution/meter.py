@@ -38,6 +38,11 @@ class Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._follow(tensor.untyped_storage())
         return value
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Not to be wrapped by torch, which imports its compiler for it: nothing here is compiled."""
+        return False
+
     def _follow(self, storage: torch.UntypedStorage) -> None:
         key = storage._cdata
         if key in self._known:

@@ -90,7 +90,9 @@ def options_of(name: str, group: _Options) -> _Options:
     """The options of a parameter group that travel; !! PlanError for those that cannot."""
     for option in ("differentiable", "capturable"):
         if group.get(option):
-            raise PlanError(f"The optimizer is {option}, which a training plan cannot be. Make it without.")
+            raise PlanError(
+                f"The optimizer was made with {option}=True, which a training plan cannot record. Leave it out."
+            )
     kind = OPTIMIZERS[name]
     chosen = {option: group[option] for option in kind.options if option in group}
     chosen = {k: float(v) if isinstance(v, torch.Tensor) else v for k, v in chosen.items()}
@@ -144,11 +146,14 @@ class Keeper:
     def flat_leaves(self) -> list[torch.Tensor]:
         return [leaf for own in self.leaves for leaf in own]
 
+    def take_rates(self, rates: Sequence[float]) -> None:
+        for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
+            group["lr"] = rate
+
     def step(self, gradients: Sequence[torch.Tensor | None], rates: Sequence[float] | None) -> None:
         """One step with these gradients; `rates` are the learning rates of the groups from now on."""
         if rates is not None:
-            for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
-                group["lr"] = rate
+            self.take_rates(rates)
         for leaf, gradient in zip(self.flat_leaves(), gradients, strict=True):
             leaf.grad = gradient
         self.optimizer.step()

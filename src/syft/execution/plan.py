@@ -12,7 +12,6 @@ from syft.core import html
 from syft.core.chain import Wrapper
 from syft.core.ids import ID_PROVIDER
 from syft.core.objects import AbstractObject
-from syft.core.session import session
 from syft.execution import protobuf
 from syft.execution.build import (
     example,
@@ -22,20 +21,19 @@ from syft.execution.build import (
     tensors_of,
 )
 from syft.execution.errors import PlanError
-from syft.execution.held import HeldPlan
-from syft.execution.listing import HasPlaceholders, listing, program_of_records
 from syft.execution.operation import Operation
 from syft.execution.placeholder import PlaceHolder
 from syft.execution.placeholder import tag_sort as tag_sort
+from syft.execution.plan_placeholders import HasPlaceholders, program_of_records
+from syft.execution.plan_places import HasPlaces
 from syft.execution.plan_role import HasRole
-from syft.execution.pointer_plan import PlanAtWorkers, PointerPlan, kind_of, location_of, placed
+from syft.execution.pointer_plan import PointerPlan, location_of
 from syft.execution.program import Program
 from syft.execution.replay import Replay
 from syft.execution.state import CAPTURED, State
 from syft.execution.structures import Build, plain_of, take_apart
 from syft.execution.training import Trainer, TrainingStep
-from syft.execution.views import HasViews
-from syft.messaging.message import ObjectMessage
+from syft.execution.views import HasViews, listing
 from syft.workers.store import ObjectStorage
 
 if TYPE_CHECKING:  # Programs import them from here. They stand on Plan, so `syft.execution` puts them here.
@@ -48,7 +46,7 @@ _OWN = frozenset(
 )
 
 
-class Plan(HasPlaceholders, HasViews, HasRole, AbstractObject, ObjectStorage):
+class Plan(HasPlaces, HasPlaceholders, HasViews, HasRole, AbstractObject, ObjectStorage):
     """Stores a sequence of torch operations, just like a function.
 
     Made by `@sy.func2plan(...)`, or by a subclass with a `forward`: tensors and modules that are set as attributes become
@@ -298,7 +296,9 @@ class Plan(HasPlaceholders, HasViews, HasRole, AbstractObject, ObjectStorage):
 
     def _settle(self, program: Program, state: State) -> None:
         if len(state) != program.state:
-            raise PlanError(f"A plan with {program.state} tensors of state was given {len(state)}.")
+            raise PlanError(
+                f"The plan has {program.state} tensors of state, and {len(state)} were given. Give as many, in order."
+            )
         self._replay, self._state, self._placeholders = Replay(program), state, None
         self.pointers = {}
 
@@ -364,119 +364,6 @@ class Plan(HasPlaceholders, HasViews, HasRole, AbstractObject, ObjectStorage):
         bound.apply_defaults()
         given = bound.args
         return given[:-1] if self.include_state and given and given[-1] is None else given
-
-    # -- at workers ----------------------------------------------------------------------------------
-
-    def send(self, *locations: Any, force: bool = False) -> PointerPlan:
-        """Send the plan and its state; returns a pointer to it. A worker that has it is not sent it again.
-
-        force   send it again: the state there becomes the state here
-        """
-        if not self.is_built:
-            raise RuntimeError("A plan needs to be built before being sent to a worker.")
-        if not locations:
-            raise TypeError("send() needs the worker to send to, e.g. plan.send(bob).")
-        me = session.require_local_worker()
-        workers = [me.get_worker(w, fail_hard=True) for o in locations for w in _several(o)]
-        pointers = [self._sent_to(worker, force) for worker in workers]
-        return pointers[0] if len(pointers) == 1 else PlanAtWorkers(pointers)
-
-    def _sent_to(self, location: Any, force: bool = False) -> PointerPlan:
-        known = self.pointers.get(location.id)
-        if known is None or force:
-            known = self.pointers[location.id] = self._send(location)
-        return known
-
-    def _send(self, location: Any) -> PointerPlan:
-        state = self.state
-        self._before_send()
-        pointers = [placed(tensor, location, self.name) for tensor in state.tensors()]
-        held = HeldPlan(
-            self.program,
-            [p.child.id_at_location for p in pointers],
-            state.names,
-            state.buffers,
-            [kind_of(t) for t in state.tensors()],
-            self._training,
-            self.name,
-            self.id,
-            self.tags,
-            self.description,
-            self._replay,
-        )
-        session.require_local_worker().send_msg(ObjectMessage(held, self.id), location)
-        return self.create_pointer(None, True, location, self.id, state=pointers)
-
-    def _before_send(self) -> None:
-        """For subclasses whose state is kept somewhere else until it travels."""
-
-    def create_pointer(
-        self,
-        owner: Any,
-        garbage_collect_data: bool,
-        location: Any = None,
-        id_at_location: Any = None,
-        **kwargs: Any,
-    ) -> PointerPlan:
-        """A pointer to this plan at a worker that holds it."""
-        return PointerPlan(
-            location,
-            self.id if id_at_location is None else id_at_location,
-            owner,
-            garbage_collect_data=garbage_collect_data,
-            tags=self.tags,
-            description=self.description,
-            state=kwargs.get("state", ()),
-            buffers=self.state.buffers,
-            replay=self._replay,
-            name=self.name,
-            trains=self._training is not None,
-            rates=self._rates if self._training is not None else None,
-            build_results=self._build_results,
-        )
-
-    def _rates(self) -> tuple[float, ...]:
-        return ()
-
-    def get_pointers(self) -> dict[Any, PointerPlan]:
-        """Where the plan was sent: pointers by the id of the worker."""
-        return dict(self.pointers)
-
-    def get_(self, location: Any = None, **kwargs: Any) -> Plan:
-        """Bring the state back, in place; returns self.
-
-        State that is elsewhere (shared, or sent tensor by tensor) is fetched. State of a plan that was sent, as a whole,
-        takes the values it has there; `location` names the worker if there are several.
-        """
-        if any(
-            type(t) is Wrapper and t.child is not None and t.child.is_remote for t in self.state.tensors()
-        ):
-            self.state.get_(**kwargs)
-            return self
-        pointer = self._pointer_at(location)
-        if pointer is not None:
-            fetched = pointer.fetch(kwargs.get("user"))
-            self.state.set_(fetched.state.tensors())
-            self._after_get()
-        return self
-
-    get = get_
-
-    def _after_get(self) -> None:
-        """For subclasses whose state is kept somewhere else, too."""
-
-    def _pointer_at(self, location: Any) -> PointerPlan | None:
-        if location is not None:
-            worker = session.require_local_worker().get_worker(location, fail_hard=True)
-            if worker.id not in self.pointers:
-                raise PlanError(f"The plan {self.name!r} was not sent to worker {worker.id!r}.")
-            return self.pointers[worker.id]
-        if len(self.pointers) > 1:
-            raise PlanError(
-                f"The plan {self.name!r} was sent to {', '.join(map(repr, self.pointers))}. Name the one whose state is "
-                "wanted: plan.get_(location=...)."
-            )
-        return next(iter(self.pointers.values()), None)
 
     # -- the state, in place -------------------------------------------------------------------------
 
@@ -593,7 +480,3 @@ class Plan(HasPlaceholders, HasViews, HasRole, AbstractObject, ObjectStorage):
         """The plan of a `PlanPB`; every operation is checked."""
         made: Plan = protobuf.unbufferize(worker, protobuf_plan, Plan)
         return made
-
-
-def _several(value: Any) -> Any:
-    return value if isinstance(value, (list, tuple)) else (value,)

@@ -10,7 +10,7 @@ from syft.core.chain import Wrapper
 from syft.core.ids import ID_PROVIDER
 from syft.core.interfaces import Worker
 from syft.core.shapes import Answer
-from syft.core.spec import spec_of
+from syft.core.spec import TensorSpec, spec_of
 from syft.exceptions import ObjectNotFoundError, PlanCommandUnknownError
 from syft.execution.errors import PlanArgumentsError, PlanError
 from syft.execution.held import PARAMETER, REQUIRES_GRAD, HeldPlan
@@ -21,18 +21,14 @@ from syft.messaging.message import PlanCallMessage, PlanCommandMessage
 from syft.policy.caller import user_of
 from syft.policy.permissions import Policy
 from syft.tensors.object_pointer import ObjectPointer
-from syft.tensors.transfer import private_copy
+from syft.tensors.sending import private_copy
 from syft.workers import handlers, pipeline
-from syft.workers.admitted import (
-    Admitting,
-    Described,
-    mark_failed,
-    prepare_writing,
-    run_composed,
-    tell_failures,
-)
 from syft.workers.call_handlers import CallRecord
+from syft.workers.composed import Admitting, Described, run_composed
+from syft.workers.entry import spec_now
+from syft.workers.failures import mark_failed, prepare_writing, tell_failures
 from syft.workers.results import fresh_results
+from syft.workers.steps import run_steps
 
 
 def held_plan(worker: Worker, plan_id: Any) -> HeldPlan:
@@ -141,14 +137,17 @@ class _Run:
         call = self.call
         if call.is_free:
             return self.compute(), None
-        specs = [spec_of(t) for t in self.tensors]
+        specs = [
+            entry.spec if type(entry.spec) is TensorSpec else spec_now(entry) or spec_of(entry.value)
+            for entry in call.entries[1:]
+        ]
         found = self.held._replay.describe(specs[: self.inputs], specs[self.inputs :], Admitting)
         if found is None:
             policy: Policy = self.worker.policy
             if self.worker.admits_only_table or not call.may_see:
                 policy.refuse_shape(call.user, call.name)
             tell_failures(call.entries)
-            self.worker.taint(self.tensors, call.allowed)
+            self.worker.taint(self.tensors, call.allowed, call.entries)
             return self.compute(), None
         self.graph_bytes = found.total
         call.check_fits(found.total if self._keeps_all() else found.peak)
@@ -158,14 +157,78 @@ class _Run:
         if written:
             prepare_writing(call, written)
         described = Described(Answer(parts=found.results, kind=tuple), list(found.results), found.total)
-        results, failure = run_composed(call, self.compute, described, grad=bool(self.message.differentiable))
+        key = tuple(specs)
+        trainer, rates = self.held._trainer, self.message.rates
+        if trainer is not None and trainer.keeps_nothing and rates and not self.message.differentiable:
+            results, failure = self.held._steps.run(
+                call, self.compute, self.tensors, described, (*key, rates), written
+            )
+            trainer.take_rates(rates)
+        elif written or self._keeps_all():
+            results, failure = run_composed(
+                call, self.compute, described, grad=bool(self.message.differentiable)
+            )
+        else:
+            results, failure = self.held._steps.run(call, self.compute, self.tensors, described, key)
+            steps = self.held._steps.steps_for(key)
+            if steps is not None:
+                self.held._calls[key] = found.peak, described, steps
         if failure is not None:
             mark_failed(self.worker, written, failure)
         return results, failure
 
 
+def _run_again(worker: Worker, message: PlanCallMessage) -> bool:
+    """Run a plan without gradients on tensors like those of a call before; False: it is another, nothing has happened.
+
+    What depends on the specs of the tensors is known. Who asks, what they may use and what it takes is asked every time.
+    """
+    stored = worker._entries
+    entry = stored.get(message.plan) if type(message.plan) is int else None
+    held: Any = None if entry is None else entry.value
+    if entry is None or type(held) is not HeldPlan or held._training is not None:
+        return False
+    ids, entries, tensors, key = [ref.id for ref in message.args], [entry], [], []
+    inputs = len(ids)
+    is_guarded = worker._holdings is not None
+    for obj_id in (*ids, *held._state_ids):
+        entry = stored.get(obj_id) if type(obj_id) is int else None
+        if entry is None or entry.failure is not None or type(entry.value) is not torch.Tensor:
+            return False
+        entries.append(entry)
+        tensors.append(entry.value)
+        if is_guarded:
+            spec = entry.spec if type(entry.spec) is TensorSpec else spec_now(entry)
+            key.append(spec)
+        elif entry.allowed is not None:
+            return False
+    known = held._calls.get(tuple(key)) if is_guarded else None
+    if known is None and (is_guarded or not held._replay.is_like(tensors[:inputs])):
+        return False
+    call = pipeline.Call(
+        worker, user_of(message), f"The plan {held._name!r}", entries, message.return_ids
+    ).permit()
+    failure: str | None = None
+    if known is None:
+        if not call.is_free:
+            return False
+        with torch.no_grad():
+            returned = HeldPlan.run(held, tensors[:inputs], tensors[inputs:], None)
+        results = [returned] if type(returned) is torch.Tensor else fresh_results(_flat(returned), None)
+    else:
+        peak, described, steps = known
+        call.check_fits(peak)
+        results, failure = run_steps(call, steps, tensors, described)
+    for result, obj_id in zip(results, message.return_ids, strict=True):
+        call.keep(obj_id, result.detach(), failure)
+    return True
+
+
 def run_plan(worker: Worker, message: PlanCallMessage) -> Any:
     """Run a plan and store its results, restricted like all that went into them; see NOTE [Nothing shows]."""
+    if not message.differentiable and not message.rates and not message.wants_specs:
+        if _run_again(worker, message):
+            return None
     call = _Run(worker, message)
     outputs, failure = call.run()
     ids = message.return_ids

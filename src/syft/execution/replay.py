@@ -14,6 +14,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._device import _device_constructors
 
+from syft.core.memory import Memory
 from syft.core.spec import TensorSpec, spec_of
 from syft.execution.errors import PlanArgumentsError
 from syft.execution.makers import Slots, argument_maker
@@ -80,9 +81,9 @@ class Replay:
         self._outputs = argument_maker(program.outputs)
         self._constants = program.constants
         self._plan_drops()
-        self._described: dict[tuple[Any, ...], Description | None] = {}
+        self._described: Memory[tuple[Any, ...], Description | None] = Memory(_DESCRIBED_LIMIT)
         #: Shapes and dtypes of inputs that were found to be like those it was built with.
-        self._like: set[tuple[Any, ...]] = set()
+        self._like: Memory[tuple[Any, ...], bool] = Memory(_DESCRIBED_LIMIT)
 
     def _plan_drops(self) -> None:
         """Have every slot emptied after its last use."""
@@ -143,9 +144,7 @@ class Replay:
         ):
             return False
         if len(key) <= _LARGEST_DESCRIBED:
-            if len(self._like) >= _DESCRIBED_LIMIT:
-                self._like.clear()
-            self._like.add(key)
+            self._like[key] = True
         return True
 
     def check_fit(self, inputs: Sequence[Any], state: Sequence[Any], name: str) -> None:
@@ -189,8 +188,6 @@ class Replay:
         # NB: nobody is charged for what is remembered.
         size = len(key) + (0 if found is None else len(found.results))
         if size <= _LARGEST_DESCRIBED:
-            if len(self._described) >= _DESCRIBED_LIMIT:
-                self._described.clear()
             self._described[key] = found
         return found
 

@@ -74,6 +74,8 @@ class Trainer:
         self.replay = replay
         self.step = checked_step(step, replay.program)
         self._positions = [p for group in step.groups for p in group.parameters]
+        #: Whether a step depends on nothing but the tensors and the rates that it is handed.
+        self.keeps_nothing = not any(memory for group in step.groups for memory in group.memory)
         self._keeper: Keeper | None = None
         #: The tensors that the keeper works on, whom it does not keep alive: when one goes, so does the keeper.
         self._kept: list[weakref.ref[torch.Tensor]] = []
@@ -102,6 +104,11 @@ class Trainer:
             gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
         keeper.step(gradients, rates)
         return map_structure(lambda v: v.detach() if isinstance(v, torch.Tensor) else v, outputs)
+
+    def take_rates(self, rates: Sequence[float]) -> None:
+        """The learning rates from now on, after a step that was taken elsewhere."""
+        if self._keeper is not None:
+            self._keeper.take_rates(rates)
 
     def _keeper_of(self, state: Sequence[Any]) -> Keeper:
         """The optimizer of these very tensors; one that worked on others is of no use."""

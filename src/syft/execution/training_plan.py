@@ -50,7 +50,9 @@ class TrainingPlan(Plan):
         self._optimizer_name = name_of_optimizer(optimizer)
         trained = {id(p) for group in optimizer.param_groups for p in group["params"]}
         if not trained <= {id(p) for p in model.parameters()}:
-            raise PlanError("The optimizer of a training plan has parameters that the model does not have.")
+            raise PlanError(
+                "The optimizer of a training plan has parameters that are not the model's. Make it of model.parameters()."
+            )
         self._attributes[""] = model
         self.forward_func = self._step_here
         kept = OPTIMIZERS[self._optimizer_name].keeps

@@ -1,31 +1,43 @@
-"""A plan as torch code for people to read, and what every plan offers of views, costs and exports.
+"""A plan as text, and what every plan offers of views, costs and exports. The text is that of its graph (`graph`).
 
 See NOTE [Code of strangers] in syft.execution.naming. Nobody here runs the code.
 """
 
 from __future__ import annotations
 
-import builtins
-import keyword
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
+from torch import fx
 
 from syft.execution.cost import SHARE_PROVIDERS, PlanCost, cost_of
 from syft.execution.export import fx_of, torchscript_of
-from syft.execution.naming import checked_keyword, identifier
-from syft.execution.operation import Operation, Size, Slot
+from syft.execution.graph import (
+    ARGUMENT,
+    CLEARED,
+    COPY,
+    DETACHED,
+    INPUT,
+    PART,
+    RESULT,
+    SIZE,
+    STATE,
+    free_name,
+    graph_of,
+)
+from syft.execution.naming import identifier
+from syft.execution.operation import Operation
 from syft.execution.program import Program
 from syft.execution.state import State
-from syft.execution.vocabulary import plan_command
 from syft.execution.watch import shapes_of
 
 #: Larger constants are handed to the function instead of being written out.
 _WRITTEN_OUT = 16
 #: More tensors of state than this are named on a line each.
 _ON_A_LINE = 4
-_TAKEN = frozenset({*dir(builtins), *keyword.kwlist, *keyword.softkwlist, "torch", "state", "constants"})
+#: Names in the code that are no nodes. (Keywords and builtins are none for fx.)
+_TAKEN = ("state", "constants")
 
 
 class HasViews:
@@ -59,12 +71,13 @@ class HasViews:
         """
         return cost_of(self, shapes, protocol, holders)
 
-    def provide(self, count: int = 1, *shapes: Sequence[int]) -> Any:
+    def provide(self, count: int = 1, *shapes: Sequence[int], store: str | None = None, lot: int = 16) -> Any:
         """Have the randomness of `count` calls on shares dealt before the data is there; the plan's state is shared.
 
-        `shapes` are those of the arguments; -1 of the plan counts as 1 where none is given. See `syft.mpc.provide`.
+        `shapes` are those of the arguments; -1 of the plan counts as 1 where none is given. `store`, `lot`: on the disks
+        of the holders, under a name, in lots of so many calls. See `syft.mpc.provide`.
         """
-        return SHARE_PROVIDERS["additive"](self, count, shapes)
+        return SHARE_PROVIDERS["additive"](self, count, shapes, store, lot)
 
     def to_fx(self) -> Any:
         """The plan as a `torch.fx.GraphModule` that has the plan's own parameters; of a training plan, its loss."""
@@ -80,149 +93,92 @@ class HasViews:
 
 def code_of(program: Program, state: State, name: str) -> str:
     """The text of a function that does what a program does."""
-    return _Writer(program, state).function(name)
+    named = free_name(identifier(name, "plan"), _TAKEN)
+    text = _Text(program, state, (*_TAKEN, named))
+    lines = [*text.arguments(), *text.state(), *text.operations(shapes_of(program, state.tensors()))]
+    body = "\n".join(f"    {line}" for line in lines)
+    return f"import torch\n\n\ndef {named}({', '.join(text.parameters())}):\n{body}\n"
 
 
-class _Names:
-    """Names of variables: each is given once, and none hides what the code uses."""
-
-    def __init__(self) -> None:
-        self._given: set[str] = set(_TAKEN)
-        self._counts: dict[str, int] = {}
-
-    def once(self, wanted: str, instead: str) -> str:
-        """`wanted` as a name, with a number if there is one already."""
-        name = identifier(wanted, instead)
-        return self.numbered(name) if name in self._given else self._take(name)
-
-    def numbered(self, base: str) -> str:
-        while True:
-            self._counts[base] = self._counts.get(base, 0) + 1
-            name = f"{base}_{self._counts[base]}"
-            if name not in self._given:
-                return self._take(name)
-
-    def _take(self, name: str) -> str:
-        self._given.add(name)
-        return name
+def listing(program: Program, state: State) -> list[str]:
+    """One line for each input, tensor of the state and operation, and one for what is returned."""
+    text = _Text(program, state, ())
+    inputs = [
+        f"{node.name} = input {given}" for node, given in zip(text.of(INPUT), program.inputs, strict=True)
+    ]
+    tensors = zip(text.of(STATE), state.names, state.tensors(), strict=True)
+    held = [f"{node.name} = state {name} {tuple(tensor.shape)}" for node, name, tensor in tensors]
+    return [f"  {line}" for line in (*inputs, *held, *text.operations({}))]
 
 
-class _Writer:
-    def __init__(self, program: Program, state: State) -> None:
-        self.program, self.state = program, state
-        self.names = _Names()
-        self.slots: dict[int, str] = {}
-        self.lines: list[str] = []
-        self.shapes = shapes_of(program, state.tensors())
+class _Text:
+    """A graph as lines of Python."""
 
-    def function(self, name: str) -> str:
-        named = self.names.once(name, "plan")
-        parameters = [self._parameter(index, value) for index, value in enumerate(self.program.signature)]
-        parameters += self._state_and_constants()
-        tracks = True
-        for operation in self.program.operations:
-            if operation.tracks != tracks and not operation.tracks:
-                self.lines.append("with torch.no_grad():")
-            tracks = operation.tracks
-            self._operation(operation, "" if tracks else "    ")
-        self.lines.append(f"return {self.written(self.program.outputs)}")
-        body = "\n".join(f"    {line}" for line in self.lines)
-        return f"import torch\n\n\ndef {named}({', '.join(parameters)}):\n{body}\n"
+    def __init__(self, program: Program, state: State, taken: Sequence[str]) -> None:
+        self.program = program
+        self.graph = graph_of(program, state.names, taken=taken)
+        self.written_out = [_written_out(constant) for constant in program.constants]
 
-    # -- what is given -------------------------------------------------------------------------------
+    def of(self, kind: str) -> list[fx.Node]:
+        return [node for node in self.graph.nodes if node.meta.get("plan") == kind]
 
-    def _parameter(self, index: int, value: Any) -> str:
-        if type(value) is Slot:
-            self._input(value)
-            return self.slots[value.index]
-        name = self.names.once(f"argument_{index}", "argument")
-        if isinstance(value, (tuple, list, dict)):
-            self._unpack(value, name)
-        else:
-            self.lines.append(f"# {name} is {_plain(value)}, as it was when the plan was built")
-        return name
+    def parameters(self) -> list[str]:
+        names = [node.name for node in self.graph.nodes if node.op == "placeholder"]
+        names += ["state"] if self.program.state else []
+        return names + (["constants"] if None in self.written_out else [])
 
-    def _input(self, slot: Slot) -> None:
-        self.slots[slot.index] = self.names.once(f"input_{slot.index}", "input")
+    def arguments(self) -> Iterator[str]:
+        """What is said of arguments, and a line for every tensor of a nested one."""
+        for node in self.graph.nodes:
+            kind = node.meta.get("plan")
+            if kind == ARGUMENT and not isinstance(node.meta["value"], (tuple, list, dict)):
+                yield f"# {node.name} is {_plain(node.meta['value'])}, as it was when the plan was built"
+            elif kind == INPUT and node.op != "placeholder":
+                yield f"{node.name} = {self._part(node)}"
 
-    def _unpack(self, value: Any, path: str) -> None:
-        """One line for every tensor of a nested argument."""
-        items = value.items() if isinstance(value, dict) else enumerate(value)
-        for key, part in items:
-            inner = f"{path}[{key!r}]"
-            if type(part) is Slot:
-                self._input(part)
-                self.lines.append(f"{self.slots[part.index]} = {inner}")
-            elif isinstance(part, (tuple, list, dict)):
-                self._unpack(part, inner)
+    def state(self) -> Iterator[str]:
+        names = [node.name for node in self.of(STATE)]
+        if len(names) > _ON_A_LINE:
+            yield from ("(", *(f"    {name}," for name in names), ") = state")
+        elif names:
+            yield f"{', '.join(names)}{',' if len(names) == 1 else ''} = state"
 
-    def _state_and_constants(self) -> list[str]:
-        first, parameters = len(self.program.inputs), []
-        if self.program.state:
-            parameters.append("state")
-            for index, name in enumerate(self.state.names):
-                self.slots[first + index] = self.names.once(name, "state")
-            unpacked = [self.slots[first + index] for index in range(self.program.state)]
-            if len(unpacked) <= _ON_A_LINE:
-                self.lines.append(f"{', '.join(unpacked)}{',' if len(unpacked) == 1 else ''} = state")
-            else:
-                self.lines += ["(", *(f"    {name}," for name in unpacked), ") = state"]
-        for index, constant in enumerate(self.program.constants):
-            name = self.slots[first + self.program.state + index] = self.names.numbered("constant")
-            written = _written_out(constant)
-            if written is None:
-                written = f"constants[{index}].clone()"
-                parameters = [p for p in parameters if p != "constants"] + ["constants"]
-            self.lines.append(f"{name} = {written}")
-        return parameters
+    def operations(self, shapes: dict[int, tuple[int, ...]]) -> Iterator[str]:
+        for node in self.graph.nodes:
+            kind = node.meta.get("plan")
+            if node.op == "output":
+                yield f"return {self.written(node.args[0])}"
+            elif kind == COPY:
+                index = node.args[0].meta["index"]
+                yield f"{node.name} = {self.written_out[index] or f'constants[{index}].clone()'}"
+            elif kind == CLEARED:
+                yield f"{node.name} = {self.written(node.args[0])}.zero_()"
+            elif kind == RESULT:
+                yield f"{node.name} = {self._part(node)}"
+            elif isinstance(kind, Operation):
+                target = "" if kind.results is None else f"{node.name} = "
+                shape = shapes.get(node.meta.get("slot", -1))
+                yield f"{target}{self._call(kind, node)}{'' if shape is None else f'  # {_shape(shape)}'}"
 
-    # -- what is done --------------------------------------------------------------------------------
+    def _part(self, node: fx.Node) -> str:
+        return f"{self.written(node.args[0])}[{node.args[1]!r}]"
 
-    def _operation(self, operation: Operation, indent: str) -> None:
-        call = self._call(operation)
-        base = identifier(operation.name.rpartition(".")[2], "value")
-        target = self._results(operation.results, base)
-        comment = self._comment(operation.results)
-        self.lines.append(f"{indent}{target}{call}{comment}")
+    def _call(self, operation: Operation, node: fx.Node) -> str:
+        return self._special(operation, node) or self._plain_call(operation.name, node)
 
-    def _results(self, results: Any, base: str) -> str:
-        if results is None:
-            return ""
-        return f"{self._target(results, base)} = "
-
-    def _target(self, results: Any, base: str) -> str:
-        if results is None:
-            return "_"
-        if type(results) is Slot:
-            name = self.slots[results.index] = self.names.numbered(base)
-            return name
-        parts = [self._target(part, base) for part in results]
-        return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
-
-    def _comment(self, results: Any) -> str:
-        shapes = self.shapes.get(results.index) if type(results) is Slot else None
-        return "" if shapes is None else f"  # {_shape(shapes)}"
-
-    def _call(self, operation: Operation) -> str:
-        args = list(operation.args)
-        command = plan_command(operation.name)
-        written = self._special(operation) or self._plain_call(operation.name, args, operation.kwargs)
-        # As a replay does: fresh memory may have held somebody else's data.
-        return f"{written}.zero_()" if command.leaves_memory_uninitialised else written
-
-    def _plain_call(self, name: str, args: list[Any], kwargs: dict[str, Any]) -> str:
-        given = [self.written(a) for a in args]
-        given += [f"{checked_keyword(k)}={self.written(v)}" for k, v in kwargs.items()]
+    def _plain_call(self, name: str, node: fx.Node) -> str:
+        given = [self.written(a) for a in node.args]
+        given += [f"{k}={self.written(v)}" for k, v in node.kwargs.items()]
         if name.startswith("torch."):
             return f"{name}({', '.join(given)})"
-        if args and type(args[0]) is Slot:
+        if node.args and isinstance(node.args[0], fx.Node):
             return f"{given[0]}.{name}({', '.join(given[1:])})"
         return f"torch.Tensor.{name}({', '.join(given)})"
 
-    def _special(self, operation: Operation) -> str | None:
+    def _special(self, operation: Operation, node: fx.Node) -> str | None:
         """An index, or an operator, as one writes it."""
-        args, name = operation.args, operation.name
-        if operation.kwargs or not args or type(args[0]) is not Slot:
+        args, name = node.args, operation.name
+        if node.kwargs or not args or not isinstance(args[0], fx.Node):
             return None
         first = self.written(args[0])
         if name == "__getitem__" and len(args) == 2:
@@ -238,7 +194,7 @@ class _Writer:
         return f"{_operand(left)} {symbol} {_operand(right)}"
 
     def _index(self, index: Any) -> str:
-        if type(index) is tuple and index:
+        if isinstance(index, tuple) and index:
             return ", ".join(self._index_part(part) for part in index) + ("," if len(index) == 1 else "")
         return self._index_part(index)
 
@@ -250,10 +206,8 @@ class _Writer:
 
     def written(self, value: Any) -> str:
         """A value as code."""
-        if type(value) is Slot:
-            return self.slots[value.index]
-        if type(value) is Size:
-            return self._size(value)
+        if isinstance(value, fx.Node):
+            return self._expression(value)
         if isinstance(value, tuple):
             inner = ", ".join(self.written(v) for v in value)
             return f"({inner}{',' if len(value) == 1 else ''})"
@@ -265,13 +219,22 @@ class _Writer:
             return f"slice({', '.join(self.written(v) for v in (value.start, value.stop, value.step))})"
         return _plain(value)
 
-    def _size(self, size: Size) -> str:
-        if size.op == "dim":
-            return f"{self.slots[size.left]}.shape[{int(size.right)}]"
-        if size.op == "neg":
-            return f"(-{self.written(size.left)})"
-        left, right = _operand(self.written(size.left)), _operand(self.written(size.right))
-        return f"({left} {size.op} {right})"
+    def _expression(self, node: fx.Node) -> str:
+        """A node that has no line of its own is written where it is used."""
+        kind = node.meta["plan"]
+        if kind == DETACHED:
+            return f"{self.written(node.args[0])}.detach()"
+        if kind == PART:
+            return self._part(node)
+        return self._size(node) if kind == SIZE else node.name
+
+    def _size(self, node: fx.Node) -> str:
+        parts = [self.written(part) for part in node.args]
+        if node.meta["op"] == "dim":
+            return f"{parts[0]}.shape[{parts[1]}]"
+        if node.meta["op"] == "neg":
+            return f"(-{parts[0]})"
+        return f"({_operand(parts[0])} {node.meta['op']} {_operand(parts[1])})"
 
 
 _OPERATORS = {

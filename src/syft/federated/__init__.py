@@ -4,11 +4,14 @@ Modules, in the order they import each other:
 
     partition          parts for simulations
     held_dataset       what a worker can hold: HeldDataset, LazyDataset
+    collated           rows as a collator makes them
     dataset            BaseDataset, FederatedDataset, `federate`
     pointer_dataset    PointerDataset, and how a worker makes a batch
     dataloader         FederatedDataLoader
     utils              averages and sums of models
     local_training     what a client does: one loop
+    personal           layers that stay with a client
+    compression        updates in fewer bytes
     plan_module        models and losses as plans, which travel
     offers             what a worker tells of the data it offers
     train_config       TrainConfig
@@ -16,17 +19,22 @@ Modules, in the order they import each other:
     network_clients    workers on a network as clients of a Trainer
     round_handlers     what such a worker does
     strategies, engines, secure_aggregation   what the Trainer can be told to use
+    buffered           asynchronous rounds
     trainer            Trainer: training in rounds
 """
 
 from syft.core.lazy import submodules_on_demand as _on_demand
 from syft.federated import round_handlers as _round_handlers  # noqa: F401  (adds what workers do in rounds)
+from syft.federated.buffered import Buffered
 from syft.federated.callbacks import Callback, EarlyStopping, ProgressBar, TensorBoard
+from syft.federated.collated import collated
+from syft.federated.compression import Quantize, RandomK, TopK
 from syft.federated.dataloader import FederatedDataLoader
 from syft.federated.dataset import BaseDataset, FederatedDataset, federate
 from syft.federated.federated_client import FederatedClient
 from syft.federated.held_dataset import HeldDataset, LazyDataset
 from syft.federated.history import History
+from syft.federated.outside import from_lightning
 from syft.federated.partition import (
     label_table,
     partition_dirichlet,
@@ -50,6 +58,7 @@ from syft.federated.strategies import (
     Scaffold,
     TrimmedMean,
 )
+from syft.federated.tracking import MLflow, WandB
 from syft.federated.train_config import TrainConfig
 from syft.federated.trainer import Trainer
 from syft.federated.utils import (
@@ -64,6 +73,7 @@ __getattr__ = _on_demand("syft.federated")
 
 __all__ = [
     "BaseDataset",
+    "Buffered",
     "Callback",
     "EarlyStopping",
     "FedAdagrad",
@@ -78,23 +88,30 @@ __all__ = [
     "History",
     "Krum",
     "LazyDataset",
+    "MLflow",
     "MaskedSum",
     "Median",
     "MultiKrum",
     "NotEnoughClientsError",
     "PointerDataset",
     "ProgressBar",
+    "Quantize",
+    "RandomK",
     "Scaffold",
     "ShareAggregation",
     "TensorBoard",
+    "TopK",
     "TrainConfig",
     "Trainer",
     "TrimmedMean",
+    "WandB",
     "accuracy",
     "add_model",
+    "collated",
     "extract_batches_per_worker",
     "federate",
     "federated_avg",
+    "from_lightning",
     "label_table",
     "partition_dirichlet",
     "partition_iid",

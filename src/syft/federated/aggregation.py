@@ -19,7 +19,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from syft.federated.records import FitResult
+from syft.federated.records import FitResult, PrivateContribution
 
 
 @runtime_checkable
@@ -128,19 +128,62 @@ class GridPrivacy(Privacy, Protocol):
         ...
 
 
+@runtime_checkable
+class SamplingPrivacy(Privacy, Protocol):
+    """Privacy that draws who takes part in a round, in secret, and counts on it.
+
+    NOTE [Drawn in secret]
+    With a `sampling_rate` below 1 each client takes part with that probability, drawn by the privacy from the operating
+    system's randomness. Epsilon is smaller because nobody who sees the model knows who was in a round. So the trainer's
+    reports, callbacks and errors tell neither names nor numbers nor times of such a round, a round in which nobody was
+    drawn is a round like others, and sums are divided by the expected number of clients. Secure aggregations tell who
+    takes part, the server and all others, and are not used with it.
+    """
+
+    @property
+    def sampling_rate(self) -> float: ...
+    @property
+    def denominator(self) -> float:
+        """What a sum is divided by."""
+        ...
+
+    def sample(self, clients: Sequence[str]) -> list[str]:
+        """Who takes part in the next round."""
+        ...
+
+
+def draws_in_secret(privacy: Privacy | None) -> bool:
+    """See NOTE [Drawn in secret]."""
+    return privacy is not None and getattr(privacy, "sampling_rate", 1.0) < 1.0
+
+
+@runtime_checkable
+class RemotePrivacy(Privacy, Protocol):
+    """Privacy for updates that stay with their clients, which clip them, and add noise, themselves."""
+
+    def contribution(self, values: int, step: float, dtype: torch.dtype) -> PrivateContribution:
+        """What each client does with an update of so many numbers, summed on a grid of `step`. !! ValueError"""
+        ...
+
+
 def check_private_sum(aggregation: Aggregation, privacy: Privacy) -> GridAggregation:
     """The aggregation. !! ValueError where its sum is not what the privacy counts on"""
     kind, private = type(aggregation).__name__, type(privacy).__name__
     rate = getattr(privacy, "sampling_rate", 1.0)
-    if rate < 1.0:
+    if draws_in_secret(privacy) and not (
+        type(aggregation) is PlainSum and isinstance(privacy, SamplingPrivacy)
+    ):
         raise ValueError(
-            f"{private} was made with sampling_rate={rate:g}, which holds for clients that are drawn in secret, and a "
-            "Trainer tells whom it asked. Make it with sampling_rate=1.0, which holds for any choice."
+            f"{private} was made with sampling_rate={rate:g}, which holds for clients that are drawn in secret, and "
+            f"{kind} tells who takes part. Use PlainSum(), or make it with sampling_rate=1.0, which holds for any "
+            "choice; a privacy of your own has sample(clients) and denominator for it."
         )
-    if getattr(aggregation, "leaves_updates", False):
+    if getattr(aggregation, "leaves_updates", False) and not (
+        isinstance(privacy, RemotePrivacy) and hasattr(aggregation, "contribution")
+    ):
         raise ValueError(
-            f"{kind} leaves updates with their clients, and {private} clips updates that are here. Leave one of the two "
-            "out, or use PlainSum()."
+            f"{kind} leaves updates with their clients, and {private} clips updates that are here. Use PlainSum(), or "
+            "MaskedSum() over a network with ClientPrivacy or DistributedPrivacy, whose clients clip themselves."
         )
     if not isinstance(aggregation, GridAggregation):
         raise ValueError(
@@ -184,12 +227,14 @@ class Updates:
         aggregation: Aggregation,
         privacy: Privacy | None = None,
         length: int | None = None,
+        spread: Callable[[Tensor], Tensor] = lambda vector: vector,
     ) -> None:
         self.results = results
         self._length = next((v.numel() for v in vectors.values()), 0) if length is None else length
         self._vectors = vectors
         self._aggregation = aggregation
         self._privacy = privacy
+        self._spread = spread  # from the form that is summed to an update of all numbers
         self.dropped: tuple[str, ...] = ()
         """Who got lost while a mean was made."""
 
@@ -204,10 +249,14 @@ class Updates:
             name: float(result.num_examples) if weighted and privacy is None else 1.0
             for name, result in self.results.items()
         }
-        if privacy is not None:
+        if privacy is not None and not getattr(self._aggregation, "leaves_updates", False):
             clip = clipping_for(self._aggregation, privacy, len(vectors))
             vectors = {name: clip(vector) for name, vector in vectors.items()}
-        total = self._aggregation.weighted_sum(vectors, weights)
+        is_secret = draws_in_secret(privacy)
+        if is_secret and not vectors:  # nobody was drawn
+            total = torch.zeros(self._length, dtype=torch.float64)
+        else:
+            total = self._aggregation.weighted_sum(vectors, weights)
         self._check_sum(total)
         weight, survivors = sum(weights.values()), len(vectors)
         report: AggregationReport | None = getattr(self._aggregation, "report", None)
@@ -217,7 +266,9 @@ class Updates:
         if privacy is not None:
             total = privacy.noise(total, survivors)
             self._check_sum(total)
-        return total / weight
+        if is_secret and isinstance(privacy, SamplingPrivacy):
+            weight = privacy.denominator
+        return self._spread(total / weight)
 
     def single(self) -> dict[str, Tensor]:
         """Each update by itself. !! ValueError when they are hidden"""

@@ -26,7 +26,7 @@ class Callback:
         """`fit(rounds)` was called. History holds the rounds that are done."""
 
     def on_round_start(self, trainer: Trainer, round: int, clients: tuple[str, ...]) -> None:
-        """These clients are about to train."""
+        """These clients are about to train; in asynchronous rounds, they are at work already."""
 
     def on_client_done(
         self, trainer: Trainer, client: str, outcome: FitResult | EvaluateResult | ClientFailure
@@ -120,7 +120,8 @@ class ProgressBar(Callback):
         )
 
     def on_round_start(self, trainer: Trainer, round: int, clients: tuple[str, ...]) -> None:
-        self._bars.reset(self._clients, total=len(clients), told="")
+        total = len(clients) if trainer.schedule is None else trainer.schedule.size
+        self._bars.reset(self._clients, total=total, told="")
 
     def on_client_done(
         self, trainer: Trainer, client: str, outcome: FitResult | EvaluateResult | ClientFailure

@@ -1,12 +1,13 @@
 """What a private training was charged for, on disk beside its checkpoints.
 
-One duty: `Charges`, which a Trainer with `privacy` has. Imports `aggregation`, `identity`, `serde`.
+One duty: `Charges`, which a Trainer with `privacy` has. File, locks and crash safety are the `ledger`'s. Imports that,
+`aggregation`, and `serde` for its error.
 
 NOTE [Charged before it leaves]
 A model that was given out cannot be taken back, so its round must never be forgotten. Before a round's updates are
-summed, the record on disk says that they were: written beside its place, synced, moved there, and the folder synced. Only
-then is there a sum. After the round the record is made exact. A process that is killed at any point leaves a record
-that counts every sum there was, and at most one that there was not.
+summed, the record on disk says that they were. Only then is there a sum. After the round the record is made exact. A
+process that is killed at any point leaves a record that counts every sum there was, and at most one that there was
+not.
 
 A checkpoint may be older than its record: rounds in between were seen and are spent, though the model goes back. Every
 file from which a training could be taken up has a record, and all of them are kept up to date: the trainer's own
@@ -14,10 +15,9 @@ checkpoint, those that `save(path)` wrote as long as they are there, and the one
 from here are copies in other places.
 
 NOTE [One training at a time]
-A record is replaced only if it is what this training wrote or read last, which is looked at and written while the folder
-is locked (`flock`, where there is one). So of two trainings with one checkpoint the one that comes second to a record
-makes no sum, and is told: nothing that either was charged for is lost. Who resumes takes the record over, and with it
-the charges.
+An entry is added to a record only if its last entry is the one that this training wrote or read last, which is one
+transaction. So of two trainings with one checkpoint the one that comes second to a record makes no sum, and is told:
+nothing that either was charged for is lost. Who resumes takes the record over, and with it the charges.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ from typing import Any
 import msgspec
 
 from syft.core.structs import prepared
+from syft.exceptions import BudgetFileError
 from syft.federated.aggregation import KeptPrivacy, Privacy
-from syft.identity.files import write_file
+from syft.ledger import Account, journal_path
 from syft.serde import SerdeError
 
 logger = logging.getLogger(__name__)
@@ -68,8 +69,8 @@ class Charges:
         """Checkpoints whose records are this training's, and say what this object knows."""
         self._lasting = {self._own} - {None}
         """Those that have a record also while there is no checkpoint."""
-        self._seen: dict[Path, bytes] = {}
-        """What stands in their records, as far as this training knows."""
+        self._seen: dict[Path, tuple[Account, tuple[int, str]]] = {}
+        """Their records, and the last entry of each that this training knows of."""
 
     def begin(self) -> None:
         """!! ValueError where an earlier run left charges that this one has not taken over"""
@@ -100,8 +101,7 @@ class Charges:
         if place == self._own:
             self.begin()
         elif place not in self._places and (old := record_path(place)).exists():
-            aside = _free_name(old)
-            old.rename(aside)
+            aside = _move_aside(old)
             logger.warning("%s has the charges of an earlier training, and was moved to %s.", old, aside.name)
         self._places.add(place)
         self._keep(place, self._record(coming=0))
@@ -116,37 +116,31 @@ class Charges:
         record = record_path(checkpoint)
         if _place(checkpoint) in self._places:
             return None
-        try:
-            data = self._seen[_place(checkpoint)] = record.read_bytes()
-        except FileNotFoundError:
+        if not record.exists():
             if saved_rounds and rounds_given_out is None:
                 raise ValueError(
                     f"The checkpoint {str(checkpoint)!r} has {saved_rounds} rounds, and what they cost is not beside it: "
                     f"bring {record.name!r} from where they were trained. If there is none, say how many rounds' models "
                     "were ever given out, those after the checkpoint included: resume(path, rounds_given_out=...)."
-                ) from None
+                )
             rounds = rounds_given_out or 0
             if rounds < (saved_rounds or 0):
                 raise ValueError(
                     f"resume() was given rounds_given_out={rounds}, and the checkpoint has {saved_rounds} rounds."
-                ) from None
+                )
             return ChargeRecord(_VERSION, rounds, None)
         if rounds_given_out is not None:
             raise ValueError(
                 f"resume() was given rounds_given_out={rounds_given_out}, and there is a record of them, "
                 f"{str(record)!r}: leave it out."
             )
-        try:
-            found = msgspec.convert(json.loads(data), prepared(ChargeRecord))
-        except (ValueError, RecursionError) as error:  # msgspec's and json's errors are ValueErrors
-            raise SerdeError(
-                f"The charges in {str(record)!r} cannot be read: {error}. They are not taken for none: restore the file."
-            ) from error
-        if found.version != _VERSION:
-            raise SerdeError(
-                f"The charges in {str(record)!r} are of version {found.version}; this library reads {_VERSION}. Update "
-                "it."
-            )
+        account = Account.open(record, lambda data: _file_of_before(record, data))
+        state, last = account.state()
+        # NB: a record without an entry is of a training that was ended before its first sum.
+        found = _read_record(
+            record, {"version": _VERSION, "rounds": 0, "charges": None} if state is None else state
+        )
+        self._seen[_place(checkpoint)] = account, last
         if found.rounds < (saved_rounds or 0):
             raise ValueError(
                 f"The checkpoint {str(checkpoint)!r} has {saved_rounds} rounds, and {record.name!r} the charges of "
@@ -169,61 +163,88 @@ class Charges:
             self._lasting.add(place)
 
     def _write(self, coming: int) -> None:
-        data = self._record(coming)
+        state = self._record(coming)
         for place in sorted(self._places):
             # NB: a checkpoint that was saved and removed needs no record any more.
             if place in self._lasting or place.exists():
-                self._keep(place, data)
+                self._keep(place, state)
 
-    def _keep(self, place: Path, data: bytes) -> None:
+    def _keep(self, place: Path, state: dict[str, Any]) -> None:
         """See NOTE [One training at a time]. !! OSError with a sentence, ValueError if another training wrote there"""
         record = record_path(place)
+        written: tuple[int, str] | None
         try:
-            with _locked(record.parent):
-                there = record.read_bytes() if record.exists() else None
-                if there is not None and there != self._seen.get(place):
-                    raise ValueError(
-                        f"Another training has written its charges to {str(record)!r} since this one did, so this one "
-                        "makes no sum. Give each training a checkpoint of its own; resume() in a new Trainer counts what "
-                        "is there."
-                    )
-                write_file(record, data, private=False, overwrite=True)
-                self._seen[place] = data
+            if (known := self._seen.get(place)) is None:
+                account = Account.create(record, state)
+                written = account.state()[1]
+            else:
+                account, seen = known
+                written = account.change(lambda _: state, after=seen)
+        except FileExistsError:
+            written = None
+        except BudgetFileError as error:
+            raise BudgetFileError(f"{error} Until then this training makes no sum.") from error
         except OSError as error:
             raise OSError(
                 error.errno,
-                f"What this training costs cannot be written to {str(record)!r} ({error.strerror}), so no sum is made. "
-                "Make room there, or save and resume in a folder that can be written to",
+                f"What this training costs cannot be written to {str(record)!r} ({error}), so no sum is made. Make room "
+                "there, or save and resume in a folder that can be written to",
             ) from error
+        if written is None:
+            raise ValueError(
+                f"Another training has written its charges to {str(record)!r} since this one did, so this one makes no "
+                "sum. Give each training a checkpoint of its own; resume() in a new Trainer counts what is there."
+            )
+        self._seen[place] = account, written
 
-    def _record(self, coming: int) -> bytes:
+    def _record(self, coming: int) -> dict[str, Any]:
         privacy = self._privacy
         charges = privacy.charges(coming) if isinstance(privacy, KeptPrivacy) else None
-        return json.dumps(msgspec.to_builtins(ChargeRecord(_VERSION, self._rounds, charges))).encode()
+        # NB: as it will be read, so that equal ones are equal (tuples are lists there).
+        plain = json.loads(json.dumps(msgspec.to_builtins(ChargeRecord(_VERSION, self._rounds, charges))))
+        return dict(plain)
+
+
+def _file_of_before(record: Path, data: bytes) -> dict[str, Any]:
+    """The state in a record that is no ledger yet, but JSON. !! SerdeError"""
+    try:
+        state = json.loads(data)
+    except (ValueError, RecursionError) as error:  # json's errors are ValueErrors
+        raise _unreadable(record, error) from error
+    _read_record(record, state)
+    return dict(state)
+
+
+def _read_record(record: Path, state: Any) -> ChargeRecord:
+    """!! SerdeError"""
+    try:
+        found = msgspec.convert(state, prepared(ChargeRecord))
+    except ValueError as error:  # msgspec's errors are ValueErrors
+        raise _unreadable(record, error) from error
+    if found.version != _VERSION:
+        raise SerdeError(
+            f"The charges in {str(record)!r} are of version {found.version}; this library reads {_VERSION}. Update it."
+        )
+    return found
+
+
+def _unreadable(record: Path, error: Exception) -> SerdeError:
+    return SerdeError(
+        f"The charges in {str(record)!r} cannot be read: {error}. They are not taken for none: restore the file."
+    )
 
 
 def _place(path: str | os.PathLike[str]) -> Path:
     return Path(os.path.abspath(path))
 
 
-def _free_name(path: Path) -> Path:
+def _move_aside(path: Path) -> Path:
+    """Give a record that is not this training's another name."""
     number = 1
     while (aside := path.with_name(f"{path.name}.{number}")).exists():
         number += 1
+    # NB: its journal first. Without its own it is found out; another's would be written into the next record.
+    with contextlib.suppress(FileNotFoundError):
+        journal_path(path).rename(journal_path(aside))
+    path.rename(aside)
     return aside
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Inside, no other training writes a record into this folder, on systems that can lock one. !! OSError"""
-    try:
-        import fcntl
-    except ImportError:
-        yield
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)

@@ -2,7 +2,8 @@
 
 One duty: `save_checkpoint` and `load_checkpoint`. One safetensors file, written beside its place and moved there
 when it is complete, so a crash leaves the round before or this one. No state of a generator is kept, because
-everything random follows from the seed and the round (see `rounds`). Imports `history`, `records`, `serde`.
+everything random follows from the seed and the round (see `rounds`). Imports `buffered`, `history`, `records`,
+`serde`.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ import torch
 
 from syft import serde
 from syft.core.structs import prepared
+from syft.federated.buffered import AtWork, Pending
 from syft.federated.history import History
 from syft.federated.records import State
 from syft.serde import SerdeError
 
 _KEY = "trainer"
 _VERSION = 1
-_MODEL, _STRATEGY = "model/", "strategy/"
+_MODEL, _STRATEGY, _ROUND = "model/", "strategy/", "round/"
 
 
 @dataclass(frozen=True)
@@ -37,26 +39,45 @@ class Checkpoint:
     state: State
     memory: Mapping[str, torch.Tensor]
     history: History
+    pending: Pending | None = None
+    """Who was at work, in asynchronous rounds."""
 
 
-class _About(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _Pending(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    settings: dict[str, float]
+    clock: float
+    at_work: list[tuple[str, int, float]]
+
+
+class _About(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     version: int
     seed: int
     strategy: str
     settings: dict[str, float]
     history: dict[str, Any]
+    pending: _Pending | None = None
 
 
 def save_checkpoint(path: str | os.PathLike[str], checkpoint: Checkpoint) -> None:
     """Write it whole, or leave what was there."""
     tensors = {_MODEL + name: tensor for name, tensor in checkpoint.state.items()}
     tensors |= {_STRATEGY + name: tensor for name, tensor in checkpoint.memory.items()}
+    pending = checkpoint.pending
+    if pending is not None:
+        tensors |= {
+            f"{_ROUND}{n}/{name}": t for n, state in pending.states.items() for name, t in state.items()
+        }
     about = _About(
         _VERSION,
         checkpoint.seed,
         checkpoint.strategy,
         dict(checkpoint.settings),
         checkpoint.history.to_dict(),
+        None
+        if pending is None
+        else _Pending(
+            dict(pending.settings), pending.clock, [(w.client, w.round, w.until) for w in pending.at_work]
+        ),
     )
     # NB: the standard library's JSON, which keeps a loss that is NaN or infinite.
     serde.save(path, tensors, {_KEY: json.dumps(msgspec.to_builtins(about))})
@@ -84,4 +105,20 @@ def load_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
         {key.removeprefix(_MODEL): t for key, t in tensors.items() if key.startswith(_MODEL)},
         {key.removeprefix(_STRATEGY): t for key, t in tensors.items() if key.startswith(_STRATEGY)},
         history,
+        None if about.pending is None else _pending(about.pending, tensors, name),
     )
+
+
+def _pending(about: _Pending, tensors: Mapping[str, torch.Tensor], path: str) -> Pending:
+    """!! SerdeError if a model is missing"""
+    states: dict[int, State] = {}
+    for key, tensor in tensors.items():
+        number, _, name = key.removeprefix(_ROUND).partition("/")
+        if key.startswith(_ROUND) and number.isdecimal():
+            states.setdefault(int(number), {})[name] = tensor
+    at_work = tuple(AtWork(*each) for each in about.at_work)
+    if missing := [work.round for work in at_work if work.round not in states]:
+        raise SerdeError(
+            f"The checkpoint {path!r} cannot be read: the model of round {missing[0]} is not in it."
+        )
+    return Pending(about.settings, about.clock, at_work, states)

@@ -1,7 +1,7 @@
 """Clients: who trains on which data, and where it is.
 
-One duty: from what a user names (data sets, workers) to objects with `fit` and `evaluate`. Imports `dataset`,
-`federated_client`, `local_training`, `network_clients`, `records`, `workers`.
+One duty: from what a user names (data sets, workers) to objects with `fit` and `evaluate`. Imports `compression`,
+`dataset`, `federated_client`, `local_training`, `network_clients`, `records`, `workers`.
 """
 
 from __future__ import annotations
@@ -16,10 +16,17 @@ from torch import nn
 
 from syft.core.chain import Wrapper
 from syft.exceptions import GetNotPermittedError
+from syft.federated.asked_training import use_training_approval
+from syft.federated.compression import HeldBack, check_feedback, compressed
 from syft.federated.dataset import BaseDataset, FederatedDataset
 from syft.federated.federated_client import FederatedClient
+from syft.federated.fit_handlers import offered_to
+from syft.federated.layout import Layout
 from syft.federated.local_training import Loss, Metric, check_dataset, evaluate_locally, train_locally
 from syft.federated.network_clients import NetworkClient, TravellingWork
+from syft.federated.offers import described
+from syft.federated.outside import rows_of
+from syft.federated.personal import PersonalLayers, check_impersonal
 from syft.federated.pointer_dataset import PointerDataset
 from syft.federated.records import (
     ClientFailure,
@@ -54,12 +61,36 @@ class Work:
     metrics: Mapping[str, Metric] = field(default_factory=dict)
     collate_fn: Callable[[list[Any]], Any] | None = None
 
-    def fit(self, dataset: Any, instructions: FitInstructions) -> FitResult:
+    def fit(
+        self,
+        dataset: Any,
+        instructions: FitInstructions,
+        layers: PersonalLayers | None = None,
+        held: HeldBack | None = None,
+        source: Any = None,
+    ) -> FitResult:
         model, loss, _, collate_fn = self._copies()
-        return train_locally(model, loss, dataset, instructions, collate_fn)
+        local = instructions.local
+        if local is not None and layers is not None:
+            layers.bring(model, local, source)
+        result = train_locally(model, loss, dataset, instructions, collate_fn)
+        if local is not None and layers is not None:
+            layers.keep(model, local, source)
+        if instructions.compression is None:
+            return result
+        layout = Layout.of(model, () if local is None else local.names)
+        return compressed(result, instructions, layout, HeldBack() if held is None else held, source)
 
-    def evaluate(self, dataset: Any, instructions: EvaluateInstructions) -> EvaluateResult:
+    def evaluate(
+        self,
+        dataset: Any,
+        instructions: EvaluateInstructions,
+        layers: PersonalLayers | None = None,
+        source: Any = None,
+    ) -> EvaluateResult:
         model, loss, metrics, collate_fn = self._copies()
+        if instructions.local is not None and layers is not None:
+            layers.bring(model, instructions.local, source)
         return evaluate_locally(model, loss, dataset, metrics, instructions, collate_fn)
 
     def _copies(self) -> tuple[nn.Module, Loss, Mapping[str, Metric], Callable[[list[Any]], Any] | None]:
@@ -73,14 +104,16 @@ class DatasetClient:
     only_reads = True
 
     def __init__(self, dataset: Any, work: Work) -> None:
+        dataset = rows_of(dataset)
         check_dataset(dataset)
         self.dataset, self.work = dataset, work
+        self.layers, self.held = PersonalLayers(), HeldBack()
 
     def fit(self, instructions: FitInstructions) -> FitResult:
-        return self.work.fit(self.dataset, instructions)
+        return self.work.fit(self.dataset, instructions, self.layers, self.held)
 
     def evaluate(self, instructions: EvaluateInstructions) -> EvaluateResult:
-        return self.work.evaluate(self.dataset, instructions)
+        return self.work.evaluate(self.dataset, instructions, self.layers)
 
 
 @dataclass(frozen=True)
@@ -90,6 +123,9 @@ class Found:
     dataset: Any
     is_open: bool
     least_in_sum: int | None = None
+    minimum_noise: float | None = None
+    source: Any = None
+    """What the owner offers, where another data set may come under its name."""
 
 
 class WorkerClient:
@@ -104,31 +140,45 @@ class WorkerClient:
     only_reads = True
     smallest_sum = 1
 
-    def __init__(self, worker: VirtualWorker, find: Callable[[], Found], work: Work) -> None:
+    def __init__(self, worker: VirtualWorker, find: Callable[[Any], Found], work: Work) -> None:
         self.worker, self.find, self.work = worker, find, work
+        self.layers, self.held = PersonalLayers(), HeldBack()
 
     def fit(self, instructions: FitInstructions) -> FitResult:
-        found = self.find()
+        found = self.find(instructions)
         self._check_sum(found, self.smallest_sum)
+        if instructions.local is not None:
+            check_impersonal(found.least_in_sum, self.worker.id)
+        check_feedback(instructions.compression, found.least_in_sum, self.worker.id)
         result = run_discreetly(
-            lambda: self.work.fit(found.dataset, instructions), "the training", found.is_open
+            lambda: self.work.fit(found.dataset, instructions, self.layers, self.held, found.source),
+            "the training",
+            found.is_open,
         )
         return result if found.least_in_sum is None else replace(result, metrics={})
 
     def evaluate(self, instructions: EvaluateInstructions) -> EvaluateResult:
-        found = self.find()
+        found = self.find(instructions)
         self._check_sum(found, 1)
         return run_discreetly(
-            lambda: self.work.evaluate(found.dataset, instructions), "the evaluation", found.is_open
+            lambda: self.work.evaluate(found.dataset, instructions, self.layers, found.source),
+            "the evaluation",
+            found.is_open,
         )
 
     def _check_sum(self, found: Found, smallest: int) -> None:
-        """!! GetNotPermittedError if the owner wants larger sums"""
+        """!! GetNotPermittedError if the owner wants larger sums, or noise"""
         if found.least_in_sum is not None and smallest < found.least_in_sum:
             raise GetNotPermittedError(
                 f"What is computed from this data set leaves worker {self.worker.id!r} only in a secure sum of "
                 f"{found.least_in_sum} workers or more, as its owner said. Train with "
                 f"aggregation=MaskedSum(threshold={found.least_in_sum}), and evaluate on data of your own."
+            )
+        if found.minimum_noise is not None:
+            raise GetNotPermittedError(
+                f"What is computed from this data set leaves worker {self.worker.id!r} only with noise of "
+                f"{found.minimum_noise:g} clipping bounds or more, as its owner said, and a worker in the trainer's own "
+                "process adds none. Serve it over a network (NetworkServerWorker, syft worker), where it does."
             )
 
 
@@ -136,16 +186,22 @@ class WorkerClient:
 
 
 def make_clients(
-    clients: Any, work: Work, dataset_key: str | None = None, user: str | None = None
+    clients: Any,
+    work: Work,
+    dataset_key: str | None = None,
+    user: str | None = None,
+    travelling: TravellingWork | None = None,
 ) -> dict[str, Client]:
     """Clients by name, out of
 
     a FederatedDataset              one per worker
     a dict                          name -> data set or client
     workers, with a `dataset_key`   one per worker, on the data set that it offers under that name
+
+    travelling   the work as plans, where there are some already
     """
     if dataset_key is not None:
-        made = _offering(clients, dataset_key, work, user)
+        made = _offering(clients, dataset_key, work, user, travelling)
     elif isinstance(clients, FederatedDataset):
         made = {str(name): _holding(part, work, user) for name, part in clients.datasets.items()}
     elif isinstance(clients, Mapping):
@@ -178,7 +234,7 @@ def _of_data(name: str, dataset: Any, work: Work, user: str | None) -> Client:
 def _holding(part: Any, work: Work, user: str | None) -> Client:
     """A client for a data set of which we have pointers."""
     worker = _in_process(part.location)
-    return WorkerClient(worker, lambda: _held(part, worker, user), work)
+    return WorkerClient(worker, lambda _instructions: _held(part, worker, user), work)
 
 
 def _held(part: Any, worker: VirtualWorker, user: str | None) -> Found:
@@ -208,7 +264,9 @@ def _permitted(worker: VirtualWorker, obj_id: Any, user: str | None) -> tuple[An
     return found, allowed is None
 
 
-def _offering(workers: Any, key: str, work: Work, user: str | None) -> dict[str, Client]:
+def _offering(
+    workers: Any, key: str, work: Work, user: str | None, travelling: TravellingWork | None
+) -> dict[str, Client]:
     """Clients for data sets that workers offer by name (`worker.add_dataset`)."""
     if not isinstance(workers, Iterable) or isinstance(workers, (Mapping, FederatedDataset)):
         raise TypeError(
@@ -216,7 +274,6 @@ def _offering(workers: Any, key: str, work: Work, user: str | None) -> dict[str,
             "dataset_key out for data sets."
         )
     made: dict[str, Client] = {}
-    travelling: TravellingWork | None = None
     for worker in workers:
         if str(getattr(worker, "id", None)) in made:
             raise ValueError(f"Worker {worker.id!r} is named twice. Name each worker once.")
@@ -225,23 +282,35 @@ def _offering(workers: Any, key: str, work: Work, user: str | None) -> dict[str,
             made[str(worker.id)] = NetworkClient(worker, key, travelling, user)
         else:
             here = _in_process(worker)
-            made[str(here.id)] = WorkerClient(here, _finder(here, key, user), work)
+            made[str(here.id)] = WorkerClient(here, _finder(here, key, user, work), work)
     return made
 
 
-def _finder(worker: VirtualWorker, key: str, user: str | None) -> Callable[[], Found]:
+def _finder(worker: VirtualWorker, key: str, user: str | None, work: Work) -> Callable[[Any], Found]:
     offers: FederatedClient = worker.extension(FederatedClient)
 
-    def find() -> Found:
+    def is_approved(instructions: Any) -> bool:
+        if key not in offers.on_request:
+            return False
+        offer = described(worker, offers.datasets[key])
+        if offer is None:
+            return False
+        traced = TravellingWork(work).traced(offer, with_metrics=False)
+        return use_training_approval(worker, user, key, traced, instructions, is_kept=False)
+
+    def find(instructions: Any) -> Found:
         if key not in offers.datasets:
             known = ", ".join(map(repr, sorted(offers.datasets))) or "none"
             raise ValueError(
                 f"Worker {worker.id!r} offers no data set {key!r}; it offers {known}. Its owner offers one with "
                 "worker.add_dataset(dataset, key)."
             )
-        allowed = offers.allowed.get(key)
-        worker.policy.check_get(user, key, allowed, action="train on")
-        return Found(offers.datasets[key], allowed is None, offers.least_in_sum.get(key))
+        allowed = offered_to(worker, user, key)
+        if worker.policy.may_get(user, allowed) or not is_approved(instructions):
+            worker.policy.check_get(user, key, allowed, action="train on")
+        dataset = offers.datasets[key]
+        least, noise = offers.least_in_sum.get(key), offers.minimum_noise.get(key)
+        return Found(dataset, allowed is None, least, noise, dataset)
 
     return find
 

@@ -40,7 +40,7 @@ from syft.policy.permissions import Allowed, intersect
 from syft.tensors.object_pointer import ObjectPointer
 from syft.tensors.object_wrapper import POINTERS
 from syft.tensors.private import is_released_only, users_allowed
-from syft.tensors.transfer import private_copy
+from syft.tensors.sending import private_copy
 from syft.workers import handlers
 
 logger = logging.getLogger(__name__)

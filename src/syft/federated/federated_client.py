@@ -1,6 +1,6 @@
 """`FederatedClient`: trains and evaluates on data sets that their owner offers by name. No I/O.
 
-A worker has one (`worker.add_dataset`, `worker.fit`); the handlers of the messages are at the end. It can also be
+A worker has one (`worker.add_dataset`, `worker.fit`); what it does with the messages is in `fit_handlers`. It can also be
 used by itself: `set_obj(train_config)`, then `fit(dataset_key)`. It then keeps objects, too, to which a TrainConfig can
 refer by their ids.
 
@@ -11,33 +11,27 @@ model can remember rows: offering a data set consents to that. Noise that bounds
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import torch
 from torch.utils.data import TensorDataset
 
 from syft.core.interfaces import IMPLEMENTATIONS, TrainingOffers
-from syft.core.nested import found_in
-from syft.exceptions import GetNotPermittedError, ObjectNotFoundError
+from syft.data.schema import DataSetInfo
 from syft.federated.dataset import BaseDataset
 from syft.federated.local_training import batches, make_optimizer
+from syft.federated.outside import rows_of
 from syft.federated.plan_module import by_name
 from syft.federated.train_config import TrainConfig, opened
-from syft.messaging.message import EvaluateMessage, FitMessage, TrainConfigMessage
-from syft.policy.caller import is_proved, user_of
+from syft.messaging.message import TrainConfigMessage
 from syft.policy.permissions import Allowed, intersect
-from syft.workers import handlers, pipeline
 from syft.workers.documented_storage import MISSING, ObjectStorage, id_and_object
 from syft.workers.store import AS_IT_IS
 
-#: What is kept of users' configs: for how many users, and how much of each.
-_MOST_CONFIGS = 1000
-_MOST_OPTIONS = 100
-_LONGEST_OPTIONS = 1000
 _MOST_BINS = 1_000_000
 
 
@@ -54,6 +48,12 @@ class FederatedClient(ObjectStorage):
         self.allowed: dict[str, frozenset[str]] = {}
         #: Of how many clients a sum is at least in which an update leaves, where the owner said so.
         self.least_in_sum: dict[str, int] = {}
+        #: With how much noise an update leaves at least, in clipping bounds, where the owner said so.
+        self.minimum_noise: dict[str, float] = {}
+        #: What is told of data sets, where their owner said it; also of those that are for noise alone.
+        self.infos: dict[str, DataSetInfo] = {}
+        #: Those that may be asked for by users who may not train on them.
+        self.on_request: set[str] = set()
         #: The config that each user sent last.
         self.sent: dict[str | None, TrainConfigMessage] = {}
         # The optimizer of a model goes on from fit to fit, and goes with the model.
@@ -70,11 +70,17 @@ class FederatedClient(ObjectStorage):
         key: str,
         allowed_users: Iterable[str] | None = None,
         least_in_sum: int | None = None,
+        info: DataSetInfo | None = None,
+        on_request: bool = False,
+        minimum_noise: float | None = None,
     ) -> None:
         """Offer a data set; see NOTE [What offering a data set means]. `allowed_users`: to whom (None: to all).
 
+        on_request     others than `allowed_users` (without: everybody) see what its rows look like and may ask
         least_in_sum   updates leave only in secure sums of so many clients or more; None: as they are. It hides whose
                        they are, and not what is in them
+        minimum_noise  updates leave only in sums with noise of this standard deviation or more, in clipping bounds, of
+                       which the workers of the smallest sum add all (`least_in_sum`; without: this one alone)
         """
         if key in self.datasets:
             raise ValueError(
@@ -96,22 +102,44 @@ class FederatedClient(ObjectStorage):
             raise ValueError(
                 f"least_in_sum is a number of clients, 2 or more, among whom an update hides; got {least_in_sum!r}."
             )
+        if minimum_noise is not None and (
+            isinstance(minimum_noise, bool)
+            or not isinstance(minimum_noise, (int, float))
+            or not 0 < minimum_noise < math.inf
+        ):
+            raise ValueError(
+                f"minimum_noise is a number of clipping bounds above 0, such as 1.0; got {minimum_noise!r}."
+            )
+        dataset = rows_of(dataset)
         privacy: Allowed = None
         if hasattr(dataset, "split_privacy"):
             dataset, privacy = dataset.split_privacy()
+        if on_request and allowed_users is None:
+            allowed_users = ()
         chosen = intersect(privacy, None if allowed_users is None else frozenset(allowed_users))
+        if info is not None and (not isinstance(info, DataSetInfo) or info.name != key):
+            raise ValueError(f"info is a DataSetInfo of the name {key!r}; got {str(info)[:80]!r}.")
         self.datasets[key] = dataset
+        if info is not None:
+            self.infos[key] = info
+        if on_request:
+            self.on_request.add(key)
         if chosen is not None:
             self.allowed[key] = chosen
         if least_in_sum is not None:
             self.least_in_sum[key] = least_in_sum
+        if minimum_noise is not None:
+            self.minimum_noise[key] = float(minimum_noise)
 
     def remove_dataset(self, key: str) -> None:
         """Offer a data set no longer."""
         self._dataset(key)
         del self.datasets[key]
         self.allowed.pop(key, None)
+        self.infos.pop(key, None)
         self.least_in_sum.pop(key, None)
+        self.minimum_noise.pop(key, None)
+        self.on_request.discard(key)
 
     def set_obj(
         self, obj_id: Any = MISSING, obj: Any = MISSING, allowed: Any = AS_IT_IS, is_private: bool = False
@@ -129,7 +157,7 @@ class FederatedClient(ObjectStorage):
         """Train the model of the config in place; returns the loss of the last batch."""
         config = self._config(config)
         self._dataset(dataset_key)
-        model, loss_fn = _called(config, self.get_obj)
+        model, loss_fn = model_and_loss(config, self.get_obj)
         return self._fit(model, dataset_key, loss_fn, device, config)
 
     def _fit(
@@ -224,7 +252,7 @@ class FederatedClient(ObjectStorage):
         """
         config = self._config(config)
         dataset = self._dataset(dataset_key)
-        model, loss_fn = _called(config, self.get_obj)
+        model, loss_fn = model_and_loss(config, self.get_obj)
         tally = _Tally(nr_bins)
         counts_classes = return_histograms or return_raw_accuracy
         with _ready(model, device, training=False), torch.no_grad():
@@ -279,7 +307,7 @@ class _Batches:
         return batches(self._dataset, self._size, order)
 
 
-def _called(config: TrainConfig, find: Any) -> tuple[Any, Any]:
+def model_and_loss(config: TrainConfig, find: Any) -> tuple[Any, Any]:
     """Model and loss of a config; those it refers to by id, as `find` gives them. !! ValueError"""
     found = []
     for what, called, obj_id in (
@@ -348,144 +376,4 @@ def _ready(model: Any, device: str, training: bool) -> Iterator[None]:
             model.to("cpu").train(was_training)
 
 
-# -- on a worker -----------------------------------------------------------------------------------------
-
-
-def keep_config(worker: Any, message: TrainConfigMessage) -> None:
-    """Note how a user wants to train. It refers to a model that is here, and does not keep it alive."""
-    TrainConfig.from_message(message, worker.get_obj)
-    _check_small(message.optimizer_args)
-    sent = worker.extension(FederatedClient).sent
-    sent.pop(user_of(message), None)
-    # NB: nobody is charged for it, and users who have no name are new ones each time.
-    if len(sent) >= _MOST_CONFIGS:
-        del sent[next(iter(sent))]
-    sent[user_of(message)] = message
-
-
-def _check_small(options: Any) -> None:
-    """!! ValueError for options that no optimizer takes"""
-    values = len(list(found_in(options, (int, float, str, bytes, torch.Tensor))))
-    length = sum(map(len, found_in(options, (str, bytes))))
-    if (
-        values > _MOST_OPTIONS
-        or length > _LONGEST_OPTIONS
-        or any(True for _ in found_in(options, torch.Tensor))
-    ):
-        raise ValueError(
-            f"The optimizer_args of a TrainConfig have {values} values. They are a few numbers and words, "
-            f"{_MOST_OPTIONS} at most, and no tensors."
-        )
-
-
-def fit_here(worker: Any, message: FitMessage) -> torch.Tensor:
-    """Train a user's model on an offered data set; the model is then as restricted as the data set, too."""
-    client, config = _permitted(worker, message, "train on")
-    check_plain(client, message.dataset_key)
-    if config.model_id is not None:
-        allowed = intersect(worker.allowed_users(config.model_id), client.allowed.get(message.dataset_key))
-        worker.restrict(config.model_id, allowed)
-    loss: torch.Tensor = pipeline.run_discreetly(
-        lambda: client.fit(message.dataset_key, message.device, config),
-        "the training",
-        worker.policy.allows_by_default,
-    )
-    return loss
-
-
-def evaluate_here(worker: Any, message: EvaluateMessage) -> dict[str, Any]:
-    client, config = _permitted(worker, message, "evaluate on")
-    check_plain(client, message.dataset_key)
-    figures: dict[str, Any] = pipeline.run_discreetly(
-        lambda: client.evaluate(
-            message.dataset_key,
-            message.return_histograms,
-            message.nr_bins,
-            message.return_loss,
-            message.return_raw_accuracy,
-            message.device,
-            config,
-        ),
-        "the evaluation",
-        worker.policy.allows_by_default,
-    )
-    return figures
-
-
-def _permitted(worker: Any, message: Any, action: str) -> tuple[FederatedClient, TrainConfig]:
-    """What a user may train with and on; !! GetNotPermittedError, and ValueError for what is not there."""
-    user = user_of(message)
-    client: FederatedClient = worker.extension(FederatedClient)
-    settings = client.sent.get(user)
-    if settings is None:
-        config = None if is_proved() else _owners_config(worker, client)
-        if config is None:
-            raise ValueError(
-                "You have sent no TrainConfig yet, so it is not known what to train. Send one first: "
-                "TrainConfig(...).send(worker, user=...)."
-            )
-        check_offer(worker, user, message.dataset_key, action)
-        model, loss_fn = _called(config, worker.get_obj)
-        return client, replace(config, model=model, loss_fn=loss_fn)
-    check_offer(worker, user, message.dataset_key, action)
-    for obj_id in (settings.model_id, settings.loss_fn_id):
-        _check_there(worker, obj_id)  # what is gone is missed, not forbidden
-        worker.policy.check_get(user, obj_id, worker.allowed_users(obj_id), action="train with")
-    config = TrainConfig.from_message(settings, worker.get_obj)
-    _called(config, worker.get_obj)
-    return client, config
-
-
-def _owners_config(worker: Any, client: FederatedClient) -> TrainConfig | None:
-    """The config that the owner put here last: `worker.set_obj(train_config)`. It is for callers in this process."""
-    held = worker._objects.values()
-    put_here = [obj for obj in held if isinstance(obj, TrainConfig) and not obj.is_from_elsewhere]
-    return put_here[-1] if put_here else client.train_config
-
-
-def _check_there(worker: Any, obj_id: Any) -> None:
-    try:
-        worker.get_obj(obj_id)
-    except ObjectNotFoundError as error:
-        error.args = (
-            f"The model or the loss of your TrainConfig is no longer on worker {worker.id!r}. They stay there as long "
-            "as the config that was sent: keep it, config = TrainConfig(...).send(worker), until its model is fetched "
-            "with config.get().",
-        )
-        raise
-
-
-def check_offer(worker: Any, user: str | None, key: str, action: str) -> Any:
-    """The data set that is offered under a name, if it is to this user. !! GetNotPermittedError, ValueError"""
-    client: FederatedClient = worker.extension(FederatedClient)
-    dataset = client._dataset(key)
-    pipeline.permit(worker, None)
-    worker.policy.check_get(user, key, offered_to(worker, user, key), action=action)
-    return dataset
-
-
-def offered_to(worker: Any, user: str | None, key: str) -> Allowed:
-    """Who may train on a data set, as far as `user` is concerned.
-
-    What is offered to everybody is so on a guarded worker, too: to offer it is to consent.
-    """
-    allowed: Allowed = worker.extension(FederatedClient).allowed.get(key)
-    if allowed is None and worker.policy.is_guarded and user is not None:
-        return frozenset({user})
-    return allowed
-
-
-def check_plain(client: FederatedClient, key: str) -> None:
-    """!! GetNotPermittedError if what is trained on a data set leaves only in sums."""
-    least = client.least_in_sum.get(key)
-    if least is not None:
-        raise GetNotPermittedError(
-            f"What is computed from the data set {key!r} leaves this worker only in a secure sum of {least} workers or "
-            "more, as its owner said. Train with a Trainer and aggregation=MaskedSum()."
-        )
-
-
 IMPLEMENTATIONS[TrainingOffers] = FederatedClient
-handlers.HANDLERS[TrainConfigMessage] = keep_config
-handlers.HANDLERS[FitMessage] = fit_here
-handlers.HANDLERS[EvaluateMessage] = evaluate_here

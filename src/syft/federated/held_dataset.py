@@ -66,7 +66,9 @@ class HeldDataset(AbstractObject, Dataset):
     pointer_kind: ClassVar[str] = "dataset"
 
     def __len__(self) -> int:
-        raise NotImplementedError(f"{type(self).__name__} does not say how many rows it has.")
+        raise NotImplementedError(
+            f"{type(self).__name__} has no __len__. Define one that returns the number of rows."
+        )
 
     @property
     def shape(self) -> torch.Size:

@@ -38,13 +38,24 @@ class RoundReport:
     evaluation: Metrics = field(default_factory=dict)
     """What the server measured afterwards."""
     seconds: float = 0.0
+    is_secret: bool = False
+    """Clients were drawn in secret: who, how many, and how long it took is in no report."""
+    staleness: dict[str, int] = field(default_factory=dict)
+    """In asynchronous rounds: by client, how many rounds old the model was that it trained."""
+    simulated_seconds: float | None = None
+    """In asynchronous rounds of simulated time: when this one was done, from the beginning of the training."""
 
     def __str__(self) -> str:
         text = f"Round {self.round}: {len(self.accepted)} of {len(self.selected)} clients"
+        if self.is_secret:
+            text = f"Round {self.round}: clients drawn in secret"
         figures = [f"{name} {value:.4g}" for name, value in self.evaluation.items()]
+        if self.staleness:
+            ages = self.staleness.values()
+            figures.append(f"staleness {sum(ages) / len(ages):.2g} (at most {max(ages)})")
         figures += [f"training {name} {value:.4g}" for name, value in self.training.items()]
         text += f", {', '.join(figures)}" if figures else ""
-        text += f", {self.seconds:.2f} s."
+        text += "." if self.is_secret else f", {self.seconds:.2f} s."
         return text + (f" Not used: {'; '.join(map(str, self.failures))}" if self.failures else "")
 
 
@@ -96,6 +107,12 @@ class History:
             "examples": [r.examples for r in self.rounds],
             "seconds": [r.seconds for r in self.rounds],
         }
+        if any(r.staleness for r in self.rounds):
+            columns["staleness"] = [
+                sum(r.staleness.values()) / len(r.staleness) if r.staleness else None for r in self.rounds
+            ]
+        if any(r.simulated_seconds is not None for r in self.rounds):
+            columns["simulated_seconds"] = [r.simulated_seconds for r in self.rounds]
         figures = [(name, [r.evaluation.get(name) for r in self.rounds]) for name in names]
         figures += [(f"training_{name}", [r.training.get(name) for r in self.rounds]) for name in trained]
         for name, found in figures:

@@ -4,13 +4,14 @@ One duty: reading, writing, and the order of what is aggregated. Imports `core`,
 
 NOTE [What is in an update]
 Trainable parameters, then buffers that `state_dict` keeps (the statistics of BatchNorm), each as a difference to
-the state the round began with. Frozen parameters travel to the clients but do not come back. Integers are
-averaged as differences and rounded: ten clients that saw five batches each advance `num_batches_tracked` by five.
+the state the round began with. Frozen parameters do not come back from clients, and go to workers on a network once
+(see `network_clients`). Integers are averaged as differences and rounded: ten clients that saw five batches each
+advance `num_batches_tracked` by five.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from math import prod
 
@@ -34,9 +35,12 @@ def read_state(model: nn.Module) -> State:
     return {name: t.detach().to("cpu", copy=True) for name, t in named_state(model).items()}
 
 
-def write_state(model: nn.Module, state: Mapping[str, Tensor]) -> None:
-    """Copy a state into a model, whose tensors stay the same objects. !! ValueError when it does not fit."""
-    tensors = named_state(model)
+def write_state(model: nn.Module, state: Mapping[str, Tensor], besides: Collection[str] = ()) -> None:
+    """Copy a state into a model, whose tensors stay the same objects. !! ValueError when it does not fit.
+
+    besides   the names of tensors that are in no state, and stay as they are
+    """
+    tensors = {name: tensor for name, tensor in named_state(model).items() if name not in besides}
     if fault := state_fault(state, {name: tuple(t.shape) for name, t in tensors.items()}):
         raise ValueError(
             f"The state does not fit the model: {fault}. Both ends have to build the same model."
@@ -59,6 +63,11 @@ def state_fault(state: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, ...
         if tuple(tensor.shape) != shape:
             return f"{name!r} has the shape {tuple(tensor.shape)} instead of {shape}"
     return None
+
+
+def frozen_state(model: nn.Module) -> dict[str, Tensor]:
+    """The parameters that no training moves, the tensors themselves."""
+    return {name: p for name, p in model.named_parameters() if not p.requires_grad}
 
 
 def _some(names: list[str]) -> str:
@@ -87,8 +96,11 @@ class Layout:
     dtype: torch.dtype
 
     @classmethod
-    def of(cls, model: nn.Module) -> Layout:
-        """The layout of a model's updates. !! ValueError for a model that is not here, or has nothing to train."""
+    def of(cls, model: nn.Module, besides: Collection[str] = ()) -> Layout:
+        """The layout of a model's updates. !! ValueError for a model that is not here, or has nothing to train.
+
+        besides   the names of tensors that are in no update, as they stay with clients
+        """
         tensors = named_state(model)
         if remote := [name for name, t in tensors.items() if type(t) is Wrapper]:
             raise ValueError(
@@ -104,7 +116,7 @@ class Layout:
         entries = [
             Entry(name, tuple(t.shape), t.dtype, name in parameters)
             for name, t in tensors.items()
-            if name not in frozen
+            if name not in frozen and name not in besides
         ]
         entries.sort(key=lambda entry: not entry.is_parameter)  # stable
         dtype = torch.float64 if any(e.dtype in _DOUBLE for e in entries) else torch.float32

@@ -49,6 +49,10 @@ OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {
 }
 
 
+#: The part of its deadline that a client trains, where it may send part of its work.
+PARTIAL_TIME = 0.8
+
+
 class OverdueError(SyftError, TimeoutError):
     """A client noticed by itself that nobody waits for it any more."""
 
@@ -194,7 +198,11 @@ def train_locally(
     instructions: FitInstructions,
     collate_fn: Callable[[list[Any]], Any] | None = None,
 ) -> FitResult:
-    """Train `model`, which is the caller's to lose, as instructed; how far it moved."""
+    """Train `model`, which is the caller's to lose, as instructed; how far it moved.
+
+    Layers that stay with clients are those that the model comes with, and are in the model afterwards.
+    """
+    own = () if instructions.local is None else instructions.local.names
     started = time.monotonic()
     check_dataset(dataset)
     size = len(dataset)
@@ -204,16 +212,22 @@ def train_locally(
     sizes: list[int] = []
     # NB: both modes belong to a thread, and the caller's may be off.
     with torch.inference_mode(False), torch.enable_grad():
-        write_state(model, instructions.state)
+        write_state(model, instructions.state, own)
         model.train()
         parameters = [p for p in model.parameters() if p.requires_grad]
         optimizer = make_optimizer(instructions.optimizer, instructions.optimizer_args, parameters)
         correct = _gradient_correction(model, instructions)
         device = parameters[0].device
+        is_over = False
         for _ in range(instructions.epochs):
+            if is_over:
+                break
             order = torch.randperm(size, generator=shuffling) if instructions.shuffle else None
             source = batches(dataset, instructions.batch_size, order, instructions.drop_last, collate_fn)
             while True:
+                is_over = bool(losses) and _is_nearly_over(instructions, started)
+                if is_over:
+                    break
                 _check_time(instructions.deadline, started)
                 watched = draws if not losses or draws.has_drawn else nullcontext()
                 with watched:
@@ -237,7 +251,7 @@ def train_locally(
             f"There was no batch to train on: {size} examples make none of {instructions.batch_size} when the last "
             "one is dropped. Lower batch_size, or set drop_last=False."
         )
-    update = Layout.of(model).difference(named_state(model), instructions.state)
+    update = Layout.of(model, own).difference(named_state(model), instructions.state)
     mean = torch.stack(losses).double().cpu() @ torch.tensor(sizes, dtype=torch.float64) / sum(sizes)
     return FitResult(instructions.round, update, size, len(losses), {"loss": mean.item()})
 
@@ -248,7 +262,8 @@ def _gradient_correction(model: nn.Module, instructions: FitInstructions) -> Cal
     mu, correction = instructions.proximal_mu, instructions.correction
     if not mu and correction is None:
         return None
-    anchors = {name: p.detach().clone() for name, p in trained} if mu else {}
+    # NB: a layer that stays with its client is not pulled back to what the server has.
+    anchors = {name: p.detach().clone() for name, p in trained if name in instructions.state} if mu else {}
     added = {name: c.to(p.device) for name, p in trained if (c := (correction or {}).get(name)) is not None}
 
     @torch.no_grad()
@@ -256,7 +271,7 @@ def _gradient_correction(model: nn.Module, instructions: FitInstructions) -> Cal
         for name, parameter in trained:
             if parameter.grad is None:
                 continue
-            if mu:
+            if name in anchors:
                 # Li et al. 2020, equation 2: the gradient of mu/2 |w - w_t|^2
                 parameter.grad.add_(parameter - anchors[name], alpha=mu)
             if name in added:
@@ -264,6 +279,14 @@ def _gradient_correction(model: nn.Module, instructions: FitInstructions) -> Cal
                 parameter.grad.add_(added[name])
 
     return correct
+
+
+def _is_nearly_over(instructions: FitInstructions, started: float) -> bool:
+    """Whether a client that may send part of its work stops here, so that its answer is in time."""
+    deadline = instructions.deadline
+    return (
+        instructions.partial and deadline is not None and time.monotonic() - started > PARTIAL_TIME * deadline
+    )
 
 
 def _check_time(deadline: float | None, started: float) -> None:
@@ -288,7 +311,7 @@ def evaluate_locally(
     sums: Metrics = dict.fromkeys(["loss", *metrics], 0.0)
     count = 0
     with torch.no_grad():
-        write_state(model, instructions.state)
+        write_state(model, instructions.state, () if instructions.local is None else instructions.local.names)
         model.eval()
         device = next(model.parameters()).device
         for batch in batches(dataset, instructions.batch_size, collate_fn=collate_fn):

@@ -6,11 +6,13 @@ how many rows there are, and what is in them, is not. Imports `execution`, `loca
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
 
+from syft.core.labels import LABELS
 from syft.core.session import session
 from syft.exceptions import ProtocolError
 from syft.execution.program import Input
@@ -22,13 +24,19 @@ from syft.workers import pipeline
 
 @dataclass(frozen=True)
 class Offer:
-    """The rows of a data set: inputs of a model, and a target. The first dimension is the batch, of any size."""
+    """The rows of a data set: inputs of a model, and a target. The first dimension is the batch, of any size.
+
+    names   of the inputs, where rows are dicts: in the order of the alphabet, which all workers have in common
+    """
 
     inputs: tuple[Input, ...]
     target: Input
+    names: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return f"{', '.join(map(str, self.inputs))} -> {self.target}"
+        named = zip(self.names, self.inputs, strict=True) if self.names else None
+        inputs = map(str, self.inputs) if named is None else (f"{name}: {each}" for name, each in named)
+        return f"{', '.join(inputs)} -> {self.target}"
 
 
 register_record(Offer, "DatasetOffer")
@@ -41,10 +49,16 @@ def described(worker: Any, dataset: Any) -> Offer | None:
         return next(batches(dataset, 1), None) if len(dataset) else None
 
     batch = pipeline.run_discreetly(look, "a look at a row", worker.policy.allows_by_default)
+    names: tuple[str, ...] = ()
+    if isinstance(batch, Mapping):
+        if LABELS not in batch or len(batch) < 2 or not all(isinstance(name, str) for name in batch):
+            return None
+        names = tuple(sorted(name for name in batch if name != LABELS))
+        batch = [*(batch[name] for name in names), batch[LABELS]]
     if not isinstance(batch, (list, tuple)) or len(batch) < 2 or not all(map(_is_column, batch)):
         return None
     *inputs, target = (Input((-1, *t.shape[1:]), t.dtype) for t in batch)
-    return Offer(tuple(inputs), target)
+    return Offer(tuple(inputs), target, names)
 
 
 def _is_column(part: Any) -> bool:
@@ -74,7 +88,7 @@ def offer_of(worker: Any, key: str | None, user: str | None) -> Offer:
     offer = next(iter(chosen))
     if offer is None:
         raise ValueError(
-            f"The data set {key or known} of worker {worker.id!r} is empty, or its rows are not tensors with a target: "
-            "no model can be traced for it."
+            f"The data set {key or known} of worker {worker.id!r} is empty, or its rows are not tensors with a target "
+            "(input, ..., target), nor dicts of tensors with 'labels': no model can be traced for it."
         )
     return offer

@@ -69,7 +69,9 @@ class PlanModule(nn.Module):
         self._names, self._kinds = tuple(names), tuple(kinds)
         self._homes = [_settle(self, *entry) for entry in zip(names, kinds, tensors, strict=True)]
 
-    def forward(self, *inputs: Any) -> Any:
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """Run the plan. Inputs with names come after the others, in the order of their names."""
+        inputs = (*inputs, *(named[name] for name in sorted(named)))
         mode = 0 if self.training else len(self._replays) - 1
         replay = self._replays[mode]
         given = replay.program.flatten(inputs, "The model")
@@ -145,9 +147,10 @@ def _settle(root: nn.Module, name: str, kind: int, tensor: Tensor) -> tuple[dict
 # -- tracing -----------------------------------------------------------------------------------------------
 
 
-def traced_module(model: Any, inputs: Sequence[Input]) -> PlanModule:
+def traced_module(model: Any, inputs: Sequence[Input], names: Sequence[str] = ()) -> PlanModule:
     """A model as it can travel: a module is traced for these inputs, a built plan taken as it is.
 
+    names   of the inputs, in the order of the alphabet, where the module is called with named arguments
     !! PlanError and TraceError name the line of the model that cannot travel.
     """
     if isinstance(model, PlanModule):
@@ -161,6 +164,10 @@ def traced_module(model: Any, inputs: Sequence[Input]) -> PlanModule:
         )
     with torch.inference_mode(False), torch.no_grad():
         copied = python_twin(model)
+    if names:
+        copied.register_forward_pre_hook(
+            lambda _module, given, _named: ((), dict(zip(names, given, strict=True))), with_kwargs=True
+        )
     plans = []
     for is_training in (True, False):
         copied.train(is_training)
@@ -182,6 +189,8 @@ def traced_loss(
         output = tried(*[torch.zeros(_shape(i), dtype=i.dtype) for i in inputs])
     wanted = torch.zeros(_shape(target), dtype=target.dtype)
     function = python_twin(loss) if isinstance(loss, nn.Module) else by_name(loss, python_twin(loss))
+    if isinstance(output, dict):
+        function = _of_fields(function)
     plan = Plan(name=getattr(loss, "__name__", type(loss).__name__), forward_func=function)
     _quietly(plan.build, output, wanted)
     if any(given.shape and given.shape[0] != -1 for given in plan.program.inputs):
@@ -211,6 +220,19 @@ def by_name(
     if "pred" in names and "target" in names:
         return lambda prediction, target: run(pred=prediction, target=target)
     return run
+
+
+class _Fields(dict[str, Any]):
+    """A model's output by name, which a loss may also read as Hugging Face's outputs are read: `output.logits`."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self:
+            return self[name]
+        raise AttributeError(f"The model's output has no {name!r}; it has {', '.join(map(repr, self))}.")
+
+
+def _of_fields(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    return lambda output, target: function(_Fields(output), target)
 
 
 def _shape(given: Input) -> tuple[int, ...]:

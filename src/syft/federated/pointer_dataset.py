@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -17,12 +18,12 @@ from syft.exceptions import AlreadyFetchedError
 from syft.federated.dataset import BaseDataset
 from syft.federated.held_dataset import HeldDataset, Rows
 from syft.messaging.message import BatchMessage, GetShapeMessage
+from syft.operations.running import own_randomness
 from syft.policy.owner_log import tell_owner
 from syft.tensors.object_pointer import ObjectPointer
 from syft.tensors.object_wrapper import POINTERS
 from syft.tensors.pointer import results_from_reply
 from syft.workers import handlers, pipeline
-from syft.workers.admitted import own_randomness
 from syft.workers.results import fresh_results
 
 
@@ -103,7 +104,7 @@ def make_batch(worker: Worker, message: BatchMessage) -> Any:
 
     # The methods of the class: attributes of an object can be set by messages.
     def made() -> Any:
-        with own_randomness(call.allowed is not None):
+        with contextlib.nullcontext() if call.allowed is None else own_randomness():
             return _tuples(type(dataset).batch(dataset, message.rows))
 
     failure: str | None = None

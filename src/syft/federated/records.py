@@ -24,6 +24,56 @@ FailureKind = Literal[
 
 
 @dataclass(frozen=True)
+class LocalLayers:
+    """Which tensors stay with each client from round to round, and the training that they belong to."""
+
+    training: str
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class PrivateContribution:
+    """What a client that keeps its update does with it before it is masked: see `aggregation.RemotePrivacy`."""
+
+    clip_norm: float
+    step: float
+    """Of the grid that the update is clipped to, and summed on: a power of two."""
+    variance: int = 0
+    """Of the client's part of the noise, in steps squared; 0 where the server adds the noise."""
+
+
+@dataclass(frozen=True)
+class CompressionRule:
+    """How a client's update is compressed: see `compression`."""
+
+    kind: Literal["quantize", "top", "random"]
+    bits: int = 0
+    """Of a quantised number."""
+    kept: int = 0
+    """How many numbers are sent."""
+    feedback: bool = False
+    """Whether what is not sent is kept, and added to the next update."""
+    seed: int = 0
+    """Of the places that all clients of a round have in common."""
+    training: str = ""
+    """What is held back belongs to this training."""
+
+
+@dataclass(frozen=True)
+class CompressedUpdate:
+    """An update as a rule made it."""
+
+    values: torch.Tensor
+    """Numbers, or their codes, packed."""
+    places: torch.Tensor
+    """Where the largest numbers are; empty where the places are known."""
+    scales: torch.Tensor
+    """The largest number of each tensor, where numbers are quantised."""
+    rest: torch.Tensor
+    """Buffers, as they are."""
+
+
+@dataclass(frozen=True)
 class FitInstructions:
     """One round's work for one client. Whoever gets it reads its tensors and never writes into them."""
 
@@ -43,6 +93,14 @@ class FitInstructions:
     """The strength of a pull back to `state` (FedProx)."""
     correction: State | None = None
     """Added to every gradient (SCAFFOLD: the server's control variate minus the client's)."""
+    local: LocalLayers | None = None
+    """What is not in `state`, and is not to be in the update: the client has its own."""
+    private: PrivateContribution | None = None
+    """For an update that stays with the client, to be summed under masks."""
+    partial: bool = False
+    """Whether a client whose time is nearly up sends what it has trained so far."""
+    compression: CompressionRule | None = None
+    """How the update is to be sent in fewer bytes."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +113,8 @@ class FitResult:
     steps: int
     """How often the optimizer stepped."""
     metrics: Metrics = field(default_factory=dict)
+    compressed: CompressedUpdate | None = None
+    """The update where compression was asked for; `update` is then empty."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +125,7 @@ class EvaluateInstructions:
     state: State
     batch_size: int = 256
     deadline: float | None = None
+    local: LocalLayers | None = None
 
 
 @dataclass(frozen=True)
@@ -88,5 +149,15 @@ class ClientFailure:
         return f"{self.client} ({self.kind}): {self.why}"
 
 
-for _record in (FitInstructions, FitResult, EvaluateInstructions, EvaluateResult, ClientFailure):
+for _record in (
+    LocalLayers,
+    PrivateContribution,
+    CompressionRule,
+    CompressedUpdate,
+    FitInstructions,
+    FitResult,
+    EvaluateInstructions,
+    EvaluateResult,
+    ClientFailure,
+):
     register_record(_record)

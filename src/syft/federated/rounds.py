@@ -2,7 +2,7 @@
 
 One duty: what happens between two states of the server. It keeps nothing: everything random follows from a
 seed, the round's number and a client's name, so a round that is repeated after a crash is the same round.
-Imports `aggregation`, `engines`, `layout`, `randomness`, `records`, `strategies`.
+Imports `aggregation`, `compression`, `engines`, `layout`, `randomness`, `records`, `strategies`.
 
 NOTE [Who takes part is public, how it goes is not]
 With privacy, what a client answers must change nothing but its clipped part of the sum. An update of NaN, an error that
@@ -20,7 +20,7 @@ import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -36,17 +36,21 @@ from syft.exceptions import (
     RevokedTokenError,
     SyftError,
 )
-from syft.federated.aggregation import Aggregation, Privacy, Updates, check_private_sum
+from syft.federated.aggregation import Aggregation, Privacy, Updates, check_private_sum, draws_in_secret
+from syft.federated.compression import UpdateForm
 from syft.federated.engines.base import Engine, Task, described
-from syft.federated.layout import Layout, state_fault
+from syft.federated.layout import state_fault
 from syft.federated.randomness import derive_seed, seeded
 from syft.federated.records import (
     ClientFailure,
+    CompressionRule,
     EvaluateResult,
     FailureKind,
     FitInstructions,
     FitResult,
+    LocalLayers,
     Metrics,
+    PrivateContribution,
     State,
 )
 from syft.federated.strategies.base import Strategy
@@ -78,12 +82,30 @@ class NotEnoughClientsError(SyftError, RuntimeError):
 
     def __init__(self, round: int, accepted: int, why: str, failures: Sequence[ClientFailure]) -> None:
         self.round, self.accepted, self.failures = round, accepted, tuple(failures)
-        told = "; ".join(map(str, self.failures)) or "none failed"
         super().__init__(
             f"Round {round} got {accepted} usable update(s), and {why}. The model is as it was before the round. "
-            f"What failed: {told}. Lower min_clients, raise the deadline, ask more clients, or call fit() again, "
-            "which asks a new choice of clients."
+            f"What failed: {_told(self.failures)}. {self._cure()}"
         )
+
+    def _cure(self) -> str:
+        if not self.accepted and self.failures and all(one.kind == "error" for one in self.failures):
+            return "No client could train: mend what the errors say, and call fit() again."
+        return (
+            "Lower min_clients, raise the deadline, ask more clients, or call fit() again, which asks a new choice of "
+            "clients."
+        )
+
+
+def _told(failures: Sequence[ClientFailure]) -> str:
+    """Each reason once, with those who have it: `north, south (error): ...`."""
+    alike: dict[tuple[str, str], list[ClientFailure]] = {}
+    for one in failures:
+        alike.setdefault((one.kind, one.why.replace(repr(one.client), "")), []).append(one)
+    reasons = (
+        f"{', '.join(one.client for one in same)} ({same[0].kind}): {same[0].why.rstrip('. ')}"
+        for same in alike.values()
+    )
+    return "; ".join(reasons) or "none failed"
 
 
 @dataclass(frozen=True)
@@ -97,6 +119,8 @@ class LocalTraining:
     shuffle: bool
     drop_last: bool
     deadline: float | None
+    partial: bool = False
+    compression: CompressionRule | None = None
 
 
 @dataclass(frozen=True)
@@ -107,6 +131,8 @@ class Stepped:
     accepted: tuple[str, ...]
     failures: tuple[ClientFailure, ...]
     results: Mapping[str, FitResult]
+    staleness: Mapping[str, int] = field(default_factory=dict)
+    """In asynchronous rounds: how many models newer than the one that a client trained there were, by client."""
 
 
 def choose(names: Sequence[str], count: int, seed: int, *purpose: str | int) -> tuple[str, ...]:
@@ -118,7 +144,14 @@ def choose(names: Sequence[str], count: int, seed: int, *purpose: str | int) -> 
 
 
 def instructions_for(
-    client: str, round: int, seed: int, state: State, training: LocalTraining, strategy: Strategy
+    client: str,
+    round: int,
+    seed: int,
+    state: State,
+    training: LocalTraining,
+    strategy: Strategy,
+    local: LocalLayers | None = None,
+    private: PrivateContribution | None = None,
 ) -> FitInstructions:
     rule = strategy.local_rule(client, training.optimizer_args)
     return FitInstructions(
@@ -132,8 +165,12 @@ def instructions_for(
         shuffle=training.shuffle,
         drop_last=training.drop_last,
         deadline=training.deadline,
+        partial=training.partial,
         proximal_mu=rule.proximal_mu,
         correction=rule.correction,
+        local=local,
+        private=private,
+        compression=training.compression,
     )
 
 
@@ -141,7 +178,7 @@ def run_round(
     round: int,
     tasks: Sequence[Task],
     state: State,
-    layout: Layout,
+    form: UpdateForm,
     strategy: Strategy,
     engine: Engine,
     aggregation: Aggregation,
@@ -157,44 +194,92 @@ def run_round(
     """
     if privacy is not None:
         check_private_sum(aggregation, privacy)  # before anybody trains for nothing
-    vectors: dict[str, Tensor] = {}
-    stay = getattr(aggregation, "leaves_updates", False)  # with the clients, until they are summed
+    intake = Intake(form, aggregation, privacy, len(tasks))
+    found, failures = collect(
+        engine, tasks, training.deadline, lambda name, value: intake.take(name, value, round), listener
+    )
+    vectors = intake.vectors
+    too_few = (
+        strategy.too_few(len(vectors)) if len(vectors) >= min_clients else f"min_clients is {min_clients}"
+    )
+    # NB: how many were drawn in secret is not told by an error either.
+    if too_few is not None and not draws_in_secret(privacy):
+        raise NotEnoughClientsError(round, len(vectors), too_few, failures)
+    # In the order of the tasks, whoever was first: sums of floats depend on their order.
+    names = [task.name for task in tasks if task.name in vectors]
+    done = step_with(
+        {name: vectors[name] for name in names},
+        {name: found[name] for name in names},
+        round,
+        state,
+        form,
+        strategy,
+        aggregation,
+        privacy,
+        training,
+        charged,
+    )
+    return replace(done, failures=(*failures, *done.failures))
 
-    most = getattr(aggregation, "max_weight", math.inf) if privacy is None else math.inf
 
-    def check(name: str, value: Any) -> FitResult | ClientFailure:
-        checked = check_fit(name, value, round, layout, len(tasks), stay)
+class Intake:
+    """Takes the answers of clients: checks them, and keeps updates as vectors."""
+
+    def __init__(
+        self, form: UpdateForm, aggregation: Aggregation, privacy: Privacy | None, clients: int
+    ) -> None:
+        self._form, self._aggregation, self._privacy, self._clients = form, aggregation, privacy, clients
+        #: Whether updates are with the clients until they are summed.
+        self._stay = getattr(aggregation, "leaves_updates", False)
+        self.vectors: dict[str, Tensor] = {}
+
+    def take(self, name: str, value: Any, round: int) -> FitResult | ClientFailure:
+        """What is kept of an answer beside its update, or why it is not used."""
+        taken = _checked(lambda name, value: self._check(name, value, round), name, value)
+        return self._excused(name, taken, round) if isinstance(taken, ClientFailure) else taken
+
+    def _check(self, name: str, value: Any, round: int) -> FitResult | ClientFailure:
+        checked = check_fit(name, value, round, self._form, self._clients, self._stay)
         if isinstance(checked, ClientFailure):
             return checked
         vector, result = checked
+        most = math.inf if self._privacy is not None else getattr(self._aggregation, "max_weight", math.inf)
         if result.num_examples > most:
             return ClientFailure(
                 name,
                 "malformed",
-                f"It states {result.num_examples} examples, and {type(aggregation).__name__} has room for weights up to "
-                f"{most:g}: declare a larger max_weight if that is true.",
+                f"It states {result.num_examples} examples, and {type(self._aggregation).__name__} has room for weights "
+                f"up to {most:g}: declare a larger max_weight if that is true.",
             )
-        vectors[name] = vector
+        self.vectors[name] = vector
         # NOTE [Who takes part is public, how it goes is not]
-        return result if privacy is None else FitResult(round, {}, 1, 1)
+        return result if self._privacy is None else FitResult(round, {}, 1, 1)
 
-    def excuse(name: str, failure: ClientFailure) -> FitResult | ClientFailure:
-        if privacy is None or _is_absent(failure):
+    def _excused(self, name: str, failure: ClientFailure, round: int) -> FitResult | ClientFailure:
+        # NB: a client that keeps its updates says of a training that failed what it likes, and is not in the sum.
+        if self._privacy is None or self._stay or _is_absent(failure):
             return failure
         logger.warning("With privacy this counts as an update of zeros, and no report tells it: %s", failure)
-        vectors[name] = torch.zeros(layout.size, dtype=layout.dtype)
+        self.vectors[name] = torch.zeros(self._form.length, dtype=self._form.layout.dtype)
         return FitResult(round, {}, 1, 1)
 
-    found, failures = collect(engine, tasks, training.deadline, check, listener, excuse)
-    too_few = (
-        strategy.too_few(len(vectors)) if len(vectors) >= min_clients else f"min_clients is {min_clients}"
+
+def step_with(
+    vectors: Mapping[str, Tensor],
+    results: Mapping[str, FitResult],
+    round: int,
+    state: State,
+    form: UpdateForm,
+    strategy: Strategy,
+    aggregation: Aggregation,
+    privacy: Privacy | None,
+    training: LocalTraining,
+    charged: AbstractContextManager[None],
+) -> Stepped:
+    """Sum updates, and let the strategy step."""
+    updates = Updates(
+        vectors, results, aggregation, privacy, form.length, lambda total: form.spread(total, round)
     )
-    if too_few is not None:
-        raise NotEnoughClientsError(round, len(vectors), too_few, failures)
-    # In the order of the tasks, whoever was first: sums of floats depend on their order.
-    names = [task.name for task in tasks if task.name in vectors]
-    results: dict[str, Any] = {name: found[name] for name in names}
-    updates = Updates({name: vectors[name] for name in names}, results, aggregation, privacy, layout.size)
     with charged:
         try:
             step = strategy.step(updates, training.optimizer_args)
@@ -204,37 +289,33 @@ def run_round(
             getattr(privacy, "round_failed", lambda: None)()
             raise
     why: Mapping[str, str] = getattr(getattr(aggregation, "report", None), "why", {})
-    lost = [
+    lost = tuple(
         ClientFailure(n, "dropped", why.get(n, "It was lost during the aggregation."))
         for n in updates.dropped
-    ]
-    accepted = tuple(name for name in names if name not in updates.dropped)
-    return Stepped(layout.moved(state, step), accepted, (*failures, *lost), results)
+    )
+    accepted = tuple(name for name in vectors if name not in updates.dropped)
+    return Stepped(form.layout.moved(state, step), accepted, lost, results)
 
 
 def collect(
     engine: Engine,
     tasks: Sequence[Task],
     deadline: float | None,
-    check: Callable[[str, Any], Any],
+    take: Callable[[str, Any], Any],
     listener: Listener,
-    excuse: Callable[[str, ClientFailure], Any] | None = None,
 ) -> tuple[dict[str, Any], list[ClientFailure]]:
-    """Run tasks; what passed the check by name, and what failed, in the order of the tasks.
+    """Run tasks; what was taken by name, and what failed, in the order of the tasks.
 
-    excuse   told of each failure of a client's: the failure, or a result to be taken instead
+    take   a client's answer, or its failure, as it is used: a result or a failure
     """
     outcomes: dict[str, Any] = {}
     expected = {task.name for task in tasks}
-    for outcome in engine.run(tasks, deadline):
+    for outcome in engine.run(tasks, deadline) if tasks else ():
         # NB: one answer per client. An engine that repeats itself, or answers for others, is not heard.
         if outcome.name not in expected or outcome.name in outcomes:
             logger.warning("An outcome for %r was ignored: it was not asked, or has answered.", outcome.name)
             continue
-        value = outcome.value
-        checked = value if isinstance(value, ClientFailure) else _checked(check, outcome.name, value)
-        if excuse is not None and isinstance(checked, ClientFailure):
-            checked = excuse(outcome.name, checked)
+        checked = take(outcome.name, outcome.value)
         outcomes[outcome.name] = checked
         if isinstance(checked, ClientFailure):
             logger.warning("Not used: %s", checked)
@@ -257,6 +338,8 @@ def _is_absent(failure: ClientFailure) -> bool:
 
 
 def _checked(check: Callable[[str, Any], Any], name: str, value: Any) -> Any:
+    if isinstance(value, ClientFailure):
+        return value
     try:
         return check(name, value)
     except Exception as error:  # noqa: BLE001  (tensors of other people's classes may raise anything)
@@ -267,13 +350,14 @@ def _checked(check: Callable[[str, Any], Any], name: str, value: Any) -> Any:
 
 
 def check_fit(
-    name: str, value: Any, round: int, layout: Layout, clients: int, stays: bool = False
+    name: str, value: Any, round: int, form: UpdateForm, clients: int, stays: bool = False
 ) -> tuple[Tensor, FitResult] | ClientFailure:
     """A client's update as a vector, or why it cannot be used. One that stays with the client is empty here."""
 
     def failed(kind: FailureKind, why: str) -> ClientFailure:
         return ClientFailure(name, kind, why)
 
+    layout = form.layout
     if value is None:
         return failed("nothing", "fit() returned nothing.")
     if not isinstance(value, FitResult):
@@ -287,10 +371,19 @@ def check_fit(
         )
     if not isinstance(value.update, dict):
         return failed("malformed", f"The update is a {type(value.update).__name__} and not a dict.")
-    if fault := state_fault(value.update, {} if stays else layout.shapes) or _metrics_fault(value.metrics):
+    is_elsewhere = stays or value.compressed is not None
+    if fault := state_fault(value.update, {} if is_elsewhere else layout.shapes) or _metrics_fault(
+        value.metrics
+    ):
         return failed("malformed", f"In the update, {fault}.")
     if stays:
         return torch.empty(0), value
+    if value.compressed is not None:
+        try:
+            vector = form.of_compressed(value.compressed, round)
+        except ValueError as error:
+            return failed("malformed", f"The update cannot be read: {error}.")
+        return _finite(name, value, vector, clients, "The compressed update")
     for entry in layout.entries:
         tensor = value.update[entry.name]
         if tensor.layout is not torch.strided or tensor.is_meta or tensor.is_quantized:
@@ -300,16 +393,32 @@ def check_fit(
         if found.is_complex != entry.dtype.is_complex:
             return failed("malformed", f"In the update, {entry.name!r} is {found} and not {entry.dtype}.")
     vector = layout.flatten(value.update)
+    if not bool(torch.isfinite(vector).all()):
+        return failed("not finite", f"{_where(value.update, layout.dtype)} of the update is NaN or infinite.")
+    return _finite(name, value, form.of_plain(vector, round), clients, "The update")
+
+
+def _finite(
+    name: str, value: FitResult, vector: Tensor, clients: int, what: str
+) -> tuple[Tensor, FitResult] | ClientFailure:
+    """The update, or why it cannot be summed."""
     lowest, highest = vector.aminmax()
     largest = max(-lowest.item(), highest.item())  # NaN if there is one
     if not math.isfinite(largest):
-        return failed("not finite", f"{_where(value.update, layout.dtype)} of the update is NaN or infinite.")
-    if largest * value.num_examples * clients >= torch.finfo(layout.dtype).max:
-        return failed("not finite", f"The update has values of {largest:.3g}, which a sum cannot hold.")
+        return ClientFailure(name, "not finite", f"{what} has something that is NaN or infinite.")
+    if largest * value.num_examples * clients >= torch.finfo(vector.dtype).max:
+        return ClientFailure(
+            name, "not finite", f"{what} has values of {largest:.3g}, which a sum cannot hold."
+        )
     return vector, value
 
 
-def check_evaluation(name: str, value: Any, round: int) -> EvaluateResult | ClientFailure:
+def take_evaluation(name: str, value: Any, round: int) -> EvaluateResult | ClientFailure:
+    """A client's figures, or why they cannot be used."""
+    return _checked(lambda name, value: _check_evaluation(name, value, round), name, value)
+
+
+def _check_evaluation(name: str, value: Any, round: int) -> EvaluateResult | ClientFailure:
     """A client's figures, or why they cannot be used."""
     if value is None:
         return ClientFailure(name, "nothing", "evaluate() returned nothing.")

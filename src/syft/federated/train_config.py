@@ -267,6 +267,11 @@ class TrainConfig:
         offer = Offer((), Input((), torch.float32))
         if not (isinstance(self.model, travels) and isinstance(self.loss_fn, travels)):
             offer = offer_of(location, key, user)
+            if offer.names:
+                raise ValueError(
+                    f"The rows of that data set are dicts ({offer}), and a TrainConfig trains on pairs of input and "
+                    "target. Use a Trainer, which takes both: Trainer(model, loss, [worker], dataset_key=...)."
+                )
         model = traced_module(self.model, offer.inputs)
         return SentModule(model), SentModule(traced_loss(self.loss_fn, model, offer.inputs, offer.target))
 

@@ -14,36 +14,56 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-from syft.federated.aggregation import Aggregation, PlainSum, Privacy, hides
+from syft.federated.aggregation import Aggregation, PlainSum, Privacy, SamplingPrivacy, draws_in_secret
+from syft.federated.buffered import Buffered, BufferedRounds, check_schedule
 from syft.federated.callbacks import Callback, ProgressBar
 from syft.federated.charges import Charges
-from syft.federated.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
-from syft.federated.clients import Client, DatasetClient, Work, WorkerClient, make_clients
-from syft.federated.engines import Engine, SerialEngine, Task, ThreadEngine, make_engine
+from syft.federated.clients import Client, Work, make_clients
+from syft.federated.compression import Compression, UpdateForm
+from syft.federated.engines import Engine, StreamingEngine, Task
 from syft.federated.history import History, RoundReport
-from syft.federated.layout import Layout, read_state, state_fault, write_state
+from syft.federated.layout import Layout, read_state, write_state
 from syft.federated.local_training import Loss, Metric, make_optimizer, optimizer_name
-from syft.federated.records import ClientFailure, EvaluateInstructions, EvaluateResult, FitResult, Metrics
+from syft.federated.personal import local_names
+from syft.federated.records import (
+    ClientFailure,
+    EvaluateResult,
+    FitResult,
+    LocalLayers,
+    Metrics,
+    PrivateContribution,
+    State,
+)
 from syft.federated.rounds import (
     LocalTraining,
-    check_evaluation,
+    NotEnoughClientsError,
+    Stepped,
     choose,
-    collect,
     instructions_for,
     mean_metrics,
     run_round,
 )
-from syft.federated.secure_aggregation import MaskedSum, ShareAggregation
-from syft.federated.secure_aggregation.over_network import for_clients
+from syft.federated.secure_aggregation.over_network import private_contribution
 from syft.federated.strategies.base import Strategy, make_strategy
+from syft.federated.trainer_checkpoints import resume, save
+from syft.federated.trainer_evaluation import ClientsEvaluation, evaluate, evaluate_clients
+from syft.federated.trainer_membership import add_clients, aggregation_for, remove_clients, seat
+from syft.federated.trainer_requests import round_to_ask
+from syft.federated.trainer_seams import (
+    check_compression,
+    check_own_settings,
+    check_seams,
+    checked_quorum,
+    engine_for,
+)
 from syft.federated.trainer_settings import (
     check_callbacks,
     check_count,
@@ -51,24 +71,14 @@ from syft.federated.trainer_settings import (
     check_seed,
     check_work,
     checked_arguments,
-    checked_figures,
-    is_count,
-    is_number,
+    checked_client_settings,
+    count_per_round,
 )
+from syft.messaging.message import RoundMessage
 
 logger = logging.getLogger(__name__)
 
 OptimizerArgs = Mapping[str, Any] | Callable[[int], Mapping[str, Any]]
-
-
-@dataclass(frozen=True)
-class ClientsEvaluation:
-    """A model as the clients found it on their own data."""
-
-    metrics: Metrics
-    """Weighted by numbers of examples."""
-    by_client: Mapping[str, EvaluateResult]
-    failures: tuple[ClientFailure, ...]
 
 
 class Trainer:
@@ -90,7 +100,8 @@ class Trainer:
     min_clients       a round with fewer usable updates is an error, and leaves the model as it was
     deadline          seconds that a client may take; who is later is not waited for
     aggregation       how updates are added up: the server sees each (PlainSum), or a secure aggregation
-    privacy           bounds and blurs what a client contributes; see `aggregation.Privacy`
+    privacy           bounds and blurs what a client contributes; see `aggregation.Privacy`. One with a sampling_rate
+                      below 1 draws the clients of each round itself, in secret
     evaluate          a Dataset, or a function model -> dict of figures; run here after every `evaluate_every` rounds
     metrics           name -> function(output, target), means over a batch, beside the loss
     callbacks         see `callbacks`; `progress=True` adds bars
@@ -99,6 +110,12 @@ class Trainer:
                       checkpoint, the epsilon that `privacy` tells is that of this process
     seed              of everything random; the same seed gives the same weights on every engine
     user              in whose name workers are asked for private data
+    local             layers that stay with each client from round to round, and are its own: names ("classifier"),
+                      patterns ("*.lora_B.*") and classes (nn.BatchNorm1d); see `personal`
+    partial           clients that are slow send what they have trained when 0.8 of the deadline is over
+    client_settings   epochs, batch_size and optimizer_args of single clients, by name, instead of the trainer's
+    schedule          `Buffered(...)` for asynchronous rounds; without it a round waits for the clients that it asks
+    compression       `Quantize(bits)`, `TopK(fraction)` or `RandomK(fraction)`: updates in fewer bytes
     """
 
     def __init__(
@@ -132,34 +149,43 @@ class Trainer:
         checkpoint_every: int = 1,
         seed: int | None = None,
         user: str | None = None,
+        local: Sequence[str | type[nn.Module]] = (),
+        partial: bool = False,
+        client_settings: Mapping[str, Mapping[str, Any]] | None = None,
+        schedule: Buffered | None = None,
+        compression: Compression | None = None,
     ) -> None:
         check_work(model, loss, metrics)
         check_deadline(deadline)
         check_callbacks(callbacks)
         check_seed(seed)
-        self.layout = Layout.of(model)
+        own = local_names(model, local) if local else ()
+        self._local = LocalLayers(secrets.token_hex(16), own) if own else None
+        self.layout = Layout.of(model, own)
         self.model = model
         # Clients copy this one, which nobody trains: what a module keeps beside its state does not wander.
         with torch.inference_mode(False):
             template = copy.deepcopy(model)
         self._work = Work(template, loss, dict(metrics or {}), collate_fn)
+        self.dataset_key, self.user = dataset_key, user
         self.clients: dict[str, Client] = dict(
             sorted(make_clients(clients, self._work, dataset_key, user).items())
         )
         self.strategy = make_strategy(strategy)
-        self.engine = self._default_engine(deadline) if engine is None else make_engine(engine)
+        self.engine = engine_for(engine, self.clients, deadline, schedule)
         self.aggregation = PlainSum() if aggregation is None else aggregation
         self.privacy = privacy
-        self._check_seams()
-        self.aggregation = for_clients(
-            self.aggregation,
-            self.clients,
-            self.engine,
-            deadline,
-            self.layout.size,
-            self.layout.dtype,
-            privacy,
-        )
+        self._seed_was_given = seed is not None
+        self.seed = secrets.randbits(63) if seed is None else seed
+        check_seams(self.strategy, self.aggregation, privacy)
+        check_compression(compression, self.aggregation, self.strategy, self.engine, schedule)
+        self._compression, self._training_id = compression, secrets.token_hex(16)
+        if self._local is not None and getattr(self.engine, "copies_clients", False):
+            raise ValueError(
+                f"{type(self.engine).__name__} makes clients anew for each round, so they keep no layers of their own. "
+                "Use engine='serial' or 'threads' with local=..."
+            )
+        self._given_aggregation = self.aggregation
         self._optimizer_args: OptimizerArgs = {"lr": 0.1} if optimizer_args is None else optimizer_args
         for name, number in (
             ("epochs", epochs),
@@ -169,14 +195,37 @@ class Trainer:
         ):
             check_count(name, number)
         self._training = LocalTraining(
-            epochs, batch_size, optimizer_name(optimizer), {}, shuffle, drop_last, deadline
+            epochs, batch_size, optimizer_name(optimizer), {}, shuffle, drop_last, deadline, partial
         )
+        if partial and deadline is None:
+            raise ValueError(
+                "Trainer was given partial=True without a deadline: give the seconds of a client, too."
+            )
+        self.schedule = schedule
+        self.aggregation = aggregation_for(self, self.clients)
         self._training_of(1)
-        self.per_round = self._count_per_round(fraction, clients_per_round)
-        self.min_clients = self._checked_quorum(min_clients)
-        for client in self.clients.values():
-            if isinstance(client, WorkerClient):
-                client.smallest_sum = self._smallest_sum()
+        if schedule is not None:
+            check_schedule(schedule, self.clients, self.engine, self.strategy, self.aggregation, privacy)
+            if fraction is not None or clients_per_round is not None or min_clients != 1:
+                raise ValueError(
+                    "Trainer was given a schedule and fraction, clients_per_round or min_clients. Buffered(size=..., "
+                    "concurrency=...) says how many are asked and how many updates are a round: leave the others out."
+                )
+        self.per_round = count_per_round(
+            len(self.clients), fraction, clients_per_round if schedule is None else schedule.size
+        )
+        self._client_settings = checked_client_settings(client_settings, self.clients)
+        check_own_settings(self._client_settings, self.aggregation, self.strategy, self._training.optimizer)
+        self.min_clients = checked_quorum(min_clients, self.per_round, self.strategy)
+        if draws_in_secret(privacy) and (
+            fraction is not None or clients_per_round is not None or min_clients > 1
+        ):
+            raise ValueError(
+                f"Trainer was given {type(privacy).__name__} with a sampling_rate below 1, which draws the clients of a "
+                "round by itself, any number of them: leave out fraction, clients_per_round and min_clients."
+            )
+        self._asked = fraction, clients_per_round if schedule is None else schedule.size
+        seat(self, self.clients, self.aggregation)
         self._evaluate, self._evaluate_every = evaluate, evaluate_every
         if evaluate is not None and not (hasattr(evaluate, "__getitem__") or callable(evaluate)):
             raise TypeError(
@@ -186,12 +235,12 @@ class Trainer:
         self._path = None if checkpoint is None else Path(checkpoint)
         self._charges = None if privacy is None else Charges(privacy, self._path)
         self._checkpoint_every = checkpoint_every
-        self._seed_was_given = seed is not None
-        self.seed = secrets.randbits(63) if seed is None else seed
         self.history = History()
         self.strategy.bind(self.layout, tuple(self.clients))
         self._stop_reason: str | None = None
         self._attempt = 0
+        self._is_in_round = False
+        self._buffered = self._new_buffered()
 
     # -- training ------------------------------------------------------------------------------------------
 
@@ -227,47 +276,32 @@ class Trainer:
     def _run_round(self, is_last: bool) -> None:
         started = time.monotonic()
         number = self.round + 1
-        chosen = choose(tuple(self.clients), self.per_round, self.seed, number, self._attempt)
-        self._attempt += 1
-        for callback in self.callbacks:
-            callback.on_round_start(self, number, chosen)
-        training = self._training_of(number)
-        state = read_state(self.model)
-        tasks = [
-            Task(
-                name,
-                self.clients[name],
-                instructions_for(name, number, self.seed, state, training, self.strategy),
-            )
-            for name in chosen
-        ]
-        done = run_round(
-            number,
-            tasks,
-            state,
-            self.layout,
-            self.strategy,
-            self.engine,
-            self.aggregation,
-            self.privacy,
-            self.min_clients,
-            training,
-            self._tell_client,
-            nullcontext() if self._charges is None else self._charges.of_one_sum(),
-        )
-        write_state(self.model, done.state)
+        is_secret, is_private = draws_in_secret(self.privacy), self.privacy is not None
+        charged = nullcontext() if self._charges is None else self._charges.of_one_sum()
+        self._is_in_round = True
+        try:
+            if self._buffered is None:
+                chosen, done = self._wait_for_all(number, is_secret, charged)
+            else:
+                done = self._wait_for_some(self._buffered, number, charged)
+                chosen = tuple(sorted({*done.accepted, *(failure.client for failure in done.failures)}))
+        finally:
+            self._is_in_round = False
+        write_state(self.model, done.state, self._own)
         self._attempt = 0
-        is_private = self.privacy is not None
         is_evaluated = is_last or number % self._evaluate_every == 0
         report = RoundReport(
             round=number,
-            selected=chosen,
-            accepted=done.accepted,
-            failures=done.failures,
+            selected=() if is_secret else chosen,
+            accepted=() if is_secret else done.accepted,
+            failures=() if is_secret else done.failures,
             examples=None if is_private else sum(done.results[n].num_examples for n in done.accepted),
             training={} if is_private else mean_metrics(done.results),
             evaluation=self.evaluate() if is_evaluated and self._evaluate is not None else {},
-            seconds=time.monotonic() - started,
+            seconds=0.0 if is_secret else time.monotonic() - started,
+            is_secret=is_secret,
+            staleness=dict(done.staleness),
+            simulated_seconds=None if self._buffered is None else self._buffered.clock,
         )
         self.history.rounds.append(report)
         if is_last or number % self._checkpoint_every == 0:
@@ -276,66 +310,108 @@ class Trainer:
         for callback in self.callbacks:
             callback.on_round_end(self, report)
 
+    def _wait_for_all(
+        self, number: int, is_secret: bool, charged: AbstractContextManager[None]
+    ) -> tuple[tuple[str, ...], Stepped]:
+        """A round that asks some clients and waits for them: who was asked, and what it came to."""
+        if is_secret and isinstance(self.privacy, SamplingPrivacy):
+            chosen = tuple(self.privacy.sample(tuple(self.clients)))
+        else:
+            chosen = choose(tuple(self.clients), self.per_round, self.seed, number, self._attempt)
+        self._attempt += 1
+        if not is_secret and len(chosen) < self.min_clients:  # some have left
+            raise NotEnoughClientsError(number, 0, f"min_clients is {self.min_clients}", ())
+        for callback in self.callbacks:
+            callback.on_round_start(self, number, () if is_secret else chosen)
+        state = self._shared_state()
+        training = self._training_of(number)
+        private = private_contribution(self.aggregation, self.privacy, len(chosen))
+        done = run_round(
+            number,
+            [self._task(name, number, state, training, private) for name in chosen],
+            state,
+            self._form,
+            self.strategy,
+            self.engine,
+            self.aggregation,
+            self.privacy,
+            self.min_clients,
+            training,
+            (lambda _name, _outcome: None) if is_secret else self._tell_client,
+            charged,
+        )
+        return chosen, done
+
+    def _wait_for_some(
+        self, buffered: BufferedRounds, number: int, charged: AbstractContextManager[None]
+    ) -> Stepped:
+        """A round that is done when enough updates are there, from whatever model."""
+        self._attempt += 1
+        for callback in self.callbacks:
+            callback.on_round_start(self, number, buffered.clients_at_work)
+        return buffered.run(
+            number,
+            self._shared_state(),
+            tuple(self.clients),
+            self.seed,
+            self._attempt,
+            self.strategy,
+            self._training_of(number),
+            self._tell_client,
+            charged,
+        )
+
+    def _task(
+        self,
+        name: str,
+        number: int,
+        state: State,
+        training: LocalTraining | None = None,
+        private: PrivateContribution | None = None,
+    ) -> Task:
+        """A client's work on the model that round `number` began with."""
+        training = self._training_of(number) if training is None else training
+        training = replace(training, **self._client_settings.get(name, {}))
+        told = instructions_for(name, number, self.seed, state, training, self.strategy, self._local, private)
+        return Task(name, self.clients[name], told)
+
     def _tell_client(self, name: str, outcome: FitResult | EvaluateResult | ClientFailure) -> None:
         for callback in self.callbacks:
             callback.on_client_done(self, name, outcome)
+
+    # -- who there is --------------------------------------------------------------------------------------
+
+    def add_clients(
+        self, clients: Any, client_settings: Mapping[str, Mapping[str, Any]] | None = None
+    ) -> tuple[str, ...]:
+        """Let more clients take part from the next round on; their names. They begin with the model as it is then.
+
+        clients   as the trainer was given them: a dict name -> Dataset, a FederatedDataset, or a list of workers
+        """
+        return add_clients(self, clients, client_settings)
+
+    def remove_clients(self, *names: str) -> None:
+        """Ask these no more. What is kept of them here goes with them; see `trainer_membership`."""
+        remove_clients(self, names)
 
     # -- evaluation ----------------------------------------------------------------------------------------
 
     def evaluate(self, on: Any = None) -> Metrics:
         """Figures of the model as it is, on a Dataset or by a function; without: what the trainer was given."""
-        on = self._evaluate if on is None else on
-        if on is None:
-            raise ValueError(
-                "There is nothing to evaluate on. Give evaluate() or the Trainer a Dataset or a function."
-            )
-        if hasattr(on, "__getitem__"):
-            return self._work.evaluate(on, EvaluateInstructions(self.round, read_state(self.model))).metrics
-        modes = [(module, module.training) for module in self.model.modules()]
-        self.model.eval()
-        try:
-            with torch.no_grad():
-                return checked_figures(on(self.model))
-        finally:
-            for module, mode in modes:
-                module.training = mode
+        return evaluate(self, on)
 
-    def evaluate_clients(self) -> ClientsEvaluation:
-        """Let every client try the model on its own data."""
-        if self.privacy is not None:
-            raise ValueError(
-                "evaluate_clients() would show figures of the clients' data without noise, and this trainer has "
-                "privacy=... Evaluate on data of your own with evaluate(dataset)."
-            )
-        deadline = self._training.deadline
-        instructions = EvaluateInstructions(self.round, read_state(self.model), deadline=deadline)
-        tasks = [Task(name, client, instructions) for name, client in self.clients.items()]
+    def evaluate_clients(self, groups: Mapping[str, Sequence[str]] | None = None) -> ClientsEvaluation:
+        """Let every client try the model on its own data, with its own layers where it has some.
 
-        def check(name: str, value: Any) -> EvaluateResult | ClientFailure:
-            return check_evaluation(name, value, self.round)
-
-        results, failures = collect(self.engine, tasks, deadline, check, self._tell_client)
-        return ClientsEvaluation(mean_metrics(results), results, tuple(failures))
+        groups   names of clients by the name of a group; a client may be in several
+        """
+        return evaluate_clients(self, groups)
 
     # -- checkpoints ---------------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str] | None = None) -> None:
         """Write a checkpoint now, to `path` or to the trainer's own file, if it has one."""
-        path = self._path if path is None else path
-        if path is not None:
-            if self._charges is not None:
-                self._charges.keep_beside(path)
-            save_checkpoint(
-                path,
-                Checkpoint(
-                    self.seed,
-                    self.strategy.name,
-                    self.strategy.settings(),
-                    read_state(self.model),
-                    self.strategy.state(),
-                    self.history,
-                ),
-            )
+        save(self, path)
 
     def resume(
         self, path: str | os.PathLike[str] | None = None, *, rounds_given_out: int | None = None
@@ -348,64 +424,13 @@ class Trainer:
         `privacy` (a new object) is charged for all rounds of the earlier run, also for those after the checkpoint,
         whose models were seen. `rounds_given_out` says how many there were where the record of them is lost.
         """
-        if rounds_given_out is not None and (self.privacy is None or not is_count(rounds_given_out)):
-            raise ValueError(
-                f"resume() was given rounds_given_out={rounds_given_out!r}: it is a whole number of rounds, for a "
-                "trainer with privacy=..."
-            )
-        path = self._path if path is None else Path(path)
-        if path is None:
-            raise ValueError("resume() needs a file. Give it one, or make the Trainer with checkpoint=...")
-        if not path.exists():
-            # NB: also without a checkpoint yet, rounds may have been given out.
-            if self._charges is not None:
-                self._charges.take_over(path, self._charges.read(path, None, rounds_given_out))
-            return False
-        if path.is_dir():
-            raise ValueError(f"resume() was given {str(path)!r}, a folder. Give it the checkpoint's file.")
-        found = load_checkpoint(path)
-        mine = (self.strategy.name, self.strategy.settings())
-        if (found.strategy, dict(found.settings)) != mine:
-            raise ValueError(
-                f"The checkpoint was made with {found.strategy} {dict(found.settings)}, and this trainer has {mine[0]} "
-                f"{mine[1]}. Use the same strategy, or begin anew with another file."
-            )
-        if self._seed_was_given and found.seed != self.seed:
-            raise ValueError(
-                f"The checkpoint was made with seed={found.seed}, and this trainer has seed={self.seed}. Use the same "
-                "seed, or leave it out."
-            )
-        if fault := state_fault(found.state, {n: tuple(t.shape) for n, t in read_state(self.model).items()}):
-            raise ValueError(f"The checkpoint is of another model: {fault}.")
-        charges = self._charges
-        charged = None if charges is None else charges.read(path, len(found.history.rounds), rounds_given_out)
-        if charges is not None:
-            charges.take_over(path, charged)
-        self.strategy.load_state(found.memory)
-        write_state(self.model, found.state)
-        self.seed, self.history, self._attempt = found.seed, found.history, 0
-        return True
+        return resume(self, path, rounds_given_out)
 
     # -- settings and their checks --------------------------------------------------------------------------
 
-    def _default_engine(self, deadline: float | None) -> Engine:
-        if not all(isinstance(client, (DatasetClient, WorkerClient)) for client in self.clients.values()):
-            return ThreadEngine(min(32, len(self.clients)))
-        return SerialEngine() if deadline is None else ThreadEngine()
-
-    def _check_seams(self) -> None:
-        if not isinstance(self.aggregation, Aggregation) or isinstance(self.aggregation, type):
-            raise TypeError(
-                f"aggregation has weighted_sum(updates, weights), e.g. PlainSum(); this is {self.aggregation!r}."
-            )
-        if self.privacy is not None and (
-            not isinstance(self.privacy, Privacy) or isinstance(self.privacy, type)
-        ):
-            raise TypeError(f"privacy has clip, noise and round_done; this is {self.privacy!r}.")
-        if self.strategy.needs_single_updates and (
-            type(self.aggregation) is not PlainSum or self.privacy is not None
-        ):
-            raise ValueError(hides(type(self.strategy).__name__, self.aggregation, self.privacy))
+    def round_to_ask(self, worker: Any, rounds: int, user: str | None = None) -> tuple[RoundMessage, Any]:
+        """For `worker.request_training`: the message that stands for this many rounds there, and what holds its plans."""
+        return round_to_ask(self, worker, rounds, user)
 
     def _training_of(self, round: int) -> LocalTraining:
         """How clients train in a round. !! ValueError for optimizers that cannot be made"""
@@ -413,54 +438,35 @@ class Trainer:
         training = self._training
         make_optimizer(training.optimizer, args, [nn.Parameter(torch.zeros(1))])
         self.strategy.check_training(training.optimizer, args)
-        return LocalTraining(
-            training.epochs,
-            training.batch_size,
-            training.optimizer,
-            args,
-            training.shuffle,
-            training.drop_last,
-            training.deadline,
+        return replace(training, optimizer_args=args, compression=self._form.rule)
+
+    @property
+    def _form(self) -> UpdateForm:
+        """How updates come, and are summed."""
+        if self._compression is None:
+            return UpdateForm(self.layout)
+        rule = self._compression.rule(self.layout.trainable, self.seed, self._training_id)
+        is_compact = (
+            rule.kind == "random" and self.schedule is None and not self.strategy.needs_single_updates
+        )
+        return UpdateForm(self.layout, rule, is_compact)
+
+    def _new_buffered(self) -> BufferedRounds | None:
+        """Who is at work in asynchronous rounds: nobody yet."""
+        if self.schedule is None or not isinstance(self.engine, StreamingEngine):
+            return None
+        deadline = self._training.deadline
+        return BufferedRounds(
+            self.schedule, self.engine, deadline, self._task, self._form, self.aggregation, self.privacy
         )
 
-    def _count_per_round(self, fraction: float | None, count: int | None) -> int:
-        known = len(self.clients)
-        if fraction is not None and count is not None:
-            raise ValueError("Trainer was given fraction and clients_per_round. Give one of them.")
-        if fraction is not None:
-            if not is_number(fraction) or not 0 < fraction <= 1:
-                raise ValueError(
-                    f"Trainer was given fraction={fraction!r}: it is a number above 0 and at most 1."
-                )
-            return max(1, round(fraction * known))
-        if count is None:
-            return known
-        check_count("clients_per_round", count)
-        if count > known:
-            raise ValueError(f"Trainer was given clients_per_round={count}, and there are {known} clients.")
-        return count
+    @property
+    def _own(self) -> tuple[str, ...]:
+        return () if self._local is None else self._local.names
 
-    def _smallest_sum(self) -> int:
-        """Of how many updates this trainer sees the sum, at least; 1 if it sees each. For owners who insist."""
-        if isinstance(self.aggregation, ShareAggregation):
-            return self.min_clients
-        if not isinstance(self.aggregation, MaskedSum):
-            return 1
-        if isinstance(self.aggregation.threshold, int):
-            return self.aggregation.threshold
-        # A threshold that follows the number of updates is lowest where they are fewest.
-        return self.aggregation.setting(max(2, self.min_clients), 1).threshold
-
-    def _checked_quorum(self, min_clients: int) -> int:
-        check_count("min_clients", min_clients)
-        if min_clients > self.per_round:
-            raise ValueError(
-                f"Trainer was given min_clients={min_clients}, and a round asks {self.per_round}. Ask more clients, or "
-                "lower it."
-            )
-        if (why := self.strategy.too_few(self.per_round)) is not None:
-            raise ValueError(f"A round asks {self.per_round} client(s), and {why}. Ask more clients.")
-        return min_clients
+    def _shared_state(self) -> State:
+        """What clients are sent: all but the layers that are their own."""
+        return {name: t for name, t in read_state(self.model).items() if name not in self._own}
 
     def __repr__(self) -> str:
         return (

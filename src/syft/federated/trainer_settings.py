@@ -6,9 +6,9 @@ One duty: an error for a setting of the wrong kind, as a sentence. Imports `call
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from numbers import Real
-from typing import Any
+from typing import Any, cast
 
 from torch import nn
 
@@ -57,6 +57,72 @@ def check_deadline(deadline: Any) -> None:
         raise ValueError(
             f"Trainer was given deadline={deadline!r}: it is a number of seconds above 0, or None."
         )
+
+
+#: What may be another for some clients.
+CLIENT_SETTINGS = ("epochs", "batch_size", "optimizer_args")
+
+
+def checked_client_settings(settings: Any, clients: Collection[str]) -> dict[str, dict[str, Any]]:
+    """How some clients train otherwise, by name. !! TypeError, ValueError"""
+    if settings is None:
+        return {}
+    if not isinstance(settings, Mapping) or not all(isinstance(each, Mapping) for each in settings.values()):
+        raise TypeError(
+            f"Trainer was given client_settings={settings!r}: they are a dict of dicts by the names of clients, e.g. "
+            "{'small': {'epochs': 5}}."
+        )
+    for name, own in settings.items():
+        if name not in clients:
+            raise ValueError(
+                f"Trainer was given client_settings for {name!r}, which is not among its clients."
+            )
+        for key, value in own.items():
+            if key not in CLIENT_SETTINGS:
+                raise ValueError(
+                    f"Trainer was given client_settings with {key!r} for {name!r}: a client may have its own "
+                    f"{', '.join(CLIENT_SETTINGS)}."
+                )
+            if key == "optimizer_args":
+                checked_arguments(value, 1)
+            else:
+                check_count(f"client_settings[{name!r}][{key!r}]", value)
+    return {name: dict(own) for name, own in settings.items()}
+
+
+def count_per_round(known: int, fraction: float | None, count: int | None) -> int:
+    """How many of the clients a round asks. !! ValueError"""
+    if fraction is not None and count is not None:
+        raise ValueError("Trainer was given fraction and clients_per_round. Give one of them.")
+    if fraction is not None:
+        if not is_number(fraction) or not 0 < fraction <= 1:
+            raise ValueError(
+                f"Trainer was given fraction={fraction!r}: it is a number above 0 and at most 1."
+            )
+        return max(1, round(fraction * known))
+    if count is None:
+        return known
+    check_count("clients_per_round", count)
+    if count > known:
+        raise ValueError(f"Trainer was given clients_per_round={count}, and there are {known} clients.")
+    return count
+
+
+def check_groups(groups: Any, clients: Collection[str]) -> Mapping[str, Sequence[str]]:
+    """Names of clients by the names of their groups. !! TypeError, ValueError"""
+    if not isinstance(groups, Mapping) or any(
+        isinstance(names, str) or not isinstance(names, Collection) for names in groups.values()
+    ):
+        raise TypeError(
+            f"evaluate_clients() was given groups={groups!r}: they are a dict of lists of clients, e.g. "
+            "{'north': ['a', 'b']}."
+        )
+    for group, names in groups.items():
+        if unknown := [name for name in names if name not in clients]:
+            raise ValueError(
+                f"evaluate_clients() was given the group {group!r} with {unknown[0]!r}, which is not a client."
+            )
+    return cast(Mapping[str, Sequence[str]], groups)
 
 
 def check_seed(seed: Any) -> None:

@@ -41,7 +41,10 @@ def remote(func: Any, location: Any) -> Callable[..., Any]:
         several = isinstance(results, (tuple, list))
         count = len(results) if several else 1
         if return_arity is not None and count != return_arity:
-            raise ValueError(f"{count} results came back, and return_arity={return_arity} was given.")
+            raise ValueError(
+                f"The function returned {count} results, and return_arity={return_arity} was given. Give the number "
+                "of its results."
+            )
         if not return_value:
             return results
         return type(results)(r.get() for r in results) if several else results.get()

@@ -5,6 +5,7 @@ Parameters keep their identity (an optimizer made before goes on working), buffe
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import logging
 from collections.abc import Callable, Iterator
@@ -83,12 +84,19 @@ def send(self: Any, *dest: Any, force_send: bool = False, **kwargs: Any) -> Any:
     follow_parameters()
     found = _by_id(list(self.modules()))
     attributes = list(_plain_attributes(self, set(found)))
-    for tensor in found.values():
-        tensor.send_(*dest, **kwargs)
-    for name, tensor in attributes:
-        if type(tensor) is not Wrapper:
-            logger.info("%s.send: the tensor %r is no buffer, and travels, too", type(self).__name__, name)
+    with contextlib.ExitStack() as stack:
+        for place in dest:
+            together = getattr(place, "together", None)
+            if together is not None:
+                stack.enter_context(together())
+        for tensor in found.values():
             tensor.send_(*dest, **kwargs)
+        for name, tensor in attributes:
+            if type(tensor) is not Wrapper:
+                logger.info(
+                    "%s.send: the tensor %r is no buffer, and travels, too", type(self).__name__, name
+                )
+                tensor.send_(*dest, **kwargs)
     call_there(self)
     return self
 

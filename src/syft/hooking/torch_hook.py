@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch.jit import _builtins
 
+from syft.core import registering
 from syft.core.abstract import AbstractTensor
 from syft.core.identity import identity_of, known_identity
 from syft.core.public_names import IN_PLACE_OPERATORS, OPERATORS, REFLECTED_OPERATORS, function_named
@@ -22,7 +23,6 @@ from syft.hooking.optimizers import follow_parameters
 from syft.hooking.secrets import SECRETS, AddedLater, add_federate, add_secrets
 from syft.tensors.native import TorchTensor
 from syft.tensors.private import PrivateTensor
-from syft.workers import registering
 from syft.workers.base import BaseWorker
 from syft.workers.virtual import VirtualWorker
 

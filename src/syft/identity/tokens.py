@@ -29,6 +29,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from syft.core.structs import prepared
 from syft.exceptions import AuthenticationError, ExpiredTokenError, InvalidTokenError, RevokedTokenError
 from syft.identity.files import make_private_directory, write_file
+from syft.identity.issued import IssuedToken, IssuedTokens
 from syft.identity.names import check_user_name, is_user_name
 from syft.identity.revocation import TOKEN_ID, RevocationList
 
@@ -38,7 +39,7 @@ MAX_LENGTH = 4096
 CLOCK_SKEW = 30
 MAX_LIFETIME = datetime.timedelta(days=3650)
 
-KEY_FILE, PUBLIC_FILE, REVOKED_FILE = "token.key", "token.pub", "revoked.txt"
+KEY_FILE, PUBLIC_FILE, REVOKED_FILE, ISSUED_FILE = "token.key", "token.pub", "revoked.txt", "issued.jsonl"
 
 _SHAPE = re.compile(rf"{PREFIX}\.([A-Za-z0-9_-]{{1,{MAX_LENGTH}}})\.([A-Za-z0-9_-]{{86}})")
 
@@ -68,9 +69,13 @@ class Identity:
 class TokenAuthority:
     """Holds the signing key and issues tokens."""
 
-    def __init__(self, key: Ed25519PrivateKey, revoked: RevocationList) -> None:
+    def __init__(
+        self, key: Ed25519PrivateKey, revoked: RevocationList, issued: IssuedTokens | None = None
+    ) -> None:
         self._key = key
         self.revoked = revoked
+        #: What was issued, where there is a directory for the list.
+        self.issued = issued
 
     @classmethod
     def create(cls, directory: str | Path, overwrite: bool = False) -> TokenAuthority:
@@ -86,7 +91,7 @@ class TokenAuthority:
         )
         write_file(home / KEY_FILE, private, private=True, overwrite=overwrite)
         write_file(home / PUBLIC_FILE, public, private=False, overwrite=True)
-        return cls(key, RevocationList(home / REVOKED_FILE))
+        return cls(key, RevocationList(home / REVOKED_FILE), IssuedTokens(home / ISSUED_FILE))
 
     @classmethod
     def open(cls, directory: str | Path) -> TokenAuthority:
@@ -98,7 +103,7 @@ class TokenAuthority:
             raise AuthenticationError(f"{home / KEY_FILE} is not a signing key: {error}") from error
         if not isinstance(key, Ed25519PrivateKey):
             raise AuthenticationError(f"{home / KEY_FILE} is a key of another kind than Ed25519.")
-        return cls(key, RevocationList(home / REVOKED_FILE))
+        return cls(key, RevocationList(home / REVOKED_FILE), IssuedTokens(home / ISSUED_FILE))
 
     @property
     def public_key(self) -> Ed25519PublicKey:
@@ -128,6 +133,10 @@ class TokenAuthority:
         if len(token) > MAX_LENGTH:
             raise ValueError(
                 f"The token would have {len(token)} characters; {MAX_LENGTH} is the most. Use fewer or shorter scopes."
+            )
+        if self.issued is not None:
+            self.issued.add(
+                IssuedToken(payload.id, payload.user, payload.worker, payload.issued, payload.expires)
             )
         return token
 
@@ -219,6 +228,12 @@ class TokenVerifier:
 def token_id_of(text: Any) -> str:
     """The id that a token claims, whoever signed it: enough to take it back, not to let anybody in."""
     return _decode(_split(text)[1]).id
+
+
+def described_token(text: Any) -> IssuedToken:
+    """What a token claims, whoever signed it. !! InvalidTokenError"""
+    found = _decode(_split(text)[1])
+    return IssuedToken(found.id, found.user, found.worker, found.issued, found.expires)
 
 
 def read_token_file(path: str | os.PathLike[str]) -> str:

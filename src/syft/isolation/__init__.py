@@ -15,7 +15,6 @@ NOTE [Where commands are admitted]
 The whole pipeline of a command (resolve, permit, admit, run, store) runs in the executor of its user. The broker decides
 what enters that process: an object of the owner's or of another user's is handed over after the broker has looked into
 its own table and policy. So a process that is under its user's control knows what that user may compute with, and
-nothing else. Admitting each command in the broker as well was measured and not done: of 42 us that a small guarded
-command takes, 28 are the half that looks at metadata; in the broker all users would wait for one interpreter, and each
-command would be read twice. And programs on shares, plans, trainings and backward passes have no such half of their own.
+nothing else. Admitting each command in the broker instead was measured and not done: docs/architecture.md, "Where
+commands are admitted", has the numbers.
 """

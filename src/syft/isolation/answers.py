@@ -6,7 +6,9 @@ could only be to the cost of its own user.
 
 from __future__ import annotations
 
+import hashlib
 import os
+import secrets
 from collections.abc import Callable
 from typing import Any
 
@@ -14,24 +16,28 @@ import msgspec
 import torch
 
 from syft import serde
+from syft.core import worker_lock
+from syft.core.structs import prepared
+from syft.dp.asked_release import text_of_charge
 from syft.dp.composition import Charge
 from syft.dp.events import read_event
 from syft.dp.provenance import names_of
 from syft.dp.release import Desk
 from syft.exceptions import (
     GetNotPermittedError,
-    ObjectNotFoundError,
     ProtocolError,
     ReleaseNotPermittedError,
     RemoteError,
-    WorkerNotFoundException,
 )
-from syft.federated.federated_client import FederatedClient, offered_to
+from syft.federated.federated_client import FederatedClient
+from syft.federated.fit_handlers import offered_to, policy_shows
+from syft.federated.offers import described
 from syft.isolation import records
-from syft.isolation.brokered import FROM_PEERS, RELEASES, ids_of_release, read_secret
+from syft.isolation.brokered import RELEASES, ids_of_release, read_secret
 from syft.isolation.channel import ChannelClosed
 from syft.isolation.executors import Executor, Executors
 from syft.isolation.offered import taken_apart
+from syft.isolation.peer_answers import Answered, PeerAnswers, answered, written
 from syft.isolation.released import ReleaseSession, compute_release
 from syft.isolation.sealed import (
     NotSealedError,
@@ -45,62 +51,62 @@ from syft.isolation.sealed import (
     sealed_tensor,
 )
 from syft.isolation.session import IsolatedSession
-from syft.messaging.message import ObjectMessage, SyncMessage
+from syft.mpc.supplies import keeper_of
 from syft.policy.caller import speaking_for
 from syft.policy.permissions import About, AuditRecord
+from syft.requests import keeper as queue
+from syft.requests.approvals import Prepared, Requests, Use
+from syft.requests.book import MOST_VALUE
+from syft.requests.records import Ask
 from syft.serde.errors import UnserializableError
 from syft.workers import handlers
 from syft.workers.entry import Entry
-from syft.workers.network import presence, worker_lock
 
-_Answered = tuple[Any, list[Any], list[int]]
-#: What executors may say to peers in this worker's name: parts of programs on shares, and objects of their user's.
-_TO_PEERS = frozenset({*FROM_PEERS, ObjectMessage, SyncMessage})
-_VERSION = (1 << 62) - 1
 _LONGEST_FAILURE = 300
+_MOST_REQUEST = MOST_VALUE + (1 << 20)
 
 
 Asking = IsolatedSession | ReleaseSession
 
 
-class Answers:
+class Answers(PeerAnswers):
     """The part of a broker that answers; `answer` is the way in.
 
     _offers   objects without tags that users let others use: in whose process, and who may have them
-    _groups   groups of secret sharing, and in whose process they are; `_tickets`: what leads to them
     """
 
     executors: Executors
 
     def __init__(self, worker: Any, sealed: Sealed | None) -> None:
-        self.worker = worker
+        super().__init__(worker)
         self.sealed = sealed or Sealed()
-        self._lock: Any = worker._server._worker_lock
+        self._salt = secrets.token_bytes(16)
         self._offers: dict[Any, tuple[Executor, frozenset[str] | None, frozenset[str]]] = {}
-        self._groups: dict[Any, Executor] = {}
-        self._tickets: dict[bytes, Executor] = {}
-        self._answers: dict[type, Callable[..., _Answered]] = {
+        self._answers: dict[type, Callable[..., Answered]] = {
+            **self.peer_answers(),
             records.Lookup: self._look_up,
             records.Publish: self._publish,
             records.Search: self._search,
             records.ListIds: self._list_ids,
-            records.FindPeer: self._find_peer,
-            records.PeerCondition: self._peer_condition,
-            records.AskPeer: self._ask_peer,
-            records.TellPeer: self._tell_peer,
-            records.RouteToGroup: self._route,
-            records.OpenGroup: self._open_group,
             records.BookRecords: self._book_records,
             records.BookNames: self._book_names,
             records.BookState: self._book_state,
             records.BookCharge: self._book_charge,
             records.Release: self._release,
             records.Offered: self._offered,
+            records.PutPart: self._put_part,
+            records.TakePart: self._take_part,
+            records.ListSupplies: self._list_supplies,
+            records.DropSupply: self._drop_supply,
+            records.FileRequest: self._file_request,
+            records.AboutRequests: self._about_requests,
+            records.UseApproval: self._use_approval,
+            records.TakeValue: self._take_value,
         }
 
     # -- questions ---------------------------------------------------------------------------------
 
-    def answer(self, session: Asking, question: Any, payload: bytearray, descriptors: list[int]) -> _Answered:
+    def answer(self, session: Asking, question: Any, payload: bytearray, descriptors: list[int]) -> Answered:
         """!! whatever the executor is to hear instead; ChannelClosed for what no executor asks"""
         handler = self._answers.get(type(question))
         if handler is None or session.executor is None or not session.permits(question):
@@ -110,7 +116,7 @@ class Answers:
 
     # -- objects -----------------------------------------------------------------------------------
 
-    def _look_up(self, session: IsolatedSession, question: records.Lookup, *_: Any) -> _Answered:
+    def _look_up(self, session: IsolatedSession, question: records.Lookup, *_: Any) -> Answered:
         """What a user may have of an object: the value, to compute with or to fetch; or metadata, to be told why not."""
         executor, user = session.its_executor, session.user
         with worker_lock.held(self._lock):
@@ -122,7 +128,7 @@ class Answers:
             return records.Value("none"), [], []
         return self._from_other(user, question.id, *offer)
 
-    def _given(self, executor: Executor, user: str, entry: Entry) -> _Answered:
+    def _given(self, executor: Executor, user: str, entry: Entry) -> Answered:
         worker, obj = self.worker, entry.value
         about = worker.about(entry.id)
         is_tensor = is_plain(obj)
@@ -145,8 +151,9 @@ class Answers:
             names,
             tags,
             sorted((entry.computers or frozenset()) & {user}),
-            None if not is_permitted or entry.secret is None else _written(entry.secret),
+            None if not is_permitted or entry.secret is None else written(entry.secret),
             entry.is_released_only,
+            entry.person_column,
         )
         executor.given.add(entry.id)
         if not is_permitted:
@@ -179,7 +186,7 @@ class Answers:
         executor: Executor,
         allowed: frozenset[str] | None,
         computers: frozenset[str],
-    ) -> _Answered:
+    ) -> Answered:
         """An object without tags of another user, who lets this one use it: from the process of that user."""
         about = About(allowed, (), executor.user, False, computers)
         policy = self.worker.policy
@@ -212,7 +219,7 @@ class Answers:
 
     def _publish(
         self, session: IsolatedSession, question: records.Publish, _payload: bytearray, descriptors: list[int]
-    ) -> _Answered:
+    ) -> Answered:
         """Keep an object of this user's, for those who may have it, and in the data directory if there is one."""
         said, executor = question.value, session.its_executor
         if len(descriptors) != 1 or said.kind not in ("tensor", "object") or not said.tags:
@@ -249,132 +256,48 @@ class Answers:
 
     def _search(
         self, session: IsolatedSession, _question: Any, payload: bytearray, _descriptors: Any
-    ) -> _Answered:
+    ) -> Answered:
         terms = serde.deserialize(payload, self.worker)
         if type(terms) is not tuple or not all(type(term) in (int, str) for term in terms):
             raise ProtocolError("A search has numbers and texts as terms.")
         with worker_lock.held(self._lock):
-            return _answer(handlers.find(self.worker, terms))
+            return answered(handlers.find(self.worker, terms))
 
-    def _list_ids(self, session: IsolatedSession, *_: Any) -> _Answered:
+    def _list_ids(self, session: IsolatedSession, *_: Any) -> Answered:
         policy, worker = self.worker.policy, self.worker
         with worker_lock.held(self._lock):
-            return _answer(
+            return answered(
                 [i for i in list(worker._entries) if policy.may_find(session.user, worker.about(i))]
             )
 
-    # -- peers -------------------------------------------------------------------------------------
-
-    def _peer(self, name: Any) -> Any:
-        presence.await_introduction(self.worker, name)
-        found = self.worker._known_workers.get(name)
-        if found is None or found is self.worker or getattr(found, "is_in_process", True):
-            raise WorkerNotFoundException(
-                f"Worker {self.worker.id!r} has no connection to a worker {str(name)[:60]!r}. Its owner introduces them: "
-                "server.add_worker(sy.connect(address)), or `syft worker --peer ID=ADDRESS`."
-            )
-        return found
-
-    def _find_peer(self, _session: IsolatedSession, question: records.FindPeer, *_: Any) -> _Answered:
-        self._peer(question.worker)
-        return _answer(None)
-
-    def _peer_condition(
-        self, _session: IsolatedSession, question: records.PeerCondition, *_: Any
-    ) -> _Answered:
-        return _answer(tuple(self._peer(question.worker)._link.presence.condition()))
-
-    def _to_peer(self, session: IsolatedSession, payload: bytearray) -> Any:
-        message = serde.deserialize(payload, self.worker, limits=session.limits)
-        if type(message) not in _TO_PEERS:
-            raise ProtocolError(
-                f"A {type(message).__name__} is not sent to other workers from the process of a user. Start the worker "
-                "with isolation 'none' if you need it."
-            )
-        if type(message) is ObjectMessage:
-            message = msgspec.structs.replace(message, user=session.user)
-        return message
-
-    def _ask_peer(
-        self, session: IsolatedSession, question: records.AskPeer, payload: bytearray, _: Any
-    ) -> _Answered:
-        peer = self._peer(question.worker)
-        message = self._to_peer(session, payload)
-        if type(message) not in FROM_PEERS:
-            answer = peer._recv_msg(message)
-            if type(message) is ObjectMessage:
-                peer.sync()
-            return _answer(answer)
-        with presence.among_parties():
-            return _answer(peer._recv_msg(message))
-
-    def _tell_peer(
-        self, session: IsolatedSession, question: records.TellPeer, payload: bytearray, _: Any
-    ) -> _Answered:
-        with presence.among_parties():
-            self._peer(question.worker)._link.post(self._to_peer(session, payload), at_once=True)
-        return _answer(None)
-
-    # -- groups of secret sharing ------------------------------------------------------------------
-
-    def _open_group(self, session: IsolatedSession, question: records.OpenGroup, *_: Any) -> _Answered:
-        executor = session.its_executor
-        with worker_lock.held(self._lock):
-            if question.group in self._groups or any(t in self._tickets for t in question.tickets):
-                raise ProtocolError("The id of a new group is that of another.")
-            executor.groups[question.group] = question.tickets
-            self._groups[question.group] = executor
-            self._tickets.update(dict.fromkeys(question.tickets, executor))
-        return _answer(None)
-
-    def _route(
-        self, session: IsolatedSession, question: records.RouteToGroup, payload: bytearray, _: Any
-    ) -> _Answered:
-        """Deliver what a peer sent to the executor of its group: by a ticket, or by the group that it names."""
-        found = self._groups.get(question.group) if question.group is not None else None
-        found = self._tickets.get(question.ticket) if found is None and question.group is None else found
-        if found is None or found.is_ended:
-            if question.group is not None:
-                raise ObjectNotFoundError(question.group, self.worker)
-            raise ProtocolError(
-                f"Worker {self.worker.id!r} has given no such ticket: the group was ended, or the sender is not its "
-                "member."
-            )
-        # NB: whether the message is one that peers send is looked at where it is read, which is not here.
-        lane = session.route_to(found)
-        try:
-            lane.send(records.Deliver(session.user, getattr(session.connection, "peer", "")), [payload])
-            return self._delivered(lane)
-        except ChannelClosed:
-            session._routes.pop(found.number, None)
-            raise ProtocolError("The group has ended with the process of its user.") from None
-
-    def _delivered(self, lane: Any) -> _Answered:
-        record, content, descriptors = lane.receive()
-        if type(record) not in (records.Answer, records.Failure) or descriptors:
-            raise ChannelClosed("An executor answered a delivery with something else.")
-        return record, [content], []
-
     # -- data sets for training --------------------------------------------------------------------
 
-    def _offered(self, session: IsolatedSession, question: records.Offered, *_: Any) -> _Answered:
+    def _offered(self, session: IsolatedSession, question: records.Offered, *_: Any) -> Answered:
         """The names of data sets and on which terms they are offered; or one of them, to a user who may train on it."""
         client, user = self.worker.extension(FederatedClient), session.user
         if question.key is None:
-            return _answer(
+            return answered(
                 {
                     key: (
-                        id(dataset) & _VERSION,
+                        self._version_of(client.datasets[key]) if key in client.datasets else None,
                         _told(client.allowed.get(key), user),
                         client.least_in_sum.get(key),
+                        info,
+                        key in client.on_request,
+                        client.minimum_noise.get(key),
                     )
-                    for key, dataset in dict(client.datasets).items()
+                    for key, info in {**dict.fromkeys(client.datasets), **client.infos}.items()
+                    if info is None or policy_shows(self.worker, user, info)
                 }
             )
         policy, key = self.worker.policy, question.key
-        if key not in client.datasets or not policy.may_get(user, offered_to(self.worker, user, key)):
+        if question.is_described and key in client.on_request and key in client.datasets:
+            return answered(described(self.worker, client.datasets[key]))
+        dataset = client.datasets.get(key)
+        # NB: an approval is of the data set as it was; another of that name takes another approval.
+        may_train = policy.may_get(user, offered_to(self.worker, user, key))
+        if dataset is None or not (may_train or session.its_executor.trains_on.get(key) is dataset):
             raise GetNotPermittedError(f"User {user!r} is offered no data set {key!r}.")
-        dataset = client.datasets[key]
         try:
             descriptor = sealed_object(taken_apart(dataset), self.worker)
         except UnserializableError as error:
@@ -384,11 +307,36 @@ class Answers:
             ) from error
         return records.Value("object"), [], [descriptor]
 
+    def _version_of(self, dataset: Any) -> int:
+        """A number that is another one for another object, and tells nothing of where it is in the broker's memory."""
+        digest = hashlib.blake2b(str(id(dataset)).encode(), key=self._salt, digest_size=7).digest()
+        return int.from_bytes(digest)
+
+    # -- supplies of correlations --------------------------------------------------------------------
+
+    def _put_part(
+        self, session: IsolatedSession, question: records.PutPart, payload: bytearray, _: Any
+    ) -> Answered:
+        place = question.name, question.lot, question.call
+        keeper_of(self.worker).put(session.user, *place, question.about, bytes(payload))
+        return answered(None)
+
+    def _take_part(self, session: IsolatedSession, question: records.TakePart, *_: Any) -> Answered:
+        content = keeper_of(self.worker).take(session.user, question.name, question.lot, question.call)
+        return records.Answer(), [content], []
+
+    def _list_supplies(self, session: IsolatedSession, *_: Any) -> Answered:
+        return answered(keeper_of(self.worker).listing(session.user))
+
+    def _drop_supply(self, session: IsolatedSession, question: records.DropSupply, *_: Any) -> Answered:
+        keeper_of(self.worker).drop(session.user, question.name)
+        return answered(None)
+
     # -- releases ----------------------------------------------------------------------------------
 
     def _release(
         self, session: IsolatedSession, _question: records.Release, payload: bytearray, _: Any
-    ) -> _Answered:
+    ) -> Answered:
         """Have a release of what may only be released computed in a process of its own, which is given that data."""
         message = serde.deserialize(bytes(payload), self.worker, limits=session.limits)
         if type(message) not in RELEASES:
@@ -406,28 +354,39 @@ class Answers:
     def _book(self) -> Any:
         desk = self.worker.known_extension(Desk)
         if desk is None:
-            raise ReleaseNotPermittedError(f"The owner of worker {self.worker.id!r} has set no budgets.")
+            raise ReleaseNotPermittedError(
+                f"The owner of worker {self.worker.id!r} has set no budgets. Ask them for one (`syft budget set`, `syft "
+                "worker --budgets`)."
+            )
         return desk.book
 
-    def _book_records(self, _session: Any, question: records.BookRecords, *_: Any) -> _Answered:
-        return _answer(self._book().records_per_person(question.datasets))
+    def _book_records(self, _session: Any, question: records.BookRecords, *_: Any) -> Answered:
+        return answered(self._book().records_per_person(question.datasets))
 
-    def _book_names(self, *_: Any) -> _Answered:
-        return _answer(self._book().datasets())
+    def _book_names(self, *_: Any) -> Answered:
+        return answered(self._book().datasets())
 
-    def _book_state(self, session: IsolatedSession, question: records.BookState, *_: Any) -> _Answered:
-        return _answer(self._book().state(question.dataset, session.user))
+    def _book_state(self, session: IsolatedSession, question: records.BookState, *_: Any) -> Answered:
+        return answered(self._book().state(question.dataset, session.user))
 
-    def _book_charge(self, session: IsolatedSession, question: records.BookCharge, *_: Any) -> _Answered:
+    def _book_charge(self, session: IsolatedSession, question: records.BookCharge, *_: Any) -> Answered:
         """Charge the user of the session. What is charged is written down, by the broker."""
         try:
             event = None if question.event is None else read_event(question.event)
         except (KeyError, TypeError, ValueError) as error:
             raise ProtocolError(f"A charge names an event that there is not: {error}.") from error
         charge = Charge(question.mechanism, event, question.epsilon, question.delta, question.count)
-        if not (charge.epsilon >= 0 and charge.delta >= 0 and charge.count >= 1):
-            raise ProtocolError("A charge is of numbers that are 0 at least.")
-        self._book().charge(question.datasets, session.user, charge, question.records_per_person)
+        if question.is_approved:
+            approved, session.its_executor.approved = session.its_executor.approved, None
+            if approved != (text_of_charge(charge), tuple(sorted(set(question.datasets)))):
+                raise ProtocolError("A charge is said to be approved, and the owner has approved another.")
+        self._book().charge(
+            question.datasets,
+            session.user,
+            charge,
+            question.records_per_person,
+            is_approved=question.is_approved,
+        )
         self.worker.policy.record(
             AuditRecord(
                 "charge",
@@ -437,15 +396,46 @@ class Answers:
                 f"{question.mechanism[:60]}: epsilon {question.epsilon:g}, delta {question.delta:g}",
             )
         )
-        return _answer(None)
+        return answered(None)
 
+    # -- requests ----------------------------------------------------------------------------------
 
-def _answer(value: Any) -> _Answered:
-    return records.Answer(), [_written(value)], []
+    def _file_request(
+        self, session: IsolatedSession, question: records.FileRequest, payload: bytearray, _: Any
+    ) -> Answered:
+        """Put a request of this user's into the queue. What it says is theirs to say, and goes to the owner."""
+        if len(payload) > _MOST_REQUEST:
+            raise ProtocolError(f"A request has {len(payload)} bytes.")
+        try:
+            ask, value = msgspec.msgpack.decode(payload, type=prepared(tuple[Ask, bytes | None]))
+        except msgspec.DecodeError as error:
+            raise ProtocolError(f"A request cannot be read: {error}.") from error
+        asked = Prepared(ask, question.about, value)
+        return answered(queue.keeper_of(self.worker).file(session.user, asked, question.token))
 
+    def _about_requests(self, session: IsolatedSession, question: records.AboutRequests, *_: Any) -> Answered:
+        keeper = queue.keeper_of(self.worker)
+        if question.action == "room":
+            keeper.check_room(session.user, max(0, question.nbytes))
+            return answered(None)
+        return answered(keeper.ask(session.user, question.action, question.request))
 
-def _written(value: Any) -> bytes:
-    return b"".join(serde.serialize_frames(value, None, None))
+    def _use_approval(self, session: IsolatedSession, question: records.UseApproval, *_: Any) -> Answered:
+        """Count the use of an approval, and note what it lets this executor do."""
+        requests, executor = self.worker.known_extension(Requests), session.its_executor
+        if requests is None or requests.keeper is None:
+            return answered(None)
+        use, key = Use(*msgspec.structs.astuple(question)), str(question.about)
+        dataset = self.worker.extension(FederatedClient).datasets.get(key)
+        found = requests.keeper.use(session.user, use)
+        if found is not None and question.kind == "release":
+            executor.approved = found.charge, found.datasets
+        if found is not None and question.kind == "train":
+            executor.trains_on[key] = dataset
+        return answered(found)
+
+    def _take_value(self, session: IsolatedSession, question: records.TakeValue, *_: Any) -> Answered:
+        return answered(queue.keeper_of(self.worker).take(session.user, question.request))
 
 
 def _told(allowed: frozenset[str] | None, user: str) -> list[str] | None:

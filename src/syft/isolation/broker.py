@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 import torch
 
+from syft.core import worker_lock
 from syft.isolation import records
 from syft.isolation.answers import Answers
 from syft.isolation.executors import Executor, Executors
@@ -29,7 +30,6 @@ from syft.policy.permissions import AuditRecord
 from syft.workers import handlers
 from syft.workers.entry import Entry
 from syft.workers.guards import Guard
-from syft.workers.network import worker_lock
 
 logger = logging.getLogger("syft.worker")
 
@@ -88,7 +88,7 @@ class Broker(Answers):
         super().__init__(worker, sealed)
         self._threads = threads
         self._server = worker._server
-        self.executors = Executors(self._hello, self._note_end, worker.has_budgets, module)
+        self.executors = Executors(self._hello, self._note_end, self._note_death, worker.has_budgets, module)
         worker.guards.append(_Changes(self))
         self._server.make_session = self._new_session
         self._server.stop_seconds = 0.5
@@ -100,7 +100,7 @@ class Broker(Answers):
 
     def wait_until_ready(self) -> None:
         """Until executors can be started; what they lack on this machine is logged. !! WorkerUnreachableError"""
-        self.executors.server.wait_until_ready()
+        self.executors.wait_until_ready()
         for fault in self.executors.server.faults:
             logger.warning("%s: isolation is weaker than it could be: %s", self.worker.id, fault)
 
@@ -215,6 +215,17 @@ class Broker(Answers):
             executor.given.discard(obj_id)
             self.worker.rm_obj(obj_id)
 
+    def _note_death(self, reason: str) -> None:
+        """The process that executors are forked from has ended."""
+        logger.error("%s: %s", self.worker.id, reason)
+        self._write_down(None, reason)
+
+    def _write_down(self, user: str | None, reason: str) -> None:
+        try:
+            self.worker.policy.record(AuditRecord("process", None, user, False, reason))
+        except (OSError, ValueError):
+            logger.exception("%s: it could not be written to the audit log", self.worker.id)
+
     def _note_end(self, executor: Executor, why: str, was_expected: bool) -> None:
         """An executor has ended. If it did so by itself, it is written down; each of its sessions finds out."""
         self._forget(executor)
@@ -222,10 +233,7 @@ class Broker(Answers):
             return
         reason = f"the process of the user has ended: {why}"
         logger.warning("%s: %s: %s", self.worker.id, executor.user, reason)
-        try:
-            self.worker.policy.record(AuditRecord("process", None, executor.user, False, reason))
-        except (OSError, ValueError):
-            logger.exception("%s: it could not be written to the audit log", self.worker.id)
+        self._write_down(executor.user, reason)
         for session in self._server.sessions():
             if (
                 isinstance(session, IsolatedSession)

@@ -12,10 +12,10 @@ from contextvars import ContextVar
 from typing import Any
 
 from syft import serde
+from syft.core import worker_lock
 from syft.exceptions import RemoteError
 from syft.isolation.channel import Channel
 from syft.isolation.records import Answer, Failure, Record, Value
-from syft.workers.network import worker_lock
 
 _current: ContextVar[Lane | None] = ContextVar("syft_broker_lane", default=None)
 

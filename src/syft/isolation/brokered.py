@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import msgspec
+
 from syft import serde
 from syft.core.rooms import load_rest
 from syft.dp.events import written
@@ -20,6 +22,8 @@ from syft.mpc.network import messages
 from syft.mpc.network.handlers import join
 from syft.mpc.network.membership import Membership, tickets_of
 from syft.mpc.offers import SecretRecord
+from syft.mpc.supplies import Listed, Supplies
+from syft.requests.approvals import Prepared, Use
 from syft.workers import handlers
 from syft.workers.abstract import AbstractWorker
 from syft.workers.network import handlers as _network_handlers  # noqa: F401  (adds handlers that are replaced here)
@@ -43,7 +47,12 @@ class BrokeredBook:
         return ask_value(records.BookState(dataset))
 
     def charge(
-        self, datasets: Iterable[str], _user: str | None, charge: Any, records_per_person: int = 1
+        self,
+        datasets: Iterable[str],
+        _user: str | None,
+        charge: Any,
+        records_per_person: int = 1,
+        is_approved: bool = False,
     ) -> None:
         ask_value(
             records.BookCharge(
@@ -54,8 +63,29 @@ class BrokeredBook:
                 charge.epsilon,
                 charge.delta,
                 charge.count,
+                is_approved,
             )
         )
+
+
+class BrokeredKeeper:
+    """The queue of requests, which the broker keeps. It is about the user of this executor, whatever is said here."""
+
+    def check_room(self, _user: str, nbytes: int) -> None:
+        ask_value(records.AboutRequests("room", None, nbytes))
+
+    def file(self, _user: str, prepared: Prepared, token: str) -> Any:
+        payload = msgspec.msgpack.encode((prepared.ask, prepared.value))
+        return ask_value(records.FileRequest(prepared.about, token), [payload])
+
+    def ask(self, _user: str, action: str, request_id: str | None) -> Any:
+        return ask_value(records.AboutRequests(action, None if request_id is None else str(request_id)[:60]))
+
+    def use(self, _user: str, use: Use) -> Any:
+        return ask_value(records.UseApproval(*use))
+
+    def take(self, _user: str, request_id: str) -> Any:
+        return ask_value(records.TakeValue(str(request_id)[:60]))
 
 
 def open_desk(worker: Any) -> None:
@@ -196,6 +226,26 @@ FROM_PEERS = (
 )
 
 
+class BrokeredSupplies:
+    """The supplies on disk, which the broker keeps for the user of this executor, whatever is said here."""
+
+    def put(self, _user: str | None, name: str, lot: int, call: int, about: bytes, content: bytes) -> None:
+        ask(records.PutPart(name, lot, call, about), [content])
+
+    def take(self, _user: str | None, name: str, lot: int, call: int) -> bytes:
+        return bytes(ask(records.TakePart(name, lot, call))[1])
+
+    def listing(self, _user: str | None) -> list[Listed]:
+        return list(ask_value(records.ListSupplies()))
+
+    def drop(self, _user: str | None, name: str) -> None:
+        ask_value(records.DropSupply(name))
+
+
+def keep_supplies_at_broker(worker: Any) -> None:
+    worker.extension(Supplies).keeper = BrokeredSupplies()
+
+
 def read_secret(written: bytes, worker: Any) -> SecretRecord:
     """Of which secret something is a share, as another process says. !! ProtocolError"""
     found = serde.deserialize(written, worker)
@@ -235,4 +285,14 @@ def install() -> None:
         table[release] = _released(table[release])
 
 
-__all__ = ["FROM_PEERS", "RELEASES", "Peers", "ids_of_release", "install", "open_desk", "read_secret"]
+__all__ = [
+    "FROM_PEERS",
+    "RELEASES",
+    "BrokeredKeeper",
+    "Peers",
+    "ids_of_release",
+    "install",
+    "keep_supplies_at_broker",
+    "open_desk",
+    "read_secret",
+]

@@ -21,7 +21,7 @@ import numpy
 import torch
 
 from syft import serde
-from syft.core import first_use, rooms
+from syft.core import first_use, rooms, worker_lock
 from syft.core.structs import prepared
 from syft.exceptions import ProtocolError, RemoteError
 from syft.hooking.torch_hook import TorchHook
@@ -36,8 +36,8 @@ from syft.messaging.message import ObjectMessage, ObjectRequestMessage, Operatio
 from syft.mpc.kernels import keep_freed_memory
 from syft.policy.caller import speaking_for
 from syft.policy.owner_policy import Rules
+from syft.requests.approvals import Requests
 from syft.transport.session_frames import Head, Kind
-from syft.workers.network import worker_lock
 from syft.workers.network.sessions import ServerSession
 
 #: What the broker may hand over at once.
@@ -109,7 +109,9 @@ class Executor:
         self.worker = ExecutorWorker(prepared.hook, hello.worker, hello.user, read_rules(hello.rules))
         self.worker._known_workers = brokered.Peers(self.worker)
         self.worker.computes_releases = hello.computes_releases
+        self.worker.extension(Requests).keeper = brokered.BrokeredKeeper()
         use_offers_of_broker(self.worker)
+        brokered.keep_supplies_at_broker(self.worker)
         if hello.has_budgets:
             brokered.open_desk(self.worker)
         self.lock = threading.Lock()

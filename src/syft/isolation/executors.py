@@ -8,10 +8,11 @@ import os
 import signal
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from syft.exceptions import ConnectionRefusedByWorkerError
+from syft.exceptions import ConnectionRefusedByWorkerError, WorkerUnreachableError
 from syft.isolation import records
 from syft.isolation.channel import Channel, ChannelClosed
 from syft.isolation.fork_server_client import ForkServerClient
@@ -21,6 +22,13 @@ from syft.isolation.progress import SLOTS, Progress
 MOST_PAYLOAD = 8 << 30
 _CONTROL_SECONDS = 15.0
 _EXIT_SECONDS = 1.0
+
+#: A fork server that ends is started anew, so many times within so many seconds.
+MOST_DEATHS, DEATHS_SECONDS = 3, 60.0
+_TOO_MANY = (
+    f"it ended {MOST_DEATHS} times before, within {DEATHS_SECONDS:g} s, and is not started again: no new session can be "
+    "served. Restart the worker"
+)
 
 _SIGNALS = {
     signal.SIGSEGV: "it crashed (segmentation fault)",
@@ -48,6 +56,9 @@ class Executor:
         self.rules_version = -1
         self.computes_releases = False
         self.knows_budgets = False
+        #: What the owner approved and is about to be charged; data sets by name, as an approval lets it train on them.
+        self.approved: Any = None
+        self.trains_on: dict[str, Any] = {}
         self.given: set[Any] = set()
         self.to_forget: list[Any] = []
         self.groups: dict[Any, list[bytes]] = {}
@@ -87,15 +98,51 @@ class Executors:
         self,
         hello: Callable[[str, bool], records.Hello],
         on_exit: Callable[[Executor, str, bool], None],
+        on_death: Callable[[str], None],
         budgets: bool,
         module: str = "syft.isolation.forkserver",
     ) -> None:
-        self._hello, self._on_exit = hello, on_exit
+        self._hello, self._on_exit, self._on_death = hello, on_exit, on_death
         self._by_user: dict[str, Executor] = {}
         self._by_number: dict[int, Executor] = {}
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
-        self.server = ForkServerClient(self._exited, budgets, module)
+        self._options = budgets, module
+        self._deaths: deque[float] = deque(maxlen=MOST_DEATHS)
+        self._is_closed = False
+        self.server = self._start_server()
+
+    def _start_server(self) -> ForkServerClient:
+        return ForkServerClient(self._exited, self._server_died, *self._options)
+
+    def _server_died(self, how: str) -> None:
+        """Its executors have ended with it. Another takes its place, unless it is the one too many.
+
+        NB: runs on the thread that listened to the dead one, before anybody who waits for that is woken.
+        """
+        with self._lock:
+            numbers, now = list(self._by_number), time.monotonic()
+            is_last = len(self._deaths) == MOST_DEATHS and now - self._deaths[0] < DEATHS_SECONDS
+            self._deaths.append(now)
+            if self._is_closed:
+                return
+            if not is_last:
+                self.server = self._start_server()
+        self._on_death(
+            f"the fork server has ended ({how}); " + (_TOO_MANY if is_last else "another is started")
+        )
+        for number in numbers:
+            self._exited(number, signal.SIGKILL, 0, "the process that it was forked from has ended")
+
+    def wait_until_ready(self) -> None:
+        """Until one can be started; also if the fork server ends meanwhile. !! WorkerUnreachableError"""
+        while True:
+            server = self.server
+            try:
+                return server.wait_until_ready()
+            except WorkerUnreachableError:
+                if self.server is server:
+                    raise
 
     def all(self) -> list[Executor]:
         with self._lock:
@@ -103,7 +150,7 @@ class Executors:
 
     def of(self, user: str) -> Executor:
         """The executor of a user, which has one session more from now on. !! ConnectionRefusedByWorkerError"""
-        self.server.wait_until_ready()
+        self.wait_until_ready()
         with self._lock:
             found = self._by_user.get(user)
             if found is None or found.is_ended:
@@ -113,7 +160,7 @@ class Executors:
 
     def for_release(self, user: str) -> Executor:
         """A process for one release of a user's; `leave` ends it. !! ConnectionRefusedByWorkerError"""
-        self.server.wait_until_ready()
+        self.wait_until_ready()
         with self._lock:
             executor = self._start(user, computes_releases=True)
             executor.sessions = 1
@@ -130,6 +177,7 @@ class Executors:
             executor.control.send(self._hello(user, computes_releases))
         except ChannelClosed as error:
             ours.close()
+            self._by_number.pop(number, None)
             raise ConnectionRefusedByWorkerError(
                 f"No process could be started for the session: {error}"
             ) from error
@@ -164,7 +212,7 @@ class Executors:
         executor.exited.wait(_EXIT_SECONDS)
         return executor.why or "it ended"
 
-    def _exited(self, number: int, ended_by: int, status: int) -> None:
+    def _exited(self, number: int, ended_by: int, status: int, why: str | None = None) -> None:
         with self._lock:
             executor = self._by_number.pop(number, None)
             if executor is None:
@@ -173,8 +221,10 @@ class Executors:
             was_expected = executor.why is not None
             if executor.why is None:
                 how = _SIGNALS.get(signal.Signals(ended_by)) if ended_by in signal.valid_signals() else None
-                executor.why = how or (
-                    f"signal {ended_by} ended it" if ended_by else f"it ended, status {status}"
+                executor.why = (
+                    why
+                    or how
+                    or (f"signal {ended_by} ended it" if ended_by else f"it ended, status {status}")
                 )
         executor.exited.set()
         with contextlib.suppress(OSError):
@@ -192,6 +242,8 @@ class Executors:
     def close(self) -> None:
         for executor in self.all():
             executor.why = executor.why or "the worker is shutting down"
+        with self._lock:
+            self._is_closed = True
         self.server.close()
 
 

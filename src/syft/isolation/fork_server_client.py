@@ -29,35 +29,56 @@ class ForkServerClient:
     """Starts the fork server, and asks it for executors.
 
     on_exit   is told when an executor has ended: (number, signal, status)
+    on_death  is told, with how, when the fork server has ended by itself, and with it all that it forked
     module    what is run; a test has its own
     """
 
     def __init__(
         self,
         on_exit: Callable[[int, int, int], None],
+        on_death: Callable[[str], None],
         budgets: bool,
         module: str = "syft.isolation.forkserver",
     ) -> None:
-        self._on_exit = on_exit
+        self._on_exit, self._on_death = on_exit, on_death
         ours, its = Channel.pair()
+        self._command = [
+            sys.executable,
+            "-P",
+            "-m",
+            module,
+            str(its.fileno()),
+            *(["--budgets"] if budgets else []),
+        ]
+        self._channel = Channel(ours, FromForkServer, 0)
+        self._sending = threading.Lock()
+        self._begun, self._ready = threading.Event(), threading.Event()
+        self._is_closed = False
+        self._process: subprocess.Popen[bytes] | None = None
+        self.faults: list[str] = []
+        self.pids: dict[int, int] = {}
+        # NB: the thread that starts it has to live as long as it does: the system ends it with that very thread.
+        threading.Thread(target=self._serve, args=(its,), name="fork server", daemon=True).start()
+        self._begun.wait()
+
+    def _serve(self, its: Any) -> None:
         kept = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
         # The C library fills memory that it hands out and takes back. OpenBLAS would start threads when it is imported.
         fill = {"MALLOC_PERTURB_": "165", "MALLOC_ARENA_MAX": "4", "OPENBLAS_NUM_THREADS": "1"}
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", module, str(its.fileno()), *(["--budgets"] if budgets else [])],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            pass_fds=(its.fileno(),),
-            env=kept | fill,
-        )
-        its.close()
-        self._channel = Channel(ours, FromForkServer, 0)
-        self._sending = threading.Lock()
-        self._ready = threading.Event()
-        self._is_closed = False
-        self.faults: list[str] = []
-        self.pids: dict[int, int] = {}
-        threading.Thread(target=self._listen, name="fork server", daemon=True).start()
+        try:
+            self._process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=(its.fileno(),),
+                env=kept | fill,
+            )
+        except OSError as error:
+            logger.error("The fork server cannot be started: %s", error)
+        finally:
+            its.close()
+            self._begun.set()
+        self._listen()
 
     def _listen(self) -> None:
         try:
@@ -72,10 +93,20 @@ class ForkServerClient:
                     self.pids.pop(record.number, None)
                     self._on_exit(record.number, record.signal, record.status)
         except ChannelClosed:
-            if not self._is_closed:
-                logger.error("The fork server has ended: no new session can be served. Restart the worker.")
-            self._is_closed = True
+            was_closed, self._is_closed = self._is_closed, True
+            with self._sending:
+                self._channel.close()
+            if not was_closed:
+                self._on_death(self._ended())
             self._ready.set()
+
+    def _ended(self) -> str:
+        """End what is left of it; how it ended, in words."""
+        if self._process is None:
+            return "it was not started"
+        self._process.kill()  # NB: it may live on and have lost its channel only
+        status = self._process.wait()
+        return f"signal {-status} ended it" if status < 0 else f"it ended, status {status}"
 
     def wait_until_ready(self) -> None:
         """!! WorkerUnreachableError if it does not start"""
@@ -85,8 +116,12 @@ class ForkServerClient:
             )
 
     def fork(self, number: int, control: Any, progress: int) -> None:
-        """Ask for an executor with these descriptors. It is there as soon as it answers on its control lane."""
-        self.wait_until_ready()
+        """Ask for an executor with these descriptors. It is there as soon as it answers on its control lane.
+
+        !! ChannelClosed if it is not ready
+        """
+        if not self._ready.is_set() or self._is_closed:
+            raise ChannelClosed("the process that sessions are forked from is being started")
         self._send(Fork(number), [control.fileno(), progress])
 
     def kill(self, number: int) -> None:
@@ -101,6 +136,8 @@ class ForkServerClient:
         """End it, and with it all executors."""
         self._is_closed = True
         self._channel.close()
+        if self._process is None:
+            return
         try:
             self._process.wait(timeout=1.0)
         except subprocess.TimeoutExpired:

@@ -15,8 +15,9 @@ from syft.isolation.broker_lane import ask, ask_value
 from syft.isolation.channel import close_all
 from syft.isolation.sealed import mapped_object
 
-#: By name: a number that changes with the data set, who may train on it, of how many a sum is at least.
-Terms = dict[str, tuple[int, frozenset[str] | None, int | None]]
+#: By name: a number that changes with the data set (None: it is for noise alone), who may train on it, of how many a
+#: sum is at least, what is told of it, whether it may be asked for, and the least noise.
+Terms = dict[str, tuple[int | None, frozenset[str] | None, int | None, Any, bool | None, float | None]]
 
 
 def taken_apart(dataset: Any) -> Any:
@@ -31,8 +32,15 @@ def put_together(found: Any) -> Any:
 def _terms() -> Terms:
     told = ask_value(records.Offered(None))
     return {
-        key: (version, None if allowed is None else frozenset(allowed), least)
-        for key, (version, allowed, least) in told.items()
+        key: (
+            version,
+            None if allowed is None else frozenset(allowed),
+            least,
+            info,
+            on_request or None,
+            noise,
+        )
+        for key, (version, allowed, least, info, on_request, noise) in told.items()
     }
 
 
@@ -40,7 +48,7 @@ class OfferedSets(Mapping[str, Any]):
     """The data sets by name; each is fetched when it is first used."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, tuple[int, Any]] = {}
+        self._kept: dict[str, tuple[int | None, Any]] = {}
 
     def __getitem__(self, key: str) -> Any:
         version = _terms()[key][0]
@@ -56,12 +64,21 @@ class OfferedSets(Mapping[str, Any]):
                 close_all(descriptors)
         return known[1]
 
+    def described(self, key: str) -> Any:
+        """What the rows of one look like that may be asked for."""
+        return ask_value(records.Offered(key, True))
+
     def __contains__(self, key: object) -> bool:
-        return key in _terms()
+        terms = _terms().get(str(key))
+        return terms is not None and terms[0] is not None
 
     def __iter__(self) -> Iterator[str]:
-        """Those that this user may train on."""
-        return (key for key, (_, allowed, _least) in _terms().items() if allowed is None or allowed)
+        """Those that this user may train on, or ask for."""
+        return (
+            key
+            for key, (version, allowed, _, _, on_request, _) in _terms().items()
+            if version is not None and (allowed is None or allowed or on_request)
+        )
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -70,7 +87,7 @@ class OfferedSets(Mapping[str, Any]):
 class OfferedTerms(Mapping[str, Any]):
     """One of the terms by the name of its data set, for those that have it."""
 
-    def __init__(self, pick: Callable[[tuple[int, Any, Any]], Any]) -> None:
+    def __init__(self, pick: Callable[[tuple[int | None, Any, Any, Any, Any, Any]], Any]) -> None:
         self._pick = pick
 
     def _all(self) -> dict[str, Any]:
@@ -93,3 +110,6 @@ def use_offers_of_broker(worker: Any) -> None:
     client.datasets = OfferedSets()
     client.allowed = OfferedTerms(lambda terms: terms[1])
     client.least_in_sum = OfferedTerms(lambda terms: terms[2])
+    client.infos = OfferedTerms(lambda terms: terms[3])
+    client.on_request = OfferedTerms(lambda terms: terms[4])
+    client.minimum_noise = OfferedTerms(lambda terms: terms[5])

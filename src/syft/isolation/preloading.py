@@ -9,6 +9,8 @@ from pathlib import Path
 
 import torch
 
+from syft.federated.secure_aggregation import MaskedSum
+
 _SYFT = Path(__file__).parents[1]
 #: Modules of torch and others that are imported when an operation or a type is first used.
 _LATE = """
@@ -19,6 +21,7 @@ torch._subclasses.functional_tensor
 torch.nn.utils.parametrize torch.utils.data torch.optim
 numpy.random encodings.idna encodings.ascii encodings.unicode_escape traceback tokenize linecache sqlite3
 lz4.frame zstandard safetensors.torch
+cryptography.hazmat.backends.openssl.backend
 """.split()
 #: It takes a second, and nobody needs it but those who account for noise.
 _WITH_BUDGETS = ["dp_accounting", "dp_accounting.pld", "dp_accounting.rdp"]
@@ -53,3 +56,7 @@ def _use_once() -> None:
     torch.nn.functional.softmax(leaf @ leaf, dim=-1).sum().backward()  # type: ignore[no-untyped-call]
     with contextlib.suppress(Exception):
         torch.func.vmap(lambda row: row * 2)(torch.ones(2, 2))
+    # Every step of a masked sum: cryptography imports its backend with the first key.
+    with contextlib.suppress(Exception):
+        updates = {"a": torch.zeros(2), "b": torch.zeros(2)}
+        MaskedSum(signed=True).weighted_sum(updates, dict.fromkeys(updates, 1.0))

@@ -7,7 +7,7 @@ else. A payload, where there is one, is a frame of `serde`.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -130,6 +130,7 @@ class Value(Record, frozen=True):
     kind    "tensor": raw elements; "object": a frame of serde; "withheld": its metadata alone; "none": there is no such
     holder  "": the owner of the worker
     names   budgets that it is a data set of; tags   names by which it becomes one
+    person_column   the column that names the person a row is of, of the owner's data
     computers   users whom its holder lets compute with it; secret   of which secret it is a share, a frame of serde
     """
 
@@ -149,6 +150,7 @@ class Value(Record, frozen=True):
     computers: list[_Name] = []
     secret: Annotated[bytes, msgspec.Meta(max_length=65_536)] | None = None
     is_released_only: bool = False
+    person_column: int | None = None
 
 
 # -- executor -> broker --------------------------------------------------------------------------------------
@@ -240,6 +242,31 @@ class OpenGroup(Record, frozen=True):
     tickets: list[Annotated[bytes, msgspec.Meta(max_length=64)]]
 
 
+class PutPart(Record, frozen=True):
+    """Keep a call of a supply on disk; payload: what there is of it here."""
+
+    name: _Name
+    lot: int
+    call: int
+    about: bytes
+
+
+class TakePart(Record, frozen=True):
+    """The answer has the part as its payload, for the only time."""
+
+    name: _Name
+    lot: int
+    call: int
+
+
+class ListSupplies(Record, frozen=True):
+    pass
+
+
+class DropSupply(Record, frozen=True):
+    name: _Name
+
+
 class BookRecords(Record, frozen=True):
     datasets: list[_Name]
 
@@ -262,6 +289,37 @@ class BookCharge(Record, frozen=True):
     epsilon: float
     delta: float
     count: int
+    is_approved: bool = False
+
+
+class FileRequest(Record, frozen=True):
+    """A request of this user's to the owner; payload: what is asked for, and the value that would be handed out."""
+
+    about: Id | None
+    token: _Name
+
+
+class AboutRequests(Record, frozen=True):
+    """How far requests of this user's are; or whether there is room for one more with a value of so many bytes."""
+
+    action: _Name
+    request: _Name | None
+    nbytes: int = 0
+
+
+class UseApproval(Record, frozen=True):
+    """Has the owner approved this? Then it is counted."""
+
+    kind: Literal["get", "release", "train"]
+    about: Id | None
+    token: _Name
+    digest: _Name
+
+
+class TakeValue(Record, frozen=True):
+    """The value that waits with a request, if it was approved. That is counted."""
+
+    request: _Name
 
 
 class Release(Record, frozen=True):
@@ -269,9 +327,10 @@ class Release(Record, frozen=True):
 
 
 class Offered(Record, frozen=True):
-    """Which data sets are offered for training; with a key, that one."""
+    """Which data sets are offered for training; with a key, that one, or what its rows look like."""
 
     key: _Name | None
+    is_described: bool = False
 
 
 FromForkServer = Ready | Forked | Exited
@@ -294,8 +353,16 @@ FromLane = (
     | BookNames
     | BookState
     | BookCharge
+    | FileRequest
+    | AboutRequests
+    | UseApproval
+    | TakeValue
     | Release
     | Offered
+    | PutPart
+    | TakePart
+    | ListSupplies
+    | DropSupply
     | Answer
     | Failure
     | Value

@@ -27,6 +27,8 @@ _QUESTIONS = (
     records.BookNames,
     records.BookState,
     records.BookCharge,
+    records.UseApproval,
+    records.Offered,
 )
 
 

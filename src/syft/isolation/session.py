@@ -10,6 +10,7 @@ import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from syft import serde
+from syft.core import worker_lock
 from syft.exceptions import ConnectionRefusedByWorkerError
 from syft.isolation import records
 from syft.isolation.channel import Channel, ChannelClosed, close_all
@@ -17,7 +18,6 @@ from syft.isolation.executors import Executor
 from syft.policy.caller import speaking_for
 from syft.transport.session_frames import Head
 from syft.transport.session_records import ANONYMOUS
-from syft.workers.network import worker_lock
 from syft.workers.network.sessions import Reply, ServerSession
 
 if TYPE_CHECKING:

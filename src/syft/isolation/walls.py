@@ -22,6 +22,8 @@ from typing import Any
 import torch
 
 from syft import serde
+from syft.core.identity import tags_of
+from syft.data.data_directory import is_durable
 from syft.dp.release import Desk
 from syft.exceptions import ObjectNotFoundError, RemoteError, SendNotPermittedError, UnsupportedOperationError
 from syft.isolation import records
@@ -41,10 +43,8 @@ from syft.isolation.sealed import (
 from syft.policy.owner_policy import OwnerPolicy, Rules
 from syft.policy.permissions import AuditRecord
 from syft.policy.quotas import OWNER, UNLIMITED, Quota
-from syft.workers.data_directory import is_durable
 from syft.workers.entry import Entry
 from syft.workers.guards import Guard
-from syft.workers.store import tags_of
 from syft.workers.virtual import VirtualWorker
 
 _MOST_LINES = 256
@@ -189,6 +189,7 @@ class ExecutorWorker(VirtualWorker):
             computers=frozenset(value.computers),
             secret=None if value.secret is None else read_secret(value.secret, self),
             is_released_only=value.is_released_only,
+            person_column=value.person_column,
         )
         if self._holdings is not None:  # NB: it always is, where the policy is guarded
             self._holdings.charge(entry)

@@ -115,6 +115,25 @@ class BackwardMessage(MessageRecord, frozen=True):
     gradients: tuple[Id | None, ...]
 
 
+class LearntMessage(MessageRecord, frozen=True):
+    """Run the operations that the receiver knows under a number in this session (see syft.tensors.learnt_graphs).
+
+    inputs      the objects they are about; they are the first slots, the results the next ones
+    return_ids  where the results are kept that are in the slots `outputs`
+    operations  what the number stands for from now on: (name, args, kwargs, how many results) of each, with a `Ref` for
+                a slot; None: the receiver was told before
+    """
+
+    number: int
+    inputs: tuple[Id, ...]
+    return_ids: tuple[Id, ...]
+    operations: Any = None
+    outputs: tuple[int, ...] = ()
+
+    def is_asked(self) -> bool:
+        return False
+
+
 class CallMessage(MessageRecord, frozen=True):
     """Run a whole function as one node of the caller's autograd graph (see syft.tensors.remote_call)."""
 
@@ -321,6 +340,12 @@ class OffersMessage(MessageRecord, frozen=True):
     user: str | None = None
 
 
+class DatasetsMessage(MessageRecord, frozen=True):
+    """Which data sets does the receiver's owner offer? The reply: what is told of each, by name."""
+
+    user: str | None = None
+
+
 class RoundMessage(MessageRecord, frozen=True):
     """A client's part of a round: train, or try, a model that the receiver holds on a data set that it offers.
 
@@ -408,7 +433,7 @@ class ReleaseMessage(MessageRecord, frozen=True):
 class PrivateTrainingMessage(MessageRecord, frozen=True):
     """Train a model on private data with noise, paid for from a budget; replies its state (see syft.dp.release_training).
 
-    `model` is a record of layers, of a closed list.
+    `model` is a SentModule: a plan of operations of a closed list.
     """
 
     inputs: Id
@@ -429,6 +454,26 @@ class BudgetMessage(MessageRecord, frozen=True):
     """What has the user spent of their budget on a data set, and what is left?"""
 
     dataset: Any
+    user: str | None = None
+
+
+class AskMessage(MessageRecord, frozen=True):
+    """Ask the owner of the receiver to allow a message of this user's; replies what is told of the request.
+
+    `message` is the one that would be sent: an ObjectRequestMessage, a ReleaseMessage, a RoundMessage for so many uses.
+    """
+
+    message: Any
+    reason: str
+    uses: int = 1
+    user: str | None = None
+
+
+class RequestMessage(MessageRecord, frozen=True):
+    """About requests of this user's: "tell" and "withdraw" one, "list" all, "take" the value of one that was approved."""
+
+    action: str
+    id: str | None = None
     user: str | None = None
 
 

@@ -14,6 +14,7 @@ Modules, in the order they import each other:
     network         the same programs among workers on a network
     encoding        reals as integers
     taken, ahead     which correlations a call takes, and dealing them before: `sy.mpc.provide(...)`
+    supplies, supplied   the same on the disks of the holders, used once over restarts: `sy.mpc.supplied(...)`
     metering, checking   what operations cost, and where they overflow: `sy.mpc.measure()`, `sy.mpc.checked()`
     shared_node, node_methods, precision, sharing   tensors in fixed precision and in shares
     rules           what operations mean on them; `rules.all_rules` stands on all of them
@@ -27,6 +28,14 @@ from syft.mpc.ahead import Provided, provide
 from syft.mpc.checking import SecretDomainError, SecretOverflowError, checked
 from syft.mpc.metering import LAN, WAN, Bill, Network, measure
 from syft.mpc.rules import all_rules  # imported for what it registers
+from syft.mpc.supplied import Supplied, supplied
+from syft.mpc.supplies import (
+    SupplyDirectory,
+    SupplyError,
+    SupplyMismatchError,
+    SupplyUsedUpError,
+    keep_supplies,
+)
 
 __getattr__ = _on_demand("syft.mpc")
 
@@ -38,9 +47,16 @@ __all__ = [
     "Provided",
     "SecretDomainError",
     "SecretOverflowError",
+    "Supplied",
+    "SupplyDirectory",
+    "SupplyError",
+    "SupplyMismatchError",
+    "SupplyUsedUpError",
     "all_rules",
     "chain_methods",
     "checked",
+    "keep_supplies",
     "measure",
     "provide",
+    "supplied",
 ]

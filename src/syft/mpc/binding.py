@@ -15,7 +15,7 @@ nothing of ours.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import lru_cache
 from typing import Any
@@ -37,32 +37,88 @@ class Share:
 
 def encoded(value: Any) -> bytes:
     """A public value as bytes. !! TypeError for what is no public value of programs"""
-    if value is None:
-        return b"n"
-    if isinstance(value, int):  # True is 1: they are equal
-        return b"i%d;" % value
-    if isinstance(value, float):
-        return b"f" + value.hex().encode() + b";"
-    if isinstance(value, (str, bytes)):
-        raw = value.encode() if isinstance(value, str) else value
-        return b"%c%d:" % (b"s" if isinstance(value, str) else b"y", len(raw)) + raw
-    if isinstance(value, torch.dtype):
-        return b"d" + encoded(str(value))
-    if isinstance(value, torch.Tensor):
-        content = value.detach().contiguous().reshape(-1).view(torch.uint8).numpy()
-        found = hashlib.blake2b(content.data, digest_size=DIGEST_BYTES).digest()
-        return b"t" + encoded((value.dtype, tuple(value.shape), found))
-    if isinstance(value, Mapping):
-        return b"m" + encoded(sorted(value.items()))
-    if isinstance(value, (tuple, list)):
-        return b"(%d:" % len(value) + b"".join(map(encoded, value))
+    writer = _WRITERS.get(type(value))
+    if writer is not None:
+        return writer(value)
+    for base, general in _GENERAL:
+        if isinstance(value, base):
+            return general(value)
     if is_dataclass(value) and not isinstance(value, type):
-        return b"r" + encoded((type(value).__name__, *(getattr(value, f.name) for f in fields(value))))
+        return _of_record(value)
     raise TypeError(f"Programs on shares take no public {type(value).__name__}.")
+
+
+def _of_float(value: float) -> bytes:
+    return b"f" + value.hex().encode() + b";"
+
+
+def _of_text(value: str) -> bytes:
+    raw = value.encode()
+    return b"s%d:" % len(raw) + raw
+
+
+def _of_bytes(value: bytes) -> bytes:
+    return b"y%d:" % len(value) + value
+
+
+@lru_cache(maxsize=64)
+def _of_dtype(value: torch.dtype) -> bytes:
+    return b"d" + _of_text(str(value))
+
+
+def _of_tensor(value: torch.Tensor) -> bytes:
+    content = value.detach().contiguous().reshape(-1).view(torch.uint8).numpy()
+    found = hashlib.blake2b(content.data, digest_size=DIGEST_BYTES).digest()
+    return b"t" + encoded((value.dtype, tuple(value.shape), found))
+
+
+def _of_mapping(value: Mapping[Any, Any]) -> bytes:
+    return b"m" + _of_sequence(sorted(value.items()))
+
+
+def _of_sequence(value: Sequence[Any]) -> bytes:
+    # NB: most are numbers, and this is called for every run at every party.
+    parts = [b"i%d;" % one if type(one) is int else encoded(one) for one in value]
+    return b"(%d:" % len(value) + b"".join(parts)
+
+
+def _of_record(value: Any) -> bytes:
+    cls: Any = type(value)
+    return b"r" + _of_sequence((cls.__name__, *[getattr(value, name) for name in _names_of(cls)]))
+
+
+@lru_cache(maxsize=256)
+def _names_of(record: Any) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(record))
+
+
+#: Of a type exactly; of a type and all below it, in this order.
+_GENERAL: tuple[tuple[Any, Callable[[Any], bytes]], ...] = (
+    (type(None), lambda _none: b"n"),
+    (int, lambda value: b"i%d;" % value),  # True is 1: they are equal
+    (float, _of_float),
+    (str, _of_text),
+    (bytes, _of_bytes),
+    (torch.dtype, _of_dtype),
+    (torch.Tensor, _of_tensor),
+    (Mapping, _of_mapping),
+    ((tuple, list), _of_sequence),
+)
+_WRITERS: dict[type, Callable[[Any], bytes]] = {
+    base: writer for base, writer in _GENERAL if isinstance(base, type) and base is not Mapping
+}
+_WRITERS |= {bool: _WRITERS[int], dict: _of_mapping}
+_WRITERS |= {tuple: _of_sequence, list: _of_sequence, torch.Size: _of_sequence}
 
 
 #: Kinds are asked for again and again, and are frozen.
 _encoded_kind = lru_cache(maxsize=4096)(encoded)
+
+
+@lru_cache(maxsize=4096)
+def kind_digest(kind: Any) -> bytes:
+    """By which a provider tells a holder of which kind a correlation is."""
+    return hashlib.blake2b(encoded(kind), digest_size=DIGEST_BYTES, person=b"syft kind").digest()
 
 
 def purpose(run: int, program: bytes, position: int, kind: Any, is_wide: bool = False) -> bytes:

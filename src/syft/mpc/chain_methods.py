@@ -18,7 +18,7 @@ import torch
 from syft.core.abstract import AbstractTensor
 from syft.core.chain import Wrapper, new_wrapper
 from syft.core.levels import on_bare_nodes, step_down, step_up
-from syft.core.overload import CHAINS, Overload
+from syft.core.routes import CHAINS, Overload
 from syft.mpc.precision import FixedPrecisionTensor
 from syft.mpc.rules import fixed_bits
 from syft.mpc.rules import fixed_kinds as kinds

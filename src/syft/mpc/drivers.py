@@ -14,9 +14,8 @@ Frames between two holders are ordered, so no numbering is needed beyond that of
 received. Programs never learn which driver runs them.
 
 NOTE [On the CPU]
-SecureNN (its provider is a party online), function secret sharing (AES, the processor's own) and shares with MACs are
-computed on the CPU. Where the shares lie on a device they are brought to the CPU for such a program, and its results
-back to the device.
+SecureNN (its provider is a party online) and shares with MACs are computed on the CPU. Where the shares lie on a
+device they are brought to the CPU for such a program, and its results back to the device.
 """
 
 from __future__ import annotations
@@ -144,7 +143,7 @@ class Lockstep:
 
     def _run(self, protocol: Callable[..., Program[Any]], args: Any, kwargs: Any) -> tuple[Any, Dealing]:
         device = device_of((args, kwargs))
-        if device is not None and runs_on_cpu(protocol, kwargs):
+        if device is not None and runs_on_cpu(protocol):
             return self._run_on_cpu(protocol, args, kwargs, device)
         return self._run_at(device, protocol, args, kwargs)
 
@@ -322,24 +321,23 @@ def check(rank: int, expected: Mapping[int, tuple[Expected, ...]], received: Map
             f"Party {rank} expects messages from {sorted(expected)} and got them from {sorted(received)}."
         )
     for sender, kinds in expected.items():
-        tensors = received[sender]
-        if len(kinds) != len(tensors) or any(
-            k.shape != tuple(t.shape) or k.dtype != t.dtype for k, t in zip(kinds, tensors, strict=True)
-        ):
-            got = [(tuple(t.shape), t.dtype) for t in tensors]
-            raise RoundMismatchError(
-                f"Party {rank} expects {[(k.shape, k.dtype) for k in kinds]} from {sender} and got {got}."
-            )
+        check_from(rank, sender, kinds, received[sender])
 
 
-def runs_on_cpu(protocol: Any, kwargs: Mapping[str, Any]) -> bool:
+def check_from(rank: int, sender: int, kinds: Sequence[Expected], tensors: Tensors) -> None:
+    """The same for what one sender sent."""
+    if [(k.shape, k.dtype) for k in kinds] != [(t.shape, t.dtype) for t in tensors]:
+        got = [(tuple(t.shape), t.dtype) for t in tensors]
+        raise RoundMismatchError(
+            f"Party {rank} expects {[(k.shape, k.dtype) for k in kinds]} from {sender} and got {got}."
+        )
+
+
+def runs_on_cpu(protocol: Any) -> bool:
     """Whether a program is computed on the CPU wherever its shares lie. NOTE [On the CPU]"""
-    how = kwargs.get("how")
     while isinstance(protocol, partial):
-        how = protocol.keywords.get("how", how)
         protocol = protocol.func
-    marks = getattr(protocol, "provider_online", False), getattr(protocol, "on_cpu", False)
-    return any(marks) or isinstance(how, str)
+    return getattr(protocol, "provider_online", False) or getattr(protocol, "on_cpu", False)
 
 
 def shares_at(value: Any, device: torch.device) -> Any:

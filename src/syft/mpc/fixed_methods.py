@@ -40,7 +40,8 @@ from syft.mpc.storage import encoded_in, stored
 from syft.tensors.autograd import AutogradTensor
 from syft.tensors.pointer import PointerTensor
 from syft.tensors.private import PrivateTensor
-from syft.tensors.transfer import put_back, without_autograd_node
+from syft.tensors.sending import put_back
+from syft.tensors.transfer import without_autograd_node
 
 aten = torch.ops.aten
 

@@ -372,7 +372,9 @@ def _check_numbers(base: Any, precision_fractional: Any, internal_type: Any, fie
             f"internal_type={internal_type}: limbs are torch.int8, int16, int32, int64 or uint8."
         )
     if field is not None and (type(field) is not int or field < 2):
-        raise ValueError(f"field={field!r}: it is how many integers there are, a whole number of 2 or more.")
+        raise ValueError(
+            f"field={field!r} is the size of the ring, in which integers wrap around: a whole number of 2 or more."
+        )
 
 
 def _kind(value: Any) -> str:

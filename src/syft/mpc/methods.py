@@ -344,7 +344,9 @@ class _Locations:
         node = tensor.child if type(tensor) is Wrapper else None
         found = secret_of(node) or node
         if found is None or not hasattr(found, self.name):
-            raise AttributeError(f"A tensor that is not shared has no {self.name}.")
+            raise AttributeError(
+                f"A tensor that is not shared has no {self.name}. Share it first: x.fix_precision().share(alice, bob)."
+            )
         return getattr(found, self.name)
 
 

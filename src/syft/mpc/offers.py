@@ -20,7 +20,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-import msgspec
 import torch
 
 from syft import serde
@@ -40,6 +39,7 @@ from syft.policy.permissions import AuditRecord
 from syft.tensors.pointer import new_pointer
 from syft.tensors.transfer import without_autograd_node
 from syft.workers import handlers
+from syft.workers.entry import changed_copy
 
 _MOST_USERS = 1_000
 _MOST_TAGS, _LONGEST_TAG = 32, 200
@@ -308,14 +308,12 @@ def take_users(worker: Any, message: LetUsers) -> None:
     else:
         allowed = None if allowed is None else allowed | (message.may_get or frozenset())
         computers |= message.may_compute or frozenset()
-    changed = msgspec.structs.replace(
+    changed = changed_copy(
         entry,
         allowed=allowed,
         computers=computers,
         secret=message.secret or entry.secret,
         is_private=entry.is_private or (message.is_first and allowed is not None),
-        own_bytes=0,
-        blocks=(),
     )
     if message.tags:
         identity_of(entry.value).tags = {*identity_of(entry.value).tags, *message.tags}

@@ -138,8 +138,8 @@ class Party:
         return self._open(words, torch.Tensor.bitwise_xor_, torch.bitwise_xor)
 
     def _open(self, shares: Tensors, join_: Callable[..., Any], join: Callable[..., Any]) -> Round:
-        shares = tuple(share if share.is_contiguous() else share.contiguous() for share in shares)
-        expected = tuple(Expected(tuple(share.shape), share.dtype) for share in shares)
+        shares = tuple([share.contiguous() for share in shares])
+        expected = tuple([Expected(tuple(share.shape), share.dtype) for share in shares])
         peers = self.peers
 
         def finish(received: Mapping[int, Tensors]) -> Any:
@@ -244,7 +244,7 @@ def zeros_like(share: Any) -> Any:
     return (
         torch.zeros_like(share)
         if isinstance(share, torch.Tensor)
-        else share.like(torch.zeros_like(share.planes), 1)
+        else share.like(torch.zeros_like(share.words))
     )
 
 

@@ -71,13 +71,18 @@ def expand(
     Everybody draws the base fields. The last holder (`corrected`) was sent all derived fields, the others
     only the common ones.
     """
-    base = tuple(stream.draw(one.shape, device) for one in kind.base)
+    drawn = stream.draw_all(drawn_shapes(kind, corrected), device)
+    base = tuple(next(drawn) for _ in kind.base)
     if corrected:
         return base + received
     common = iter(received)
-    return base + tuple(
-        next(common) if one.common else stream.draw(one.shape, device) for one in kind.derived
-    )
+    return base + tuple(next(common) if one.common else next(drawn) for one in kind.derived)
+
+
+def drawn_shapes(kind: Correlation, corrected: bool) -> list[Shape]:
+    """What a holder draws of a correlation, in order; the last holder (`corrected`) is sent the derived fields."""
+    derived = () if corrected else kind.derived
+    return [one.shape for one in kind.base] + [one.shape for one in derived if not one.common]
 
 
 @dataclass(eq=False)
@@ -119,6 +124,8 @@ class Provider:
     next_run: int = 1
     is_recording: bool = True
     """Whether what it often makes on a CUDA device is recorded; nothing else may use the device meanwhile."""
+    most_mask_bytes: int = 0
+    """Masks that products name (those of weights) are drawn for each product; so many bytes of them are kept."""
 
     def __post_init__(self) -> None:
         if self.holders < 2:
@@ -132,6 +139,9 @@ class Provider:
         self._recordings: Any = None
         self._runs = counted(self.next_run)
         self._ready: dict[tuple[Correlation, torch.device | None], deque[Deal]] = {}
+        #: The last used at the end, and their bytes.
+        self._masks: dict[tuple[Place, Shape], torch.Tensor] = {}
+        self.mask_bytes = 0
         self.cost.bytes += SEED_BYTES * self.holders
         self.cost.messages += self.holders
 
@@ -231,10 +241,20 @@ class Provider:
                 noted.add(cost)
 
     def mask(self, name: Place, shape: Shape, device: torch.device | None = None) -> torch.Tensor:
-        """The value of a mask that was drawn before, drawn again."""
-        kind = Mask(shape)
+        """The value of a mask that was drawn before, drawn again, or kept. It is not written to."""
+        key, kind = (name, shape), Mask(shape)
+        known = self._masks.pop(key, None) if device is None else None
+        if known is not None:
+            self._masks[key] = known
+            return known
         meant = purpose(name.run, name.program, name.position, kind, device is not None)
-        return joined([stream.at(meant).draw(shape, device) for stream in self._streams], kind.base[0])
+        value = joined([stream.at(meant).draw(shape, device) for stream in self._streams], kind.base[0])
+        if device is None and value.nbytes <= self.most_mask_bytes:
+            self._masks[key] = value
+            self.mask_bytes += value.nbytes
+            while self._masks and self.mask_bytes > self.most_mask_bytes:
+                self.mask_bytes -= self._masks.pop(next(iter(self._masks))).nbytes
+        return value
 
     def _deal(self, kind: Correlation, meant: bytes, device: torch.device | None) -> list[list[torch.Tensor]]:
         kept = [self.mask(mask, shape, device) for mask, shape in kind.kept]
@@ -242,7 +262,11 @@ class Provider:
         found = self._recorded(kind, streams, device) if device is not None and not kept else None
         if found is not None:
             return found
-        return self._fields(kind, kept, lambda rank, shape: streams[rank].draw(shape, device))
+        last = self.holders - 1
+        drawn = [
+            stream.draw_all(drawn_shapes(kind, rank == last), device) for rank, stream in enumerate(streams)
+        ]
+        return self._fields(kind, kept, lambda rank, _shape: next(drawn[rank]))
 
     def _fields(
         self, kind: Correlation, kept: Sequence[torch.Tensor], draw: Draw

@@ -18,7 +18,7 @@ import hashlib
 import math
 import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
@@ -30,6 +30,8 @@ WIDE_KEY_BYTES, WIDE_NONCE_BYTES = 32, 12  # RFC 8439, section 2.3
 _BLOCK = 16  # bytes of one AES block
 _CHUNK = 1 << 17  # plaintext encrypted per call: it stays in the cache, so only the output meets memory
 _ZEROS = bytes(_CHUNK)
+#: So many words together are made by one launch on a device; with more it is busy anyway.
+_SMALL_WORDS = 1 << 22
 
 
 #: How often this process and those before it were forked: told by the system, and cheaper than its number.
@@ -113,6 +115,19 @@ class Stream:
     def draw(self, shape: Sequence[int], device: torch.device | None = None) -> torch.Tensor:
         """The words of a run: `words` on the CPU (no device), `wide_words` where shares lie on a device."""
         return self.words(shape) if device is None else self.wide_words(shape, device)
+
+    def draw_all(
+        self, shapes: Sequence[Sequence[int]], device: torch.device | None = None
+    ) -> Iterator[torch.Tensor]:
+        """`draw` for each shape, in this order, when it is asked for. A CUDA device makes small ones by one launch."""
+        counts = [math.prod(shape) for shape in shapes]
+        if device is None or device.type != "cuda" or len(shapes) < 2 or sum(counts) > _SMALL_WORDS:
+            return (self.draw(shape, device) for shape in shapes)
+        from syft.mpc.cuda.chacha import key_streams
+
+        keys = [self.raw(WIDE_KEY_BYTES) for _ in shapes]
+        parts = key_streams(keys, counts, device)
+        return (part.view(tuple(shape)) for part, shape in zip(parts, shapes, strict=True))
 
     def raw(self, count: int) -> bytes:
         """`count` bytes of key stream."""

@@ -97,6 +97,11 @@ class Remembered:
         self.used.clear()
         self.derived.clear()
 
+    def forget(self) -> None:
+        """Be as if the values had just been shared: their next uses mask and derive anew."""
+        self.written()
+        self.is_lasting, self.is_normalised = True, None
+
 
 def remembered(node: Any) -> Remembered:
     """The `Remembered` of a secret, made when it is first asked for."""

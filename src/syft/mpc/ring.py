@@ -118,18 +118,18 @@ def pack(
 ) -> torch.Tensor:
     """Bits `part` of all groups of `radix` runs of `width` bits, `radix` planes to a word (NOTE [Planes]).
 
-    `planes` is (p, c); the result is (ceil(p / radix), c).
+    `planes` is (..., p, c); the result is (..., ceil(p / radix), c).
     """
-    count, columns = planes.shape
+    *batch, count, columns = planes.shape
     groups = -(-count // radix)
-    out = planes.new_empty((groups, columns)) if into is None else into
+    out = planes.new_empty((*batch, groups, columns)) if into is None else into
     scratch: torch.Tensor | None = None
     for slot in range(min(radix, count)):
-        plane = planes[slot::radix]
+        plane = planes[..., slot::radix, :]
         target = out if slot == 0 else scratch
         if target is None:
             target = scratch = torch.empty_like(out)
-        target = target[: plane.shape[0]]
+        target = target[..., : plane.shape[-2], :]
         shift = (slot - part) * width
         mask = run_mask(radix, width, slot)
         if shift > 0:
@@ -139,7 +139,7 @@ def pack(
         else:
             torch.bitwise_and(plane, mask, out=target)
         if slot:
-            out[: plane.shape[0]].bitwise_or_(target)
+            out[..., : plane.shape[-2], :].bitwise_or_(target)
     return out
 
 
@@ -153,9 +153,12 @@ def pack_all(planes: torch.Tensor, radix: int, width: int) -> torch.Tensor:
     if planes.numel() > _FEW:
         out = planes.new_empty((radix, *batch, groups, columns))
         sources = planes.reshape(-1, count, columns)
+        step = max(1, 2 * _FEW // (count * columns))  # what stays in the cache
         for part in range(radix):
-            for source, target in zip(sources, out[part].view(-1, groups, columns), strict=True):
-                pack(source, radix, width, part, into=target)
+            targets = out[part].view(-1, groups, columns)
+            for start in range(0, len(sources), step):
+                where = slice(start, start + step)
+                pack(sources[where], radix, width, part, into=targets[where])
         return out
     if count % radix:
         planes = torch.nn.functional.pad(planes, (0, 0, 0, groups * radix - count))

@@ -14,7 +14,7 @@ from syft.mpc import ring
 from syft.mpc.group import Group
 from syft.mpc.randomness import Stream, new_seed
 from syft.tensors.pointer import PointerTensor, new_pointer
-from syft.tensors.transfer import spec_when_sent
+from syft.tensors.sending import spec_when_sent
 
 
 class SharedNode(AbstractTensor):

@@ -16,6 +16,8 @@ from typing import Any
 import torch
 
 from syft.core import shapes
+from syft.core.commands import refuse_numbers_for_kinds
+from syft.core.memory import Memory
 from syft.core.spec import TensorSpec, extent_in_bytes
 from syft.exceptions import OperationNotAdmittedError, SyftError
 from syft.operations.expansion import Expansion
@@ -23,17 +25,17 @@ from syft.operations.row import Call, Row, Way
 from syft.operations.spec_checks import LARGEST_SIZE, MOST_RESULTS, overlaps_itself
 from syft.operations.table import all_rows
 
-_CACHE_LIMIT = 20_000
 #: Arguments of calls that are remembered. A call with more is worked out every time.
 _MOST_REMEMBERED = 512
 #: Values in the arguments of one call, and characters in a string among them.
 _MOST_VALUES = 2**16
 _LONGEST_STRING = 200
 
-_admissions: dict[tuple[Any, ...], Admission] = {}
+_admissions: Memory[tuple[Any, ...], Admission] = Memory(20_000)
 
-_PLAIN = frozenset({int, float, bool, complex, type(None), str, torch.dtype})
 _OTHER_PUBLIC = (torch.device, torch.layout, torch.memory_format)
+#: Types of public values that are equal only if they are the same.
+EXACT = frozenset({int, bool, type(None), str, torch.dtype, torch.layout, torch.memory_format})
 
 
 def size_in_memory(spec: TensorSpec) -> int:
@@ -83,6 +85,7 @@ class Admission:
         "result_bytes",
         "results",
         "row",
+        "straight",
         "work",
         "writes",
     )
@@ -101,6 +104,8 @@ class Admission:
         self.work, self.memory = work, memory
         #: It makes one new tensor, and writes into none.
         self.makes_one = not writes and answer.spec is not None and results[0].view_of is None
+        #: How its kernel is run at once, where nothing else is to be done: see `running.straight_of`.
+        self.straight: Any = None
         self.result_bytes = sum(size_in_memory(r.spec) for r in results if r.view_of is None)
 
     @property
@@ -133,19 +138,24 @@ def admit(operation: str, args: Sequence[Any], kwargs: Mapping[str, Any] | None 
             return known
     admission = _worked_out(operation, args, dict(kwargs or {}), specs)
     if count <= _MOST_REMEMBERED and len(admission.results) <= _MOST_REMEMBERED:
-        if len(_admissions) >= _CACHE_LIMIT:
-            _admissions.clear()
         _admissions[tuple(key)] = admission
     return admission
 
 
-def remembered(key: tuple[Any, ...]) -> Admission | None:
-    """The admission of a call that was asked for before.
+#: The admission of a call that was asked for before. The key is its name and, of each argument in turn, its spec; or its
+#: type and its value, of a float the `repr`; or, of a list, (list, length) and its items. Arguments by name follow, each
+#: after its name.
+remembered = _admissions.get
 
-    The key is its name and, of each argument in turn, its spec; or its type and its value, of a float the `repr`; or, of
-    a list, (list, length) and its items.
-    """
-    return _admissions.get(key)
+
+def key_of(operation: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...] | None:
+    """All that a call on specs and public values depends on; None if it has too many of them to be remembered."""
+    key: list[Any] = [operation]
+    count = _scan(args, key, [], 0)
+    for name, value in kwargs.items():
+        key.append(name)
+        count = _scan((value,), key, [], count)
+    return tuple(key) if count <= _MOST_REMEMBERED else None
 
 
 def _scan(values: Any, key: list[Any], specs: list[TensorSpec], count: int) -> int:
@@ -156,14 +166,17 @@ def _scan(values: Any, key: list[Any], specs: list[TensorSpec], count: int) -> i
         if kind is TensorSpec:
             key.append(value)
             specs.append(value)
-        elif kind in _PLAIN:
+        elif kind in EXACT:
             key.append(kind)
-            # NB: -0.0 equals 0.0, and NaN does not equal itself.
-            key.append(repr(value) if kind is float or kind is complex else value)
+            key.append(value)
             if kind is str and len(value) > _LONGEST_STRING:
                 raise ValueError(
                     f"An argument is a string of {len(value)} characters. Pass at most {_LONGEST_STRING}."
                 )
+        elif kind is float or kind is complex:
+            key.append(kind)
+            # NB: -0.0 equals 0.0, and NaN does not equal itself.
+            key.append(repr(value))
         elif kind is list or kind is tuple or kind is torch.Size:
             key.append((list, len(value)))
             count = _scan(value, key, specs, count)
@@ -183,6 +196,7 @@ def _worked_out(operation: str, args: Any, kwargs: dict[str, Any], specs: list[T
     row = all_rows().get(operation) if type(operation) is str else None
     if row is None or row.inner:
         raise OperationNotAdmittedError(operation)
+    refuse_numbers_for_kinds(operation, row.kinds, args, kwargs)
     call = Call(operation, row.layout, args, kwargs)
     _refuse_elsewhere(call)
     if row.check is not None:

@@ -15,6 +15,7 @@ from typing import Any, Literal
 import torch
 from torch._ops import OpOverload
 
+from syft.core.commands import kinds_of
 from syft.core.spec import TensorSpec
 
 #: native: torch's kernel. checked: torch's kernel, after a look at values that it trusts. decomposed: as several rows.
@@ -127,6 +128,11 @@ class Row:
         )
 
     @cached_property
+    def kinds(self) -> tuple[tuple[int, str], ...]:
+        """The arguments that are dtypes, layouts or memory formats."""
+        return kinds_of(self.function)
+
+    @cached_property
     def declared_writes(self) -> tuple[str, ...]:
         """The names of the arguments that the schema says are written."""
         return tuple(
@@ -140,6 +146,11 @@ class Row:
         if self.writes and call.get("training"):
             return (*self.declared_writes, *self.writes)
         return self.declared_writes
+
+    @cached_property
+    def changes_metadata(self) -> bool:
+        """Whether it changes the shape or the strides of an argument, such as `t_`."""
+        return torch.Tag.inplace_view in self.function.tags
 
     @cached_property
     def is_random(self) -> bool:

@@ -69,9 +69,9 @@ def run(admission: Admission, args: Sequence[Any], kwargs: Mapping[str, Any] | N
             result = admission.results[0]
             if _fits(made, result.spec):
                 return Outcome([made])
-            return Outcome([_fitted(made, result, (), row)])
+            return Outcome([fitted(made, result, (), row)])
         except Exception as error:  # noqa: BLE001
-            return _failed(admission, error, ())
+            return failed(admission, error, ())
     tensors = _tensors_of(args, given)
     try:
         if admission.writes:
@@ -80,7 +80,77 @@ def run(admission: Admission, args: Sequence[Any], kwargs: Mapping[str, Any] | N
             made = _compute(row, args, given, tensors)
         return Outcome(_as_predicted(admission, made, tensors))
     except Exception as error:  # noqa: BLE001  (whatever it is, it must not show)
-        return _failed(admission, error, tensors)
+        return failed(admission, error, tensors)
+
+
+class Straight:
+    """How an operation is run that is one call of torch's kernel, with all that is known of it beforehand.
+
+    kernel   what is called with its arguments
+    spec     of the one tensor that it returns; nbytes: of its memory
+    view_of  the place of the tensor that the result shares memory with, among all tensors of the call
+    writes   the place of the one tensor that it writes into, and nothing else that it returns is new
+    """
+
+    __slots__ = ("dtype", "is_contiguous", "kernel", "nbytes", "shape", "spec", "view_of", "writes")
+
+    def __init__(self, kernel: Any, spec: TensorSpec | None, view_of: int | None, writes: int | None) -> None:
+        self.kernel, self.spec, self.view_of, self.writes = kernel, spec, view_of, writes
+        self.nbytes = 0 if spec is None else spec.nbytes
+        self.shape = None if spec is None else spec.shape
+        self.dtype = None if spec is None else spec.dtype
+        #: Whether `is_contiguous` tells the strides, and the size of its memory the offset.
+        self.is_contiguous = (
+            spec is not None and view_of is None and 1 not in spec.shape and _is_contiguous(spec)
+        )
+
+    def is_made(self, made: torch.Tensor, args: Sequence[Any]) -> bool:
+        """Whether the kernel made what was predicted: see NOTE [Memory of its own]."""
+        if made.shape != self.shape or made.dtype is not self.dtype:
+            return False
+        storage = made.untyped_storage()
+        if self.is_contiguous:
+            return made.is_contiguous() and storage.nbytes() == self.nbytes
+        spec: Any = self.spec
+        if made.stride() != spec.strides or made.storage_offset() != spec.offset:
+            return False
+        if self.view_of is None:
+            return storage.nbytes() == self.nbytes
+        tensors = [value for value in args if type(value) is torch.Tensor]
+        return bool(storage._cdata == tensors[self.view_of].untyped_storage()._cdata)
+
+
+#: In the place of how to run an operation: more is to be done than to call a kernel.
+NOT_STRAIGHT: Any = object()
+
+
+def straight_of(admission: Admission, args: Sequence[Any]) -> Any:
+    """How an admitted operation on such arguments is run at once, or `NOT_STRAIGHT`.
+
+    `args` are specs and public values. What is answered holds for all calls that share the admission.
+    """
+    row = admission.row
+    if row.way != "native" or row.is_random or row.name in WRITTEN_WHOLE:
+        return NOT_STRAIGHT
+    if row.trusts_memory and not all(type(v) is not TensorSpec or _is_in_order(v) for v in args):
+        return NOT_STRAIGHT
+    if len(admission.writes) == 1 and not admission.results:
+        is_whole = row.direct and not row.changes_metadata
+        return Straight(row.kernel, None, None, admission.writes[0]) if is_whole else NOT_STRAIGHT
+    if admission.writes or admission.answer.spec is None:
+        return NOT_STRAIGHT
+    result = admission.results[0]
+    if row.is_view is (result.view_of is None):  # a view that is a copy here, or the other way round
+        return NOT_STRAIGHT
+    return Straight(row.kernel, result.spec, result.view_of, None)
+
+
+def _is_contiguous(spec: TensorSpec) -> bool:
+    return contiguous_spec(spec.shape, spec.dtype).strides == spec.strides and not spec.offset
+
+
+def _is_in_order(spec: TensorSpec) -> bool:
+    return is_dense_layout(spec.shape, spec.strides)
 
 
 @cache
@@ -101,7 +171,7 @@ def _tensors_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Te
     return found
 
 
-def _failed(admission: Admission, error: Exception, tensors: Sequence[torch.Tensor]) -> Outcome:
+def failed(admission: Admission, error: Exception, tensors: Sequence[torch.Tensor]) -> Outcome:
     """See NOTE [Zeros in place of a failure]."""
     with torch.no_grad():
         for place in admission.writes:
@@ -157,14 +227,17 @@ def _side_by_side(value: Any) -> Any:
 
 def is_dense(tensor: torch.Tensor) -> bool:
     """Whether its elements fill its memory, in whatever order."""
-    strides = tensor.stride()
-    if len(strides) == 2 and strides == (1, tensor.shape[0]):  # a transposed matrix
+    return is_dense_layout(tensor.shape, tensor.stride())
+
+
+def is_dense_layout(shape: torch.Size, strides: tuple[int, ...]) -> bool:
+    if len(strides) == 2 and strides == (1, shape[0]):  # a transposed matrix
         return True
     step = 1
-    for stride, size in sorted(zip(strides, tensor.shape, strict=True)):
+    for stride, size in sorted(zip(strides, shape, strict=True)):
         if size != 1:
             if stride != step:
-                return tensor.numel() == 0
+                return shape.numel() == 0
             step *= size
     return True
 
@@ -317,14 +390,14 @@ def _as_predicted(admission: Admission, made: Any, tensors: list[torch.Tensor]) 
     if not results:
         return []
     if type(made) is torch.Tensor and len(results) == 1:
-        return [_fitted(made, results[0], tensors, admission.row)]
+        return [fitted(made, results[0], tensors, admission.row)]
     if admission.answer.kind is tuple and len(admission.answer.parts) == len(made):
         # A gradient that nobody asked for is left out, one that torch left out is zero.
         made = [_asked_for(value, part) for value, part in zip(made, admission.answer.parts, strict=True)]
     fresh = list(_new_tensors(made, admission.row.function._schema.returns))
     if len(fresh) != len(results):
         raise _Unlike(f"{admission.operation} made {len(fresh)} tensors instead of {len(results)}.")
-    return [_fitted(t, result, tensors, admission.row) for t, result in zip(fresh, results, strict=True)]
+    return [fitted(t, result, tensors, admission.row) for t, result in zip(fresh, results, strict=True)]
 
 
 def _asked_for(value: Any, part: Any) -> Any:
@@ -351,7 +424,7 @@ def _fits(made: torch.Tensor, spec: TensorSpec) -> bool:
     )
 
 
-def _fitted(made: torch.Tensor, result: Result, tensors: Sequence[torch.Tensor], row: Row) -> torch.Tensor:
+def fitted(made: torch.Tensor, result: Result, tensors: Sequence[torch.Tensor], row: Row) -> torch.Tensor:
     """A result of exactly the spec that was predicted; see NOTE [Memory of its own]."""
     spec = result.spec
     if made.shape != spec.shape or made.dtype is not spec.dtype:

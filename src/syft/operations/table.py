@@ -39,7 +39,12 @@ def all_rows() -> Mapping[str, Row]:
     return MappingProxyType(table)
 
 
+@cache
+def admitted_names() -> frozenset[str]:
+    """The names of the operations that a worker runs which admits only the table."""
+    return frozenset(name for name, row in all_rows().items() if not row.inner)
+
+
 def is_admitted(operation: str) -> bool:
     """Whether a worker that admits only the table runs an operation of that name."""
-    row = all_rows().get(operation)
-    return row is not None and not row.inner
+    return operation in admitted_names()

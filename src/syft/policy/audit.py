@@ -123,10 +123,21 @@ class AuditLog:
 
 def read_audit_log(path: str | Path) -> list[AuditLine]:
     """The lines of one file. What cannot be read, because a crash cut it, is shown as an action "unreadable"."""
-    return [_read_line(line) for line in Path(path).read_bytes().split(b"\n") if line]
+    return [read_audit_line(line) for line in Path(path).read_bytes().split(b"\n") if line]
 
 
-def _read_line(line: bytes) -> AuditLine:
+def read_audit_tail(path: str | Path, most_bytes: int = 1 << 20) -> list[AuditLine]:
+    """The last lines of a file, so many bytes of them at most, newest first."""
+    with Path(path).open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - most_bytes))
+        lines = file.read(most_bytes).split(b"\n")
+    whole = lines if size <= most_bytes else lines[1:]  # the first one is cut
+    return [read_audit_line(line) for line in reversed(whole) if line]
+
+
+def read_audit_line(line: bytes) -> AuditLine:
+    """One line of a file, see `read_audit_log`."""
     try:
         return msgspec.json.decode(line, type=prepared(AuditLine))
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -68,14 +68,14 @@ class Authenticator:
             token = self._verified(hello.token)
             if user is not None and token.user != user:
                 raise AuthenticationError(
-                    f"The certificate names {user!r} and the token {token.user!r}. Use a token of your own."
+                    f"The certificate names {user!r} and the token names {token.user!r}. Use a token for {user!r}."
                 )
             user = token.user
         if user is None:
             if not self._serves_anonymous:
                 raise AuthenticationError(
                     f"The worker {self._worker_id()!r} serves those who prove who they are. Ask its owner for a token, "
-                    "and connect with token=..."
+                    "put it into a file, and connect with token_file=... (or token=...)."
                 )
             return None
         if user.startswith(ANONYMOUS):

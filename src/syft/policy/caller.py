@@ -9,8 +9,10 @@ from __future__ import annotations
 from contextvars import ContextVar
 from typing import Any
 
-_UNPROVED: Any = object()
-_proved_user: ContextVar[Any] = ContextVar("syft_proved_user", default=_UNPROVED)
+UNPROVED: Any = object()
+_proved_user: ContextVar[Any] = ContextVar("syft_proved_user", default=UNPROVED)
+#: The user who was proved; `UNPROVED` in one process, where nobody is.
+user_or_unproved = _proved_user.get
 _peer: ContextVar[str] = ContextVar("syft_peer", default="")
 
 
@@ -39,7 +41,7 @@ def current_peer() -> str:
 def user_of(message: Any) -> str | None:
     """The user for whom a message speaks: the one that was proved, else the one it names."""
     proved = _proved_user.get()
-    if proved is not _UNPROVED:
+    if proved is not UNPROVED:
         return proved  # type: ignore[no-any-return]
     return getattr(message, "user", None)
 
@@ -47,9 +49,9 @@ def user_of(message: Any) -> str | None:
 def proved_user(otherwise: str | None) -> str | None:
     """The user who was proved; `otherwise` in one process, where nobody is."""
     proved = _proved_user.get()
-    return otherwise if proved is _UNPROVED else proved
+    return otherwise if proved is UNPROVED else proved
 
 
 def is_proved() -> bool:
     """Whether the message at hand came over a connection that knows its user."""
-    return _proved_user.get() is not _UNPROVED
+    return _proved_user.get() is not UNPROVED

@@ -167,7 +167,7 @@ def _with(limits: Limits, said: _Limits, where: str) -> Limits:
     for key in Limits.__struct_fields__:
         value = getattr(said, key)
         if value is not None:
-            changes[key] = _bytes(value, f"{where} {key}") if key in ("max_bytes", "max_frame") else value
+            changes[key] = as_bytes(value, f"{where} {key}") if key in ("max_bytes", "max_frame") else value
     return msgspec.structs.replace(limits, **changes)
 
 
@@ -179,8 +179,8 @@ _UNITS = {"": 1, "b": 1} | {
 _SIZE = re.compile(r"\s*([0-9]{1,15}(?:\.[0-9]{1,6})?)\s*([A-Za-z]{0,3})\s*")
 
 
-def _bytes(value: int | str, where: str) -> int:
-    """A size: a number of bytes, or a text such as "4 GiB"."""
+def as_bytes(value: int | str, where: str) -> int:
+    """A size: a number of bytes, or a text such as "4 GiB". !! PolicyFileError"""
     found = _SIZE.fullmatch(value) if isinstance(value, str) else None
     unit = _UNITS.get(found[2].lower()) if found else None
     if found and unit:
@@ -308,7 +308,7 @@ class OwnerPolicy(Policy):
         return frozenset(name for name, rules in self.rules.users.items() if rules.may_get == "all")
 
     def on_result(self, allowed: Allowed, user: str | None) -> Allowed:
-        return self.on_arrival(allowed, user)
+        return allowed if allowed is not None else self.on_arrival(None, user)
 
     def may_get(self, user: str | None, allowed: Allowed) -> bool:
         may = self.user(user).may_get

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from syft.core.interfaces import Id
 from syft.exceptions import GetNotPermittedError, SendNotPermittedError
+from syft.policy.activity import Activity
 from syft.policy.caller import current_peer, is_proved
 from syft.policy.quotas import UNLIMITED, Quota
 
@@ -71,6 +72,8 @@ class Policy:
         self.decisions: Counter[bool] = Counter()
         #: Is handed every record as well, e.g. an `AuditLog` that writes it to a file.
         self.audit_sink: Callable[[AuditRecord], None] | None = None
+        #: What is counted for it.
+        self.activity = Activity()
 
     @property
     def is_guarded(self) -> bool:
@@ -79,14 +82,38 @@ class Policy:
 
     def record(self, record: AuditRecord) -> None:
         """Write a decision down, and where the one who asked is."""
-        if not record.peer and current_peer():
-            record = replace(record, peer=current_peer())
-        if record.reason or record.obj_id is not None:
+        if not record.peer:
+            peer = current_peer()
+            if peer:
+                # NB: `dataclasses.replace` takes as long as all of this.
+                r = record
+                record = AuditRecord(
+                    r.action, r.obj_id, r.user, r.granted, r.reason, r.time, peer, r.reported
+                )
+        if (
+            record.reason
+            or (record.obj_id is not None and type(record.obj_id) is not int)
+            or (record.obj_id is not None and record.obj_id.bit_length() > _MOST_LOGGED)
+        ):
             record = _in_short(record)
         self.audit_log.append(record)
         self.decisions[record.granted] += 1
         if self.audit_sink is not None:
             self.audit_sink(record)
+
+    def count(self, kind: str, user: str | None, number: int = 1) -> None:
+        """Note what is too frequent for a line each, such as searches: see `write_activity`."""
+        if self.audit_sink is not None:
+            self.activity.count(kind, user, number)
+
+    def write_activity(self, all_of_it: bool = False) -> None:
+        """Write what was counted to the audit log, a line for each user and kind, if a minute has passed."""
+        sink = self.audit_sink
+        for user, kind, number, seconds in self.activity.due(all_of_it):
+            record = AuditRecord(kind, None, user, True, f"{number} in {max(1, round(seconds))} s")
+            self.audit_log.append(record)
+            if sink is not None:
+                sink(record)
 
     def quota_of(self, user: str | None) -> Quota:
         """How much a user may hold."""
@@ -147,7 +174,8 @@ class Policy:
         if not granted:
             raise GetNotPermittedError(
                 f"{_named(user)} may not {action} object {_cut(repr(obj_id))}: its owner has not allowed it. Ask the "
-                f"owner to add you to the allowed users{_HOW_TO_SPEAK if not is_proved() else ''}."
+                f"owner to add you to the allowed users{_HOW_TO_SPEAK if user is None and not is_proved() else ''}"
+                f"{', or to let you have this one value: pointer.request(reason=...)' if action == 'get' else ''}."
                 f"{_HOW_TO_RELEASE if has_budgets else ''}"
             )
 
@@ -207,4 +235,4 @@ def intersect(one: Allowed, other: Allowed) -> Allowed:
     """The users allowed by both."""
     if one is None or one is other:
         return other
-    return one if other is None else one & other
+    return one if other is None or one == other else one & other

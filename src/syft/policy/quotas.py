@@ -41,26 +41,21 @@ class Quotas:
     """Counts of objects and bytes per user. Every call is O(1), and any thread may make it."""
 
     def __init__(self, quota_of: Callable[[User], Quota] = lambda _user: UNLIMITED) -> None:
-        self._quota_of = quota_of
+        self.quota_of = quota_of
         self._used: dict[User, _Count] = {}
         self._lock = threading.Lock()
 
-    def charge(self, user: User, nbytes: int, count: int = 1, *, enforced: bool = True) -> None:
-        """Note that a user holds so much more. !! QuotaExceededError if that is too much; nothing is noted then"""
-        quota = self._quota_of(user) if enforced else UNLIMITED
+    def charge(self, user: User, nbytes: int, count: int = 1, quota: Quota | None = None) -> None:
+        """Note that a user holds so much more. !! QuotaExceededError if that is too much; nothing is noted then
+
+        `quota` is the user's, if it was asked for already.
+        """
+        if quota is None:
+            quota = self.quota_of(user)
         with self._lock:
             used = self._used.get(user) or _Count()
-            if quota.max_objects is not None and count > 0 and used.objects + count > quota.max_objects:
-                raise QuotaExceededError(
-                    f"{_named(user)} holds {used.objects} objects on this worker, and {quota.max_objects} is the most "
-                    "the owner allows. Drop pointers that are not needed any more, or ask the owner for more."
-                )
-            if quota.max_bytes is not None and nbytes > 0 and used.bytes + nbytes > quota.max_bytes:
-                raise QuotaExceededError(
-                    f"{_named(user)} holds {used.bytes} bytes on this worker and asked to keep {nbytes} more, and "
-                    f"{quota.max_bytes} is the most the owner allows. Drop pointers that are not needed any more, work "
-                    "on smaller batches, or ask the owner for more."
-                )
+            if quota is not UNLIMITED:
+                _check(user, used, nbytes, count, quota)
             used.objects += count
             used.bytes += nbytes
             if used.objects or used.bytes:
@@ -82,7 +77,7 @@ class Quotas:
 
     def left(self, user: User) -> tuple[int | None, int | None, int | None]:
         """How many bytes a user may hold in all, and how many bytes and objects more; None: any number."""
-        quota, used = self._quota_of(user), self._used.get(user) or _Count()
+        quota, used = self.quota_of(user), self._used.get(user) or _Count()
         most = quota.max_bytes
         return (
             most,
@@ -103,6 +98,21 @@ class Quotas:
         """What everybody holds who holds something."""
         with self._lock:
             return {user: Usage(used.objects, used.bytes) for user, used in self._used.items()}
+
+
+def _check(user: User, used: _Count, nbytes: int, count: int, quota: Quota) -> None:
+    """!! QuotaExceededError if so much more is too much"""
+    if quota.max_objects is not None and count > 0 and used.objects + count > quota.max_objects:
+        raise QuotaExceededError(
+            f"{_named(user)} holds {used.objects} objects on this worker, and {quota.max_objects} is the most "
+            "the owner allows. Drop pointers that are not needed any more, or ask the owner for more."
+        )
+    if quota.max_bytes is not None and nbytes > 0 and used.bytes + nbytes > quota.max_bytes:
+        raise QuotaExceededError(
+            f"{_named(user)} holds {used.bytes} bytes on this worker and asked to keep {nbytes} more, and "
+            f"{quota.max_bytes} is the most the owner allows. Drop pointers that are not needed any more, work "
+            "on smaller batches, or ask the owner for more."
+        )
 
 
 def _named(user: User) -> str:

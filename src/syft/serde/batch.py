@@ -50,7 +50,12 @@ class BatchWriter:
 
     def frames(self, compression: str | None = None) -> list[Buffer]:
         """The bytes, in pieces that are to be sent in this order."""
-        return pack(self.roots, self._writer.buffers, compression_named(compression), self._limits)
+        return pack(
+            self.roots,
+            self._writer.buffers,
+            None if compression is None else compression_named(compression),
+            self._limits,
+        )
 
 
 def deserialize_batch(

@@ -43,8 +43,8 @@ class HandedOver:
         if place == giver or place in self._places:
             return False
         raise SerdeError(
-            f"Worker {giver!r} answered with a pointer to worker {str(place)[:60]!r}, of which you have not told it: "
-            "it is not taken. Ask the owner of the worker, and do not use it for anything else until then."
+            f"Worker {giver!r} answered with a pointer to worker {str(place)[:60]!r}, which you never named to it. "
+            "The pointer was refused. Ask the worker's owner, and do not use the worker until then."
         )
 
 

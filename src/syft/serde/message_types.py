@@ -13,7 +13,7 @@ from syft.messaging import message
 from syft.serde.codec_tables import Codec, Simple
 from syft.serde.errors import SerdeError
 from syft.serde.reader import Reader
-from syft.serde.registry import add_codec, register, register_record
+from syft.serde.registry import add_codec, checked, register, register_record
 from syft.serde.writer import Writer
 
 _CONTAINERS: dict[str | None, Any] = {None: None, "list": list, "tuple": tuple}
@@ -58,7 +58,7 @@ MESSAGES: tuple[type, ...] = tuple(
     and found is not message.MessageRecord
 )
 for _message in MESSAGES:
-    if _message is not message.Operation:
+    if _message not in (message.Operation, message.PlanCallMessage):
         register_record(_message)
 
 register(
@@ -100,7 +100,11 @@ def _write_operation(writer: Writer, op: message.Operation) -> Simple:
         None if op.cmd_owner is None else writer.write(op.cmd_owner),
         ("list", *_write_parts(writer, args)) if type(args) is list else writer.write(args),
         ("dict", *_write_parts(writer, chain.from_iterable(kwargs.items()))) if kwargs else _NO_KWARGS,
-        ("tuple", *_write_parts(writer, ids)) if ids else _NO_IDS,
+        ("tuple", ids[0])
+        if len(ids) == 1 and type(ids[0]) is int and 0 <= ids[0] < 1 << 63
+        else ("tuple", *_write_parts(writer, ids))
+        if ids
+        else _NO_IDS,
         op.wants_specs,
         op.user,
     )
@@ -120,7 +124,9 @@ def _read_operation(reader: Reader, simple: Any) -> message.Operation:
         None if owner is None else reader.read(owner),
         args,
         {} if kwargs == ["dict"] else reader.read(kwargs),
-        tuple(_read_parts(reader, ids))
+        (ids[1],)
+        if type(ids) is list and len(ids) == 2 and ids[0] == "tuple" and type(ids[1]) is int
+        else tuple(_read_parts(reader, ids))
         if type(ids) is list and ids and ids[0] == "tuple"
         else reader.read(ids),
         wants_specs,
@@ -133,7 +139,7 @@ def _read_operation(reader: Reader, simple: Any) -> message.Operation:
         or type(wants_specs) is not bool
         or not (user is None or type(user) is str)
         or type(args) not in (list, tuple)
-        or not all(type(key) is str for key in made.cmd_kwargs)
+        or (made.cmd_kwargs and not all(type(key) is str for key in made.cmd_kwargs))
     ):
         raise SerdeError("The contents of an Operation are not what they must be: a field has another type.")
     return made
@@ -142,12 +148,53 @@ def _read_operation(reader: Reader, simple: Any) -> message.Operation:
 def _read_parts(reader: Reader, simple: list[Any]) -> list[Any]:
     values: list[Any] = []
     for part in simple[1:]:
-        if type(part) is list and len(part) == 2 and part[0] == "Ref" and type(part[1]) is int:
+        kind = type(part)
+        if kind is list and len(part) == 2 and part[0] == "Ref" and type(part[1]) is int:
             values.append(message.Ref(part[1]))
+        elif kind is int or kind in _PLAIN:
+            values.append(part)
         else:
             values.append(reader.read(part))
     reader.count(len(values))
     return values
 
 
+def _write_plan_call(writer: Writer, call: message.PlanCallMessage) -> Simple:
+    plan, handle = _write_parts(writer, (call.plan, call.handle))
+    return (
+        "PlanCallMessage",
+        plan,
+        ("tuple", *_write_parts(writer, call.args)),
+        ("tuple", *call.differentiable),
+        handle,
+        ("tuple", *_write_parts(writer, call.return_ids)),
+        ("tuple", *call.rates),
+        call.wants_specs,
+        call.user,
+    )
+
+
+def _read_plan_call(reader: Reader, simple: Any) -> message.PlanCallMessage:
+    names = message.PlanCallMessage.__struct_fields__
+    if len(simple) != len(names) + 1:
+        raise SerdeError(f"A PlanCallMessage with {len(simple) - 1} fields was found; it has {len(names)}.")
+    values: dict[str, Any] = {}
+    for name, part in zip(names, simple[1:], strict=True):
+        kind = type(part)
+        if kind in _PLAIN or kind is int:
+            values[name] = part
+        elif part == _EMPTY_TUPLE:
+            values[name] = ()
+        elif kind is list and part and part[0] == "tuple":
+            values[name] = tuple(_read_parts(reader, part))
+        else:
+            values[name] = reader.read(part)
+    reader.count(len(names))
+    made: message.PlanCallMessage = checked(values, message.PlanCallMessage, "PlanCallMessage")
+    return made
+
+
+_EMPTY_TUPLE = ["tuple"]
+
 add_codec(Codec(message.Operation, "Operation", _write_operation, _read_operation))
+add_codec(Codec(message.PlanCallMessage, "PlanCallMessage", _write_plan_call, _read_plan_call))

@@ -48,10 +48,10 @@ def _add_sequence(cls: type, make: Callable[[list[Any]], Any]) -> None:
     code = cls.__name__
 
     def write(writer: Writer, values: Any) -> Simple:
-        return (code, *[writer.write(value) for value in values])
+        return (code, *writer.write_all(values))
 
     def read(reader: Reader, simple: Any) -> Any:
-        return make([reader.read(part) for part in simple[1:]])
+        return make(reader.read_all(simple[1:]))
 
     add_codec(Codec(cls, code, write, read))
 
@@ -60,10 +60,10 @@ def _add_mapping(cls: type, make: Callable[[Iterable[Any]], Any]) -> None:
     code = cls.__name__
 
     def write(writer: Writer, values: Any) -> Simple:
-        return (code, *[writer.write(part) for part in chain.from_iterable(values.items())])
+        return (code, *writer.write_all(chain.from_iterable(values.items())))
 
     def read(reader: Reader, simple: Any) -> Any:
-        parts = [reader.read(part) for part in simple[1:]]
+        parts = reader.read_all(simple[1:])
         if len(parts) % 2:
             raise SerdeError(f"A {code} has {len(parts)} keys and values, and they come in pairs.")
         keys = parts[::2]
@@ -76,10 +76,10 @@ def _add_set(cls: type, make: Callable[[list[Any]], Any]) -> None:
     code = cls.__name__
 
     def write(writer: Writer, values: Any) -> Simple:
-        return (code, *[writer.write(value) for value in values])
+        return (code, *writer.write_all(values))
 
     def read(reader: Reader, simple: Any) -> Any:
-        keys = [reader.read(part) for part in simple[1:]]
+        keys = reader.read_all(simple[1:])
         return _complete(make(refuse_colliding(keys)), keys, code)
 
     add_codec(Codec(cls, code, write, read))

@@ -50,7 +50,8 @@ class Reader:
             return simple
         if (cls is not list and cls is not tuple) or not simple:
             raise SerdeError(
-                f"A {cls.__name__} was found where an object was expected; no frame of ours has one."
+                f"A {cls.__name__} was found in what should be a serialised object, which has only numbers, texts and "
+                "lists. It was not made by syft.serde."
             )
         code = simple[0]
         codec = (BY_CODE.get(code) or BY_CODE.find(code)) if type(code) is str else None
@@ -68,6 +69,20 @@ class Reader:
         value = codec.read(self, simple)
         self._depth -= 1
         return value
+
+    def read_all(self, parts: Sequence[Any]) -> list[Any]:
+        """The object of each part, without a call for those that stand for themselves."""
+        self._objects += len(parts)
+        if self._objects > self.limits.max_objects:
+            raise SerdeError(f"The frame has more than {self.limits.max_objects} objects.")
+        values = []
+        for part in parts:
+            if type(part) in _THEMSELVES:
+                values.append(part)
+            else:
+                self._objects -= 1  # it is counted where it is read
+                values.append(self.read(part))
+        return values
 
     def count(self, objects: int) -> None:
         """Objects that were read without `read`; they count towards the limit all the same."""
@@ -119,8 +134,8 @@ def resolve_worker(worker: Any, worker_id: Any) -> Any:
     """The worker of that id, as the deserialising worker knows it; !! UnknownWorkerError."""
     if not may_name_workers.get():
         raise SerdeError(
-            "This worker takes no pointers, and nothing else that names other workers: whatever it did with them "
-            "it would do in its own name. Send values, or move them between workers with `.move()`."
+            "This worker accepts no pointers, and nothing else that names other workers: it would use them under its own "
+            "name. Send values, or move them between workers with `.move()`."
         )
     if type(worker_id) not in (int, str):
         raise SerdeError(f"A worker's id is a string or a number; a {type(worker_id).__name__} was found.")

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 import msgspec
 
-from syft.core.structs import prepared
+from syft.core.structs import READY, prepared
 from syft.serde.class_methods import add_class_methods
 from syft.serde.codec_tables import BY_CODE, BY_FAMILY, BY_TYPE, Codec, Simple, codec_of
 from syft.serde.errors import SerdeError
@@ -73,14 +73,14 @@ def register(
 
     def write(writer: Writer, obj: Any) -> Simple:
         if not incompressible:
-            return (code, *[writer.write(part) for part in encode(writer.worker, obj)])
+            return (code, *writer.write_all(encode(writer.worker, obj)))
         writer.incompressible += 1
-        simple = (code, *[writer.write(part) for part in encode(writer.worker, obj)])
+        simple = (code, *writer.write_all(encode(writer.worker, obj)))
         writer.incompressible -= 1
         return simple
 
     def read(reader: Reader, simple: Any) -> Any:
-        parts: Any = tuple([reader.read(part) for part in simple[1:]])
+        parts: Any = tuple(reader.read_all(simple[1:]))
         if fields is not None:
             parts = checked(parts, fields, code)
         return decode(reader.worker, parts)
@@ -104,7 +104,7 @@ def register_record(cls: Any, code: str | None = None) -> None:
         values = get_fields(obj)
         if is_single:
             return the_code, writer.write(values)
-        return (the_code, *[writer.write(value) for value in values])
+        return (the_code, *writer.write_all(values))
 
     def read(reader: Reader, simple: Any) -> Any:
         if len(simple) != len(names) + 1:
@@ -112,7 +112,7 @@ def register_record(cls: Any, code: str | None = None) -> None:
                 f"A {the_code} with {len(simple) - 1} fields was found; it has {len(names)}. The sender may be of "
                 "another version."
             )
-        values = [reader.read(part) for part in simple[1:]]
+        values = reader.read_all(simple[1:])
         if takes_anything:
             return cls(*values)
         return checked(dict(zip(names, values, strict=True)), cls, the_code)
@@ -123,6 +123,6 @@ def register_record(cls: Any, code: str | None = None) -> None:
 def checked(value: Any, kind: Any, code: str) -> Any:
     """`value` as `kind`; !! SerdeError that says what is wrong with it."""
     try:
-        return msgspec.convert(value, prepared(kind))
+        return msgspec.convert(value, kind if kind in READY else prepared(kind))
     except msgspec.ValidationError as error:
         raise SerdeError(f"The contents of a {code} are not what they must be: {error}.") from error

@@ -227,9 +227,9 @@ def _check_bools(flat: torch.Tensor, dtype: torch.dtype) -> None:
 
 def check_shape(shape: Any, itemsize: int, length: int) -> None:
     """Refuse a shape that does not fill exactly `length` bytes, or whose product overflows."""
-    if math.prod(max(n, 1) for n in shape) * itemsize >= 1 << 63:
-        raise SerdeError(f"The shape {str(tuple(shape))[:100]} is larger than any memory.")
     expected = math.prod(shape) * itemsize
+    if (expected or math.prod([max(n, 1) for n in shape]) * itemsize) >= 1 << 63:
+        raise SerdeError(f"The shape {str(tuple(shape))[:100]} is larger than any memory.")
     if expected != length:
         raise SerdeError(
             f"A tensor of shape {str(tuple(shape))[:100]} needs {expected} bytes and has {length}."
@@ -255,6 +255,8 @@ def read_identity(reader: Reader, simple: Any) -> tuple[Any, set[Any], Any]:
     obj_id, tags, description = simple
     if type(tags) is not list and type(tags) is not tuple:
         raise SerdeError("The tags of an object are not a list.")
+    if not tags and description is None and type(obj_id) is int:
+        return obj_id, set(), None  # as most are
     obj_id, description = reader.read(obj_id), reader.read(description)
     hash(obj_id)
     if not (description is None or type(description) is str):

@@ -105,7 +105,18 @@ def pack(
 
 def unpack(frame: memoryview, limits: Limits) -> tuple[Any, list[Callable[[], memoryview]]]:
     """The root of a frame and, for each buffer, a function that gives its memory. Everything is checked first."""
-    header_end = _check_preamble(frame, limits)
+    if not _PREAMBLE.size <= len(frame) <= limits.max_bytes:
+        raise _wrong_length(frame, limits)
+    magic, version, reserved, header_length, count = _PREAMBLE.unpack_from(frame)
+    header_end = _PREAMBLE.size + header_length
+    if (
+        magic != MAGIC
+        or version != VERSION
+        or reserved
+        or header_length > limits.max_header
+        or header_end > len(frame)
+    ):
+        raise _wrong_preamble(frame, limits)
     raw = frame[_PREAMBLE.size : header_end]
     # An object takes at least a byte, so only a long header has to be counted.
     if len(raw) > limits.max_objects:
@@ -114,41 +125,40 @@ def unpack(frame: memoryview, limits: Limits) -> tuple[Any, list[Callable[[], me
         header = _decoder.decode(raw)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise SerdeError(f"The header of a frame cannot be read: {error}.") from error
-    count = _PREAMBLE.unpack_from(frame)[4]
     if count != len(header.buffers):
         raise SerdeError(f"A frame announces {count} buffers and describes {len(header.buffers)}.")
+    if not count and header_end == len(frame):
+        return header.root, []
     return header.root, _locate(frame, header.buffers, header_end, limits)
 
 
-def _check_preamble(frame: memoryview, limits: Limits) -> int:
-    """Where the header ends."""
+def _wrong_length(frame: memoryview, limits: Limits) -> SerdeError:
     if len(frame) < _PREAMBLE.size:
-        raise SerdeError(f"{len(frame)} bytes are too few for a frame, which begins with {_PREAMBLE.size}.")
-    if len(frame) > limits.max_bytes:
-        raise SerdeError(
-            f"A frame of {len(frame)} bytes was given; {limits.max_bytes} are allowed. Pass other limits to "
-            "deserialize if you trust the sender."
-        )
+        return SerdeError(f"{len(frame)} bytes are too few for a frame, which begins with {_PREAMBLE.size}.")
+    return SerdeError(
+        f"A frame of {len(frame)} bytes was given; {limits.max_bytes} are allowed. Pass other limits to "
+        "deserialize if you trust the sender."
+    )
+
+
+def _wrong_preamble(frame: memoryview, limits: Limits) -> SerdeError:
     magic, version, reserved, header_length, _count = _PREAMBLE.unpack_from(frame)
     if magic != MAGIC:
-        raise SerdeError(
+        return SerdeError(
             f"These bytes begin with {magic!r}, not with {MAGIC!r}: they were not made by syft.serde.serialize. "
             "Nothing else is read, pickles least of all."
         )
     if version != VERSION:
-        raise SerdeError(
+        return SerdeError(
             f"The frame is of version {version}; this library reads version {VERSION}. Update the older side."
         )
     if reserved:
-        raise SerdeError(f"The reserved field of the frame is {reserved}, not 0.")
+        return SerdeError(f"The reserved field of the frame is {reserved}, not 0.")
     if header_length > limits.max_header:
-        raise SerdeError(f"The header has {header_length} bytes; {limits.max_header} are allowed.")
-    header_end = _PREAMBLE.size + header_length
-    if header_end > len(frame):
-        raise SerdeError(
-            f"The frame is cut off: its header ends at {header_end}, and it has {len(frame)} bytes."
-        )
-    return int(header_end)
+        return SerdeError(f"The header has {header_length} bytes; {limits.max_header} are allowed.")
+    return SerdeError(
+        f"The frame is cut off: its header ends at {_PREAMBLE.size + header_length}, and it has {len(frame)} bytes."
+    )
 
 
 def _locate(

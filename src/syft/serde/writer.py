@@ -5,6 +5,7 @@ The simple form consists of None, bool, int, float, str and bytes, and of tuples
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from syft.serde.codec_tables import BY_TYPE, Simple, codec_of
@@ -69,6 +70,22 @@ class Writer:
             self._refuse_size()
         simple = codec.write(self, obj)
         self._depth -= 1
+        return simple
+
+    def write_all(self, values: Iterable[Any]) -> list[Simple]:
+        """The simple form of each, without a call for those that stand for themselves."""
+        simple: list[Simple] = []
+        plain = 0
+        for obj in values:
+            cls = type(obj)
+            if cls in _THEMSELVES or (cls is int and -(1 << 63) <= obj < 1 << 64):
+                plain += 1
+                simple.append(obj)
+            else:
+                simple.append(self.write(obj))
+        self._objects += plain
+        if self._objects > self.limits.max_objects:
+            self._refuse_size()
         return simple
 
     def buffer(self, memory: memoryview | bytes, compressible: bool = True) -> Simple:

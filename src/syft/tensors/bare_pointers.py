@@ -9,9 +9,8 @@ from typing import Any
 
 import torch
 
-from syft.core.abstract import AbstractTensor, Command
+from syft.core.abstract import AbstractTensor, Command, run_public_command
 from syft.core.chain import new_wrapper
-from syft.core.overload import run_public_command
 from syft.core.shapes import contiguous_spec
 from syft.core.spec import TensorSpec
 

@@ -17,7 +17,9 @@ NOTE [Freed later]
 torch frees what a graph has saved as it differentiates it. To free the graph here in the same way takes as long as a few
 operations, and mostly it is about to go with its loss. So it waits until somebody uses it again (torch refuses then, as
 always), until the next backward pass, or until somebody looks at what the worker holds. If its loss is gone by then and
-other results of it are not, nothing leads to its nodes: the worker keeps no graphs from then on, so only this one waits.
+other results of it are not, nothing leads to its nodes: the worker keeps no graphs from then on, so only this one
+waits. Such a graph can be differentiated a second time, which torch would refuse; what torch does not refuse comes out
+as in torch.
 
 `worker.keeps_graphs = False` turns all of this off.
 """
@@ -28,54 +30,20 @@ import weakref
 from typing import Any
 
 import torch
+from torch.autograd.function import BackwardCFunction
 
 from syft.core.chain import Wrapper, new_wrapper
 from syft.core.session import session
 from syft.messaging.message import BackwardMessage, LeafRef, TrackedRef
+from syft.tensors import learnt_graphs
 from syft.tensors.stale_graphs import free_graph
+from syft.tensors.tapes import GRAD, GRAD_FN, Tape, grad_fn_of, is_listened_to, node_is_ours, saved_hooks
 
-_saved_hooks = torch._C._autograd._top_saved_tensors_default_hooks
 _disable_torch_function = torch._C.DisableTorchFunctionSubclass
-_grad_fn: Any = vars(torch._C.TensorBase)["grad_fn"]
 
-#: Functions after which somebody may listen to the graph of their tensor.
+#: Functions after which somebody may listen to the graph of their tensor, and those that free the graph here alone.
 _LISTENS = frozenset({torch.Tensor.register_hook, torch.Tensor.retain_grad})
-
-
-class Tape:
-    """A graph that is kept here and at a worker.
-
-    is_invalid  it may not be used there; used: it was differentiated there, and is not freed here
-    leaves   by their id there; joined: the tape that stands for both after two graphs met
-    """
-
-    __slots__ = ("__weakref__", "is_invalid", "joined", "leaves", "used")
-
-    def __init__(self) -> None:
-        self.leaves: dict[Any, Any] = {}
-        self.is_invalid = self.used = False
-        self.joined: Tape | None = None
-
-    def root(self) -> Tape:
-        """The tape that this one was joined to, or itself."""
-        tape = self
-        while tape.joined is not None:
-            tape = tape.joined
-        return tape
-
-    def join(self, other: Tape) -> Tape:
-        """One tape for two graphs that meet in an operation."""
-        if other is not self:
-            other.joined = self
-            self.is_invalid = self.is_invalid or other.is_invalid
-            for obj_id, leaf in other.leaves.items():
-                self.add_leaf(obj_id, leaf)
-            other.leaves = {}
-        return self
-
-    def add_leaf(self, obj_id: Any, leaf: Any) -> None:
-        if self.leaves.setdefault(obj_id, leaf) is not leaf:  # two leaves of one value have a gradient each
-            self.is_invalid = True
+_INVALIDATES = _LISTENS | {torch.autograd.backward, torch.autograd.grad}
 
 
 def follow(args: Any, refs: list[Any], location: Any) -> Tape | None:
@@ -92,15 +60,18 @@ def follow(args: Any, refs: list[Any], location: Any) -> Tape | None:
                 return None
             leaves.append((place, value))
             continue
-        if own is None:
+        if own is None or isinstance(
+            grad_fn_of(value), BackwardCFunction
+        ):  # NB: `node_is_ours`, without a call
             return None
-        own = own.root()
+        if own.joined is not None:
+            own = own.root()
         if own.used:
             _free(value)
             return None
         tape = own if tape is None else tape.join(own)
         results.append(place)
-    if (tape is None and not leaves) or location.log_msgs or _saved_hooks(False) is not None:
+    if (tape is None and not leaves) or location.log_msgs or saved_hooks(False) is not None:
         return None
     if tape is None:
         tape = Tape()
@@ -120,13 +91,16 @@ def backward_there(loss: Any) -> bool:
     pointer = loss.child
     tape = None if pointer._tape is None else pointer._tape.root()
     location = pointer._location
+    if type(tape) is learnt_graphs.Stream:
+        return learnt_graphs.backward_there(loss, tape)
     if tape is not None and tape.used:
         _free(loss)
-    if tape is None or tape.is_invalid or not location.keeps_graphs or location.log_msgs:
-        return False
-    if torch.is_anomaly_enabled() or torch._C._len_torch_dispatch_stack():
+    if tape is None or tape.is_invalid or not location.keeps_graphs or location.log_msgs or is_listened_to():
+        free_last(location)  # this pass may reach it
         return False
     with _disable_torch_function():
+        if not node_is_ours(loss):
+            return False
         before = _gradients_before(tape, location)
         if before is None:
             return False
@@ -138,7 +112,7 @@ def backward_there(loss: Any) -> bool:
             return False
         for leaf, gradient in zip(tape.leaves.values(), made, strict=True):
             if gradient is not None:
-                leaf.grad = new_wrapper(gradient)
+                GRAD.__set__(leaf, new_wrapper(gradient))
         tape.leaves, tape.is_invalid, tape.used = {}, True, True
         if not free_last(location):
             location.keeps_graphs = False
@@ -164,7 +138,7 @@ def free_last(location: Any) -> bool:
 def _free(result: Any) -> None:
     """Free the graph of a result that was differentiated at the worker."""
     with _disable_torch_function():
-        free_graph(_grad_fn.__get__(result))
+        free_graph(grad_fn_of(result))
     result.child._tape.root().used = False
 
 
@@ -177,7 +151,7 @@ def _gradients_before(tape: Tape, location: Any) -> tuple[Any, ...] | None:
             return None
         if leaf._backward_hooks or leaf._post_accumulate_grad_hooks or not leaf.requires_grad:
             return None
-        gradient = leaf.grad
+        gradient = GRAD.__get__(leaf)
         if gradient is None:
             found.append(None)
             continue
@@ -208,9 +182,9 @@ def graph_is_used(func: Any, tensor: Any) -> None:
         tape = pointer._tape
         if tape is not None and tape.root().used:
             _free(tensor)
-        if func in _LISTENS:
+        if func in _INVALIDATES:
             invalidate((pointer,))
-        elif func is _grad_fn:
+        elif func is GRAD_FN:
             invalidate((pointer,))
             pointer._location.keeps_graphs = False
 

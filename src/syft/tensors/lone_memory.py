@@ -17,11 +17,12 @@ from typing import Any
 import torch
 
 from syft.core.chain import Wrapper
+from syft.core.memory import CACHES
 
 
 def has_lone_memory(tensor: torch.Tensor, is_gradient: bool = False) -> bool:
     """Whether nobody else has the memory of a tensor; see NOTE [What nobody else has]."""
-    if type(tensor) is Wrapper or not tensor.is_contiguous():
+    if type(tensor) is Wrapper or not tensor.is_contiguous() or not CACHES.are_on:
         return False
     of_tensor, of_gradient, _ = references_of_lone_tensors()
     memory = tensor.untyped_storage()

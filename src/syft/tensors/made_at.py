@@ -28,13 +28,13 @@ from syft.core.chain import Wrapper, new_wrapper
 from syft.core.ids import ID_PROVIDER
 from syft.core.nested import found_in
 from syft.core.ops import facts_of
-from syft.core.overload import CHAINS, Overload
 from syft.core.place import PLACE, WITHOUT_VALUES
+from syft.core.routes import CHAINS, Overload
 from syft.core.session import session
 from syft.messaging.message import Operation
 from syft.operations.table import is_admitted
 from syft.tensors.pointer import PointerTensor, new_pointer
-from syft.tensors.transfer import send_value
+from syft.tensors.sending import send_value
 
 _LIFT_FRESH = torch.ops.aten.lift_fresh.default
 

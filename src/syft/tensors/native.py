@@ -17,7 +17,7 @@ from syft.core.shapes import contiguous_spec
 from syft.core.swap import become
 from syft.exceptions import AlreadyFetchedError, ChainError, InvalidTensorForRemoteGet, LocalTensorError
 from syft.messaging.message import RemoteGetMessage
-from syft.tensors import remote_call, transfer  # noqa: F401  (remote_call adds its overloads)
+from syft.tensors import remote_call, sending, transfer  # noqa: F401  (remote_call adds its overloads)
 from syft.tensors.multi_pointer import MultiPointerTensor
 from syft.tensors.native_spellings import (  # noqa: F401
     NativeSpellings,
@@ -161,7 +161,7 @@ class TorchTensor(NativeSpellings):
         """
         workers = [session.require_local_worker().get_worker(w, fail_hard=True) for w in _flat(location)]
         if not workers:
-            transfer.check_may_send(self, user)
+            sending.check_may_send(self, user)
             raise TypeError("send() needs the worker to send to, e.g. x.send(bob).")
         sent: Any
         if len(workers) > 1:
@@ -198,6 +198,12 @@ class TorchTensor(NativeSpellings):
     def send_(self: Any, *location: Any, **kwargs: Any) -> Any:
         """`send` in place: whoever holds this tensor holds the pointer."""
         return self.send(*location, inplace=True, **kwargs)
+
+    def request(self: Any, reason: str = "", user: str | None = None) -> Any:
+        """Ask the owner of the worker to let the value be fetched, as it is now; `.wait()` of the answer is the value."""
+        if type(self) is not Wrapper or not isinstance(self.child, PointerTensor):
+            raise LocalTensorError("request")
+        return self.child.request(reason, user)
 
     def get(
         self: Any, *args: Any, inplace: bool = False, user: str | None = None, reason: str = "", **kwargs: Any
@@ -321,9 +327,7 @@ class TorchTensor(NativeSpellings):
             self.owner if owner is None else owner,
             id=ptr_id,
             garbage_collect_data=garbage_collect_data,
-            spec=transfer.spec_when_sent(self)
-            if shape is None
-            else contiguous_spec(tuple(shape), self.dtype),
+            spec=sending.spec_when_sent(self) if shape is None else contiguous_spec(tuple(shape), self.dtype),
             tags=self.tags,
             description=self.description,
         )

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
+from syft.core.abstract import run_public_command
 from syft.core.chain import Wrapper
-from syft.core.overload import run_public_command
 from syft.exceptions import NoRemoteValueError
 
 

@@ -81,13 +81,21 @@ class ObjectPointer(AbstractObject):
     # -- talking to the worker ---------------------------------------------------------------------
 
     def ask(self, message: Any) -> Any:
-        return self._speaker().send_msg(message, self._location)
+        owner = self._owner
+        return (self._speaker() if owner is None else owner).send_msg(message, self._location)
 
     def _speaker(self) -> Any:
-        return self._owner if self._owner is not None else session.require_local_worker()
+        if self._owner is not None:
+            return self._owner
+        local = session.local_worker
+        return session.require_local_worker() if local is None else local
 
     def ref(self) -> Ref:
         return Ref(self._id_at_location)
+
+    def request(self, reason: str = "", user: str | None = None) -> Any:
+        """Ask the owner of the worker to let it be fetched, as it is now; `.wait()` of the answer is the value."""
+        return self.location.request_value(self, reason, user)
 
     def get(self, user: str | None = None, reason: str = "", deregister_ptr: bool = True) -> Any:
         """Fetch the object and remove it there."""
@@ -165,7 +173,7 @@ class ObjectPointer(AbstractObject):
         pointer = cls.find_a_pointer(command)
         if pointer is None:
             raise ValueError(
-                f"The command {command[0]!r} has no pointer in it, so nobody knows where to run it."
+                f"The command {command[0]!r} has no pointer in it, so no worker can be chosen to run it."
             )
         return pointer._speaker().send_command(pointer.location, command)
 

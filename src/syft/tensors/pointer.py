@@ -41,8 +41,8 @@ from syft.messaging.message import (
     Operation,
     Ref,
 )
-from syft.operations.table import is_admitted
-from syft.tensors import kept_graphs
+from syft.operations.table import admitted_names, is_admitted
+from syft.tensors import kept_graphs, learnt_graphs
 from syft.tensors.bare_pointers import BarePointer
 from syft.tensors.decomposed import run_decomposed
 from syft.tensors.local_arguments import refuse_local_tensors
@@ -163,13 +163,19 @@ class PointerTensor(BarePointer, ObjectPointer, AbstractTensor):
             value, self._prefetched = self._prefetched, None
             return value
         message = ObjectRequestMessage((self._id_at_location, user, reason), keep, is_random)
-        return take_over(self.ask(message), self._speaker())
+        speaker = self._speaker()
+        value = speaker.send_msg(message, self._location)
+        return value if type(value) is torch.Tensor else take_over(value, speaker)
 
     def place(self) -> PointerTensor:
-        """A pointer to nothing at the same worker: what `transfer.put_back` needs, and no more."""
+        """A pointer to nothing at the same worker: what `sending.put_back` needs, and no more."""
         made = new_pointer(self._location, None, self._spec)
         made.garbage_collect_data = False
         return made
+
+    def beside(self, obj_id: Any, spec: TensorSpec) -> PointerTensor:
+        """A pointer to another result at the same worker."""
+        return new_pointer(self._location, obj_id, spec)
 
 
 def new_pointer(location: Any, obj_id: Any, spec: TensorSpec) -> PointerTensor:
@@ -185,7 +191,7 @@ _new = PointerTensor.__new__
 
 
 #: Arguments that are sent, and compared, as they are.
-_PLAIN = frozenset({int, float, bool, type(None), torch.dtype, str})
+_PLAIN = frozenset({int, float, bool, type(None), torch.dtype, torch.memory_format, str})
 
 
 def _repeat(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -194,7 +200,10 @@ def _repeat(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     Most operations by far are of this kind: pointers of one place, bare or wrapped, and numbers in, one new tensor out
     or the first argument written into. Same as `_Call`, without its bookkeeping (see bench/pointers.py).
     """
-    facts = facts_of(func)
+    try:
+        facts = func._syft_facts  # NB: this is `facts_of`, without a call
+    except AttributeError:
+        facts = facts_of(func)
     key: list[Any] = [facts]
     refs: list[Any] = []
     first: PointerTensor | None = None
@@ -234,13 +243,14 @@ def _repeat(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         key.append(name)
         key.append(type(value))
         key.append(value)
-    answer = shapes.remembered(key)
+    answer = shapes.recalled(tuple(key))
     if answer is None or first is None:
         return MISSED
-    if first._location.admits_only_table and not is_admitted(facts.name):
+    if first._location.admits_only_table and facts.name not in admitted_names():
         return MISSED
     location = first._location
     speaker = first._owner or session.local_worker
+    at_once = location.run_at_once
     if answer.spec is not None:
         new_id = _pop_id()
         made: PointerTensor = _new(PointerTensor)
@@ -248,25 +258,35 @@ def _repeat(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         made._id_at_location = new_id
         made._spec = answer.spec
         tape = None
-        if is_tracked and location.keeps_graphs and _tracks():
-            tape = kept_graphs.follow(args, refs, location)
-        speaker.send_msg(Operation(facts.name, None, refs, kwargs, (new_id,)), location)
+        if is_tracked and _tracks():
+            if location.keeps_graphs:
+                tape = kept_graphs.follow(args, refs, location)
+            elif location.learns_graphs:
+                tape = learnt_graphs.follow(key, args, refs, location, (new_id,))
+        if at_once is None or not at_once(speaker, facts.name, refs, kwargs, (new_id,)):
+            speaker.send_msg(Operation(facts.name, None, refs, kwargs, (new_id,)), location)
         if tape is not None:
             made._tape = tape
         return made
     if answer.parts == _WRITTEN and answer.kind is None and (args[0] is first or args[0].child is first):
         if first._tape is not None:
             kept_graphs.invalidate((first,))
-        speaker.send_msg(Operation(facts.name, None, refs, kwargs, ()), location)
+        if location._stream is not None:
+            learnt_graphs.forget(location)
+        if at_once is None or not at_once(speaker, facts.name, refs, kwargs, ()):
+            speaker.send_msg(Operation(facts.name, None, refs, kwargs, ()), location)
         return first
     if answer.kind is tuple and not facts.mutates and all(type(part) is TensorSpec for part in answer.parts):
-        tape = None
-        if is_tracked and location.keeps_graphs and _tracks():
-            tape = kept_graphs.follow(args, refs, location)
         several = [new_pointer(location, _pop_id(), spec) for spec in answer.parts]
         ids = tuple([pointer._id_at_location for pointer in reversed(several)])
-        message = Operation(facts.name, None, refs, kwargs, ids)
-        speaker.send_msg(message, location)
+        tape = None
+        if is_tracked and _tracks():
+            if location.keeps_graphs:
+                tape = kept_graphs.follow(args, refs, location)
+            elif location.learns_graphs:
+                tape = learnt_graphs.follow(key, args, refs, location, ids)
+        if at_once is None or not at_once(speaker, facts.name, refs, kwargs, ids):
+            speaker.send_msg(Operation(facts.name, None, refs, kwargs, ids), location)
         if tape is not None:
             for made in several:
                 made._tape = tape
@@ -391,6 +411,7 @@ class _Call:
             answer = shapes.infer(self.key, func, _specs(args), _specs(kwargs))
         if facts.mutates:
             kept_graphs.invalidate(found_in((args, kwargs), PointerTensor))
+            learnt_graphs.forget(location)
             if self.lifted:
                 self._refuse_local_targets(args, kwargs)
         for holder in self.lifted:

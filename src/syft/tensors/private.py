@@ -31,8 +31,8 @@ class PrivateTensor(AbstractTensor):
             raise TypeError(f"released_only is True or False, got {released_only!r}.")
         if released_only and self.allowed_users:
             raise ValueError(
-                f"A tensor was made private with released_only=True and allowed_users={self.allowed_users}: what may "
-                "only be released is fetched by nobody. Leave one of the two out."
+                f"A tensor was made private with released_only=True and allowed_users={self.allowed_users}. Nobody may "
+                "fetch data that may only be released. Leave one of the two out."
             )
         self.released_only = released_only
 
@@ -48,7 +48,8 @@ class PrivateTensor(AbstractTensor):
         users = (users,) if isinstance(users, str) else tuple(users)
         if self.released_only and users:
             raise ValueError(
-                "A tensor that may only be released is fetched by nobody: it has no allowed users."
+                "register_credentials() was called on a tensor that may only be released. It has no allowed users: "
+                "nobody may fetch it. Take a release of it, or make it private without released_only."
             )
         self.allowed_users = users
         return self

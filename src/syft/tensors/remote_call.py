@@ -15,14 +15,15 @@ import torch
 from syft.core import shapes
 from syft.core.chain import Wrapper, new_wrapper
 from syft.core.ids import ID_PROVIDER
-from syft.core.overload import CHAINS, Overload
+from syft.core.memory import Memory
 from syft.core.public_names import function_named
+from syft.core.routes import CHAINS, Overload
 from syft.core.session import session
 from syft.core.spec import TensorSpec
 from syft.exceptions import TensorsNotCollocatedException
 from syft.messaging.message import CallBackwardMessage, CallMessage, Ref
 from syft.tensors.pointer import PointerTensor, new_pointer
-from syft.tensors.transfer import send_value
+from syft.tensors.sending import send_value
 
 #: Functions that run as one remote call.
 REMOTE_CALLS = ("lstm", "gru", "rnn_tanh", "rnn_relu")
@@ -116,7 +117,7 @@ class _Slot:
         return f"#{self.index}"
 
 
-_answers: dict[Any, shapes.Answer] = {}
+_answers: Memory[Any, shapes.Answer] = Memory(10_000)
 
 
 class RemoteCall(torch.autograd.Function):

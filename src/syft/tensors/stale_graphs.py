@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from syft.core.chain import Wrapper
+from syft.core.chain import EMPTY, Wrapper
 from syft.exceptions import ChainError
 
 #: How many fetched results with a history may wait before they are looked through.
@@ -98,14 +98,19 @@ def free_graph(node: Any) -> None:
 
 def _release(node: Any, refuse: Any = None) -> None:
     refuse = refuse or _refuse
-    for one in _nodes_below(node):
-        for _value, place in _saved(one):
-            try:
-                places = getattr(one, place)
-                for saved in places if isinstance(places, (tuple, list)) else (places,):
-                    saved.register_hooks(_forget, refuse)
-            except (RuntimeError, ChainError):
-                continue  # freed already, nothing was saved, or of a leaf that has been fetched
+    # NB: of a view of a leaf that was written into, torch makes the view again first; the leaf may have been fetched.
+    EMPTY.has_views = True
+    try:
+        for one in _nodes_below(node):
+            for _value, place in _saved(one):
+                try:
+                    places = getattr(one, place)
+                    for saved in places if isinstance(places, (tuple, list)) else (places,):
+                        saved.register_hooks(_forget, refuse)
+                except (RuntimeError, ChainError):
+                    continue  # freed already, or nothing was saved
+    finally:
+        EMPTY.has_views = False
 
 
 def _let_go_of_leaves(node: Any) -> bool:

@@ -41,14 +41,10 @@ class Inbox:
     def __init__(self, stream: ByteStream, pace: Pace, first: bytes = b"") -> None:
         self._stream = stream
         self._pace = pace
-        self._view = memoryview(bytearray(KEPT_BYTES))
+        #: The buffer; what is in it and not used yet lies between `start` and `end`.
+        self.data = self._view = memoryview(bytearray(KEPT_BYTES))
         self._view[: len(first)] = first
         self.start, self.end = 0, len(first)
-
-    @property
-    def data(self) -> memoryview:
-        """The buffer; what is in it and not used yet lies between `start` and `end`."""
-        return self._view
 
     def need(self, count: int, deadline: float | None) -> None:
         """Wait until `count` bytes (at most KEPT_BYTES) are here. !! EndOfStream, TimeoutError, ConnectionLost."""

@@ -95,9 +95,11 @@ class PrefixedConnection(SocketConnection):
         if self._partial is None:
             length = self._next_length(deadline)
             if length <= KEPT_BYTES - 8 and length <= self.max_frame_bytes:
-                inbox.need(8 + length, deadline)
-                inbox.start += 8
-                return inbox.take(length)
+                if inbox.end - inbox.start < 8 + length:
+                    inbox.need(8 + length, deadline)
+                begin = inbox.start + 8
+                inbox.start = begin + length
+                return bytearray(inbox.data[begin : begin + length])
             self._comes_through_lane = length >= _WORD
             if self._comes_through_lane:
                 length = self._length_in_lane(length - _WORD)
@@ -118,7 +120,8 @@ class PrefixedConnection(SocketConnection):
         """The length of the next frame, or the word in its place; offers on the way are taken."""
         inbox = self._inbox
         while True:
-            inbox.need(8, deadline)
+            if inbox.end - inbox.start < 8:
+                inbox.need(8, deadline)
             (length,) = _LENGTH.unpack_from(inbox.data, inbox.start)
             if length != _WORD | _LANE or not self._may_share or self._out_lane is not None:
                 return int(length)

@@ -90,14 +90,31 @@ class Head(NamedTuple):
     offset: int = 0
 
 
+#: `new_head(Head, (...))` is `Head(...)`, for those who make one for every frame.
+new_head = tuple.__new__
+
+
 def encode(head: Head, payload: Sequence[Buffer] = ()) -> list[Buffer]:
     """A frame in pieces; the payload is not copied."""
     kind, flags, number, confirmed, failed, count, total, offset = head
     packed = bytearray(
         _HEAD.pack(MAGIC, kind, flags, 0, number, confirmed, failed, count, 0, total, offset, 0)
     )
-    _LAST.pack_into(packed, _CHECKSUM_AT, _checksum(packed, payload))
+    if sum(map(len, payload)) <= _CRC_BYTES:
+        checksum = zlib.crc32(packed)  # `_checksum`, without a call
+        for part in payload:
+            checksum = zlib.crc32(part, checksum)
+    else:
+        checksum = _checksum(packed, payload)
+    _LAST.pack_into(packed, _CHECKSUM_AT, checksum)
     return [packed, *payload]
+
+
+def encode_all(head: Head, payload: Sequence[Buffer]) -> Iterable[list[Buffer]]:
+    """A frame in pieces, as one or as the several that travel in its place."""
+    if sum(map(len, payload)) <= CHUNK_BYTES:
+        return (encode(head, payload),)
+    return (encode(part_head, part) for part_head, part in in_chunks(head, payload, CHUNK_BYTES))
 
 
 def decode(frame: Buffer, arriving: Arriving | None = None) -> tuple[Head, memoryview]:
@@ -118,13 +135,16 @@ def decode(frame: Buffer, arriving: Arriving | None = None) -> tuple[Head, memor
     payload = view[HEAD_BYTES:]
     head = bytearray(view[:HEAD_BYTES])
     head[_CHECKSUM_AT:] = bytes(_LAST.size)
-    begun = None if arriving is None else arriving.sums_of(frame)
-    rest = payload if begun is None else payload[begun.added :]
-    if _checksum(head, (rest,), begun) != checksum:
+    if len(payload) <= _CRC_BYTES:  # it was not added up while it came
+        found = zlib.crc32(payload, zlib.crc32(head))
+    else:
+        begun = None if arriving is None else arriving.sums_of(frame)
+        found = _checksum(head, (payload if begun is None else payload[begun.added :],), begun)
+    if found != checksum:
         raise ProtocolError("A frame was damaged on the way: its checksum is wrong.")
     if reserved or also_reserved or flags & ~_KNOWN_FLAGS or kind not in _KINDS:
         raise ProtocolError(f"A frame of kind {kind} with flags {flags:#x} is not known to this version.")
-    return Head(kind, flags, number, confirmed, failed, count, total, offset), payload
+    return new_head(Head, (kind, flags, number, confirmed, failed, count, total, offset)), payload
 
 
 _KINDS = frozenset(int(kind) for kind in Kind)

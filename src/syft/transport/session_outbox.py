@@ -7,9 +7,10 @@ a cut. `add` and `pack` are for whoever may send on the link, `confirm` is for w
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from time import monotonic as _now
 from typing import Any
+
+import msgspec
 
 from syft import serde
 from syft.core.call_sites import Site
@@ -19,8 +20,12 @@ from syft.transport import session_frames as frames
 from syft.transport.memory import joined
 from syft.transport.session_frames import Head, Kind
 
-_BATCH_COMMANDS = 48
-_BATCH_SECONDS = 600e-6
+_BATCH_COMMANDS = 64
+_COMMANDS = int(Kind.COMMANDS)
+#: How long commands are collected. The first frame after a wait goes soon, to an idle worker; each that follows may take
+#: twice as long as the one before, because the worker has something to do meanwhile, and a frame costs both ends
+#: as much as several commands.
+_FIRST_SECONDS, _LATER_SECONDS = 400e-6, 3.2e-3
 _BATCH_DELETES = 8_192
 _WINDOW_COMMANDS = 8_192
 _WINDOW_BYTES = 32 << 20
@@ -28,8 +33,7 @@ _WINDOW_BYTES = 32 << 20
 _UNCOPIED_BYTES = 256 << 10
 
 
-@dataclass(frozen=True, slots=True)
-class Sent:
+class Sent(msgspec.Struct, frozen=True):
     """A frame of commands on its way. A borrowed one looks into the memory of the user's tensors."""
 
     last: int
@@ -74,6 +78,12 @@ class Outbox:
         self.unconfirmed: deque[Sent] = deque()
         self._failed_sites: dict[int, Site] = {}
         self._collected = _Collected(1)
+        self._seconds = _FIRST_SECONDS
+
+    @property
+    def began(self) -> float:
+        """When the first command was collected of those that wait; 0 if none ever did."""
+        return self._collected.began
 
     @property
     def numbered(self) -> int:
@@ -103,13 +113,17 @@ class Outbox:
             count = min(len(deletes), _BATCH_DELETES)
             self.add(PointersGoneMessage(tuple([deletes.popleft() for _ in range(count)])))
 
+    def buffer_bytes(self) -> int:
+        """The memory of tensors that waits to be packed."""
+        return sum([len(memory) for memory, _compressible in self._collected.buffers])
+
     def is_due(self) -> bool:
         """Whether what was collected should go now."""
         collected = self._collected
         return (
             bool(collected.buffers)
             or len(collected.commands) >= _BATCH_COMMANDS
-            or _now() - collected.began > _BATCH_SECONDS
+            or _now() - collected.began > self._seconds
         )
 
     # -- packing -----------------------------------------------------------------------------------
@@ -134,12 +148,16 @@ class Outbox:
         is_borrowed = nbytes > _UNCOPIED_BYTES and (nbytes > _WINDOW_BYTES // 2 or not self.unconfirmed)
         if not is_borrowed:
             payload = [joined(payload, nbytes)]
-        if is_borrowed or self._is_beyond(_WINDOW_COMMANDS // 2, _WINDOW_BYTES // 2):
-            flags |= frames.CONFIRM
         last = first + count - 1
-        head = Head(Kind.COMMANDS, flags, number=first, count=count)
-        sites = collected.sites[:count]
-        sent = Sent(last, head, payload, sites, nbytes, is_borrowed)
+        if (
+            is_borrowed
+            or last - self.confirmed > _WINDOW_COMMANDS // 2
+            or self._sent_bytes - self._confirmed_bytes > _WINDOW_BYTES // 2
+        ):
+            flags |= frames.CONFIRM
+        self._seconds = _FIRST_SECONDS if flags & frames.WAITS else min(2 * self._seconds, _LATER_SECONDS)
+        head = frames.new_head(Head, (_COMMANDS, flags, first, 0, 0, count, 0, 0))
+        sent = Sent(last, head, payload, collected.sites[:count], nbytes, is_borrowed)
         self.unconfirmed.append(sent)  # NOTE [Interrupted between two lines]
         self._collected = _Collected(last + 1)
         self._sent_bytes += nbytes
@@ -147,16 +165,20 @@ class Outbox:
 
     # -- the window --------------------------------------------------------------------------------
 
-    def _is_beyond(self, commands: int, nbytes: int) -> bool:
-        return self.numbered - self.confirmed > commands or self._sent_bytes - self._confirmed_bytes > nbytes
-
     def is_full(self) -> bool:
         """Whether we are as far ahead of the worker as we may be."""
-        return self._is_beyond(_WINDOW_COMMANDS, _WINDOW_BYTES)
+        collected = self._collected
+        return (
+            collected.first + len(collected.commands) - 1 - self.confirmed > _WINDOW_COMMANDS
+            or self._sent_bytes - self._confirmed_bytes > _WINDOW_BYTES
+        )
 
     def has_room(self) -> bool:
         """Whether the worker has caught up enough to go on."""
-        return not self.unconfirmed or not self._is_beyond(_WINDOW_COMMANDS // 2, _WINDOW_BYTES // 2)
+        return not self.unconfirmed or (
+            self.numbered - self.confirmed <= _WINDOW_COMMANDS // 2
+            and self._sent_bytes - self._confirmed_bytes <= _WINDOW_BYTES // 2
+        )
 
     # -- confirmations -----------------------------------------------------------------------------
 

@@ -72,7 +72,8 @@ class SocketConnection(Connection):
             raise too_large(total, self._limits)
         try:
             with self._sending:
-                self._check_sending()
+                if self._end is not None or self._send_fault is not None:
+                    self._check_sending()
                 self._out_pace.begin()
                 is_sent = False
                 try:

@@ -1,4 +1,4 @@
-"""Places where tensors live. Imports `serde`, `tensors`, `messaging`, `core` and below."""
+"""Places where tensors live. Imports `requests`, `serde`, `tensors`, `messaging`, `core` and below."""
 
 from syft.core.lazy import submodules_on_demand as _on_demand
 

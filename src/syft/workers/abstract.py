@@ -16,10 +16,19 @@ class AbstractWorker(abc.ABC):
     admits_only_table = False
     #: Asks several messages together, where an answer takes a while to come: see NetworkClientWorker.
     ask_all: Any = None
+    #: A block in which objects that are sent travel together, where a message takes a while: see NetworkClientWorker.
+    together: Any = None
+    #: Runs a command of this process without a message: see VirtualWorker.
+    run_at_once: Any = None
     #: Where it keeps tensors, if not on the CPU: see `syft.core.placing`.
     device: Any = None
     #: Whether it keeps graphs of what its users compute; see syft.tensors.kept_graphs.
     keeps_graphs = False
+    #: Whether it is told backward passes that repeat in one message; see syft.tensors.learnt_graphs.
+    learns_graphs = False
+    #: What was computed there since the last backward pass, where it is followed, and what it was told.
+    _stream: Any = None
+    _learnt: Any = None
 
     def is_free(self, *obj_ids: Any) -> bool:
         """Whether these objects are in this process, and everybody may have them. If in doubt, no."""

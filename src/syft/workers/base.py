@@ -12,11 +12,13 @@ from typing import Any
 
 import torch
 
-from syft.core import first_use, html
+from syft.core import first_use, html, registering
 from syft.core.chain import Wrapper
+from syft.core.identity import tags_of
 from syft.core.interfaces import Id
 from syft.core.placing import device_of_worker
 from syft.core.session import session
+from syft.data.worker_datasets import TrainingMixin
 from syft.exceptions import WorkerNotFoundException
 from syft.messaging.message import (
     ForceObjectDeleteMessage,
@@ -27,29 +29,31 @@ from syft.messaging.message import (
     PlanCommandMessage,
     SearchMessage,
 )
-from syft.policy.caller import is_proved, speaking_for, user_of
+from syft.policy.caller import UNPROVED, is_proved, speaking_for, user_of, user_or_unproved
 from syft.policy.permissions import Policy, intersect
 from syft.policy.quotas import Quotas
+from syft.requests.releasing import ReleasingWorker
+from syft.requests.requesting import RequestingWorker
 from syft.tensors.pointer import pointer_from_found, results_from_reply
 from syft.tensors.private import is_released_only
-from syft.workers import handlers, registering
+from syft.tensors.references import as_refs
+from syft.tensors.remote import Remote
+from syft.tensors.run_there import run_there
+from syft.workers import handlers
 from syft.workers.abstract import AbstractWorker
 from syft.workers.documented import DocumentedWorker, own
 from syft.workers.documented_storage import ObjectStorage
 from syft.workers.entry import Entry
 from syft.workers.holdings import Holdings
-from syft.workers.references import as_refs
-from syft.workers.releases import ReleasingWorker
-from syft.workers.remote import Remote
 from syft.workers.results import refuse_other_layouts
-from syft.workers.run_there import run_there
-from syft.workers.store import named, tags_of
-from syft.workers.training import TrainingMixin
+from syft.workers.store import named
 
 logger = logging.getLogger(__name__)
 
 
-class BaseWorker(ObjectStorage, DocumentedWorker, ReleasingWorker, TrainingMixin, AbstractWorker):
+class BaseWorker(
+    ObjectStorage, DocumentedWorker, ReleasingWorker, RequestingWorker, TrainingMixin, AbstractWorker
+):
     """A place where objects live and commands run."""
 
     #: Whether messages reach it as the very objects that were sent, and not as bytes.
@@ -254,7 +258,7 @@ class BaseWorker(ObjectStorage, DocumentedWorker, ReleasingWorker, TrainingMixin
                 f"Worker {self.id!r} got a {type(message).__name__}, for which it has no handler. The "
                 "messages it understands are in syft.messaging.message."
             )
-        if self._holdings is not None and not is_proved():
+        if self._holdings is not None and user_or_unproved() is UNPROVED:
             # In one process a message is believed about who sent it.
             with speaking_for(user_of(message)):
                 return handler(self, message)

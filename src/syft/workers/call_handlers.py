@@ -18,7 +18,7 @@ from syft.exceptions import UnknownCommandError
 from syft.messaging.message import CallBackwardMessage, CallMessage
 from syft.tensors.remote_call import REMOTE_CALLS
 from syft.workers import handlers, pipeline
-from syft.workers.admitted import Described, describe_composed, metas_in, run_composed
+from syft.workers.composed import Described, describe_function, run_composed
 from syft.workers.entry import Entry
 from syft.workers.results import fresh_results
 
@@ -79,7 +79,7 @@ def run_call(worker: Worker, message: CallMessage) -> None:
     if call.is_free:
         outputs = compute()
     else:
-        described = describe_composed(lambda: function(*metas_in(args), **metas_in(kwargs)), message.name)
+        described = describe_function(message.name, function, args, kwargs)
         costs_bytes = described.total if leaves else 0
         call.check_fits(costs_bytes or described.result_bytes, len(described.specs), described.transient)
         outputs, failure = run_composed(call, compute, described, bool(leaves), message.name)

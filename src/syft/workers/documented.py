@@ -23,9 +23,9 @@ from syft.messaging.message import (
     PlanCommandMessage,
 )
 from syft.tensors.pointer import PointerTensor, results_from_reply
+from syft.tensors.references import as_refs
 from syft.workers import handlers
 from syft.workers.abstract import AbstractWorker
-from syft.workers.references import as_refs
 
 
 class DocumentedWorker:

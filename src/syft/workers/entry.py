@@ -10,6 +10,8 @@ import torch
 
 from syft.core.identity import identity_of, known_identity
 from syft.core.interfaces import Id
+from syft.core.spec import TensorSpec, spec_of
+from syft.policy.quotas import OWNER
 from syft.tensors.remote_leaves import gradient_at
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ class Entry(msgspec.Struct, eq=False):
     holder       the user who brought or computed it, where the worker notes that; `quotas.OWNER` for the owner
     is_private   it was brought here as private, as against computed from private data
     is_trusted   the owner of the worker put it here and answers for what it does when it is called
+    person_column      which of its columns names the person a row is of, where its owner said so
     is_released_only   nobody computes with it: it is released alone, with noise (guards.ReleasedOnly)
     is_owners    it is data of the owner of a guarded worker; `chosen` is the restriction they chose for it
     references   pointers that will ask for its deletion, beyond the first
@@ -31,6 +34,8 @@ class Entry(msgspec.Struct, eq=False):
     secret       of which secret it is a share, in words of `syft.mpc.offers`, if others may know
     tracked      the value with its graph, or as a leaf of graphs, where the worker keeps them
     failure      why it could not be computed; then the value is zeros, see NOTE [Nothing shows] in admitted
+    spec         the metadata of a plain tensor that a command has used or made; `SHOWN` if it is looked at each time
+    memory       its storage, and how large that was, while no other object shares it; see syft.workers.holdings
     own_bytes    what its holder is charged for beside the shared memory `blocks`, which are storages by address
     """
 
@@ -51,6 +56,30 @@ class Entry(msgspec.Struct, eq=False):
     secret: Any = None
     tracked: Any = None
     is_released_only: bool = False
+    person_column: int | None = None
+    spec: Any = None
+    memory: Any = None
+    memory_bytes: int = 0
+
+
+#: In the place of the spec of an object that was handed to somebody in this process, who may change its metadata.
+SHOWN: Any = object()
+
+
+def spec_now(entry: Entry) -> TensorSpec | None:
+    """The spec of a plain tensor without a graph; None for what is none. It is kept, unless somebody has the tensor."""
+    value = entry.value
+    if type(value) is not torch.Tensor or value.requires_grad or value.layout is not torch.strided:
+        return None
+    spec = spec_of(value)
+    if entry.spec is None and entry.holder != OWNER and len(entry.blocks) == 1:
+        entry.spec = spec
+    return spec
+
+
+def changed_copy(entry: Entry, **changes: Any) -> Entry:
+    """An entry for the same object with other facts about it, for which nobody has been charged yet."""
+    return msgspec.structs.replace(entry, own_bytes=0, blocks=(), memory=None, memory_bytes=0, **changes)
 
 
 class Objects(MutableMapping[Any, Any]):
@@ -63,7 +92,8 @@ class Objects(MutableMapping[Any, Any]):
 
     def __getitem__(self, obj_id: Id) -> Any:
         """The object. A leaf whose gradient is here as well has it in `.grad`; its memory is that of the object."""
-        value = self._entries[obj_id].value
+        entry = self._entries[obj_id]
+        value, entry.spec = entry.value, SHOWN
         if type(value) is not torch.Tensor:
             return value
         if known_identity(value) is None:  # nobody asked before: it is the object of that id, here
@@ -100,7 +130,9 @@ class Objects(MutableMapping[Any, Any]):
     def copy(self) -> dict[Any, Any]:
         """A dict of the objects as they are now."""
         # NB: the table is copied first: a finalizer may remove objects at any moment.
-        shown = {obj_id: entry.value for obj_id, entry in self._entries.copy().items()}
+        shown = {}
+        for obj_id, entry in self._entries.copy().items():
+            shown[obj_id], entry.spec = entry.value, SHOWN
         self._store._findable.update(dict.fromkeys(shown))  # who has them may name them
         return shown
 

@@ -15,7 +15,7 @@ from syft.tensors.pointer import new_pointer
 from syft.workers.entry import Entry
 
 #: What the dispatcher includes and excludes outside of all modes and operations.
-_OUTSIDE = torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()
+OUTSIDE = torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()
 
 #: One backward pass at a time has the `.grad` of leaves.
 _differentiating = threading.Lock()
@@ -48,7 +48,7 @@ def is_tracked(args: list[Any]) -> bool:
 
 def run_tracked(function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """Run a command with autograd, which torch has turned off inside the dispatcher, where its sender is."""
-    with torch._C._ForceDispatchKeyGuard(*_OUTSIDE):
+    with torch._C._ForceDispatchKeyGuard(*OUTSIDE):
         return function(*args, **kwargs)
 
 
@@ -59,16 +59,15 @@ def run_backward(worker: Any, message: BackwardMessage) -> Any:
     """
     entries = worker._entries
     result = entries.get(message.id)
-    leaves = [entries.get(obj_id) for obj_id in message.leaves]
+    leaves: list[Any] = [entries.get(obj_id) for obj_id in message.leaves]
     before = [None if obj_id is None else entries.get(obj_id, message) for obj_id in message.gradients]
     if worker.guards or result is None or result.tracked is None or message in before:
         return None
-    if any(leaf is None or leaf.tracked is None or not leaf.tracked.is_leaf for leaf in leaves):
-        return None
-    if any(
-        old is not None and (old.allowed is not None or type(old.value) is not torch.Tensor) for old in before
-    ):
-        return None
+    for leaf, old in zip(leaves, before, strict=True):
+        if leaf is None or leaf.tracked is None or not leaf.tracked.is_leaf:
+            return None
+        if old is not None and (old.allowed is not None or type(old.value) is not torch.Tensor):
+            return None
     with _differentiating:
         try:
             for leaf, old in zip(leaves, before, strict=True):

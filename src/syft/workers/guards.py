@@ -13,15 +13,17 @@ syft.workers.pipeline.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from syft.core.interfaces import Store
 from syft.exceptions import ComputeNotPermittedError, QuotaExceededError
 from syft.policy.caller import proved_user
 from syft.policy.permissions import About, AuditRecord, about_own, intersect
+from syft.policy.quota_of_names import bytes_of_allowed
 from syft.policy.quotas import OWNER
 from syft.workers.entry import Entry
-from syft.workers.holdings import Holdings, bytes_of_allowed
+from syft.workers.holdings import Holdings
 
 if TYPE_CHECKING:
     from syft.workers.pipeline import Call
@@ -32,6 +34,13 @@ class Guard:
 
     #: Whether it follows rows of private data, for releases.
     follows_rows = False
+
+    def minds(self, entry: Entry) -> bool:
+        """Whether `permit`, `admit` and `after_run` have something to do for a command on this entry.
+
+        Where a guard says so, commands on other entries may pass it by: see `syft.workers.repeated`.
+        """
+        return True
 
     def permit(self, call: Call) -> None:
         """!! if the user may not use these entries, or not put results where they are to go."""
@@ -57,6 +66,64 @@ class Guard:
         """An entry left the table, or did not come there; `heir` is in its place."""
 
 
+#: What a guard has where it says nothing about a step.
+_SAYS_NOTHING = {
+    name: getattr(Guard, name)
+    for name in ("minds", "permit", "admit", "after_run", "written", "may_be_written", "store", "drop")
+}
+
+
+class Guards(list[Guard]):
+    """The guards of a worker in their order, and of each step the hooks that do something there.
+
+    usual    the quota, if commands meet the three guards of a worker that denies by default and the others say which
+             entries they mind: see `syft.workers.repeated`. `other_*` are the hooks of those.
+    """
+
+    minds: tuple[Callable[[Entry], bool], ...]
+    permit: tuple[Callable[[Call], None], ...]
+    admit: tuple[Callable[[Call, float, int, float], None], ...]
+    after_run: tuple[Callable[..., None], ...]
+    written: tuple[Callable[[Entry], None], ...]
+    may_be_written: tuple[Callable[[Entry], None], ...]
+    store: tuple[Callable[[Store, Entry, Entry | None], None], ...]
+    drop: tuple[Callable[[Entry, Entry | None], None], ...]
+
+    def __init__(self, guards: Iterable[Guard] = ()) -> None:
+        super().__init__()
+        self.set(guards)
+
+    def set(self, guards: Iterable[Guard]) -> None:
+        """Have these guards and no others."""
+        self[:] = guards
+        for step in _SAYS_NOTHING:
+            setattr(self, step, _hooks(self, step))
+        others = self[3:]
+        #: Whether one of them follows rows of private data.
+        self.follows_rows = any(guard.follows_rows for guard in self)
+        self.usual = _usual_quota(self)
+        self.other_minds: Any = _hooks(others, "minds")
+        self.other_store: Any = _hooks(others, "store")
+        self.other_written: Any = _hooks(others, "written") + _hooks(others, "may_be_written")
+
+    def append(self, guard: Guard) -> None:
+        self.set([*self, guard])
+
+
+def _hooks(guards: Iterable[Guard], step: str) -> tuple[Any, ...]:
+    return tuple(getattr(g, step) for g in guards if getattr(type(g), step) is not _SAYS_NOTHING[step])
+
+
+def _usual_quota(guards: list[Guard]) -> Quota | None:
+    if list(map(type, guards[:3])) != [Permission, Ownership, Quota]:
+        return None
+    for guard in guards[3:]:
+        looks = any(_hooks([guard], step) for step in ("permit", "admit", "after_run"))
+        if looks and not _hooks([guard], "minds"):
+            return None
+    return guards[2]  # type: ignore[return-value]
+
+
 class Permission(Guard):
     """The result of an operation may be fetched only by those allowed on all its inputs."""
 
@@ -68,8 +135,12 @@ class Permission(Guard):
                 worker.policy.check_send(call.user, obj_id, worker.changeable_by(obj_id))
         allowed = call.allowed
         for entry in call.entries:
-            if entry.allowed is not None and entry.allowed is not allowed and not entry.is_public:
-                allowed = intersect(allowed, entry.allowed)
+            restriction = entry.allowed
+            if restriction is not None and restriction is not allowed and not entry.is_public:
+                if allowed is None:
+                    allowed = restriction
+                elif restriction != allowed:
+                    allowed = intersect(allowed, restriction)
         call.allowed = allowed
 
 
@@ -100,6 +171,9 @@ class Ownership(Guard):
 class ReleasedOnly(Guard):
     """Data that its owner lets only be released: no other command uses it."""
 
+    def minds(self, entry: Entry) -> bool:
+        return entry.is_released_only
+
     def permit(self, call: Call) -> None:
         for entry in call.entries:
             if entry.is_released_only and not call.is_release:
@@ -124,21 +198,25 @@ class Quota(Guard):
         self.holdings = holdings
 
     def admit(self, call: Call, nbytes: float, count: int, transient: float) -> None:
-        most, left, objects_left = self.holdings.quotas.left(call.user)
+        self.check_fits(call.name, call.user, nbytes, count, transient)
+
+    def check_fits(self, name: str, user: str | None, nbytes: float, count: int, transient: float) -> None:
+        """!! QuotaExceededError if what a command makes, or takes to make it, is more than its user may have."""
+        most, left, objects_left = self.holdings.quotas.left(user)
         if most is not None and transient > _MOST_TRANSIENT * most:
             raise QuotaExceededError(
-                f"{call.name} was not run: it would take {_shown(transient)} bytes while it runs, and the user may have "
+                f"{name} was not run: it would take {_shown(transient)} bytes while it runs, and the user may have "
                 f"{most} on this worker. Work on smaller batches, or ask the owner for more."
             )
         if left is not None and nbytes > left:
             raise QuotaExceededError(
-                f"{call.name} was not run: its results would take {_shown(nbytes)} bytes, and the user may hold {left} "
+                f"{name} was not run: its results would take {_shown(nbytes)} bytes, and the user may hold {left} "
                 "more on this worker. Work on smaller batches, drop pointers that are not needed any more, or ask the "
                 "owner for more."
             )
         if objects_left is not None and count > objects_left:
             raise QuotaExceededError(
-                f"{call.name} was not run: its results would be {_shown(count)} objects, and the user may hold "
+                f"{name} was not run: its results would be {_shown(count)} objects, and the user may hold "
                 f"{objects_left} more on this worker. Cut into fewer pieces, drop pointers that are not needed any more, "
                 "or ask the owner for more."
             )
@@ -146,15 +224,15 @@ class Quota(Guard):
     def store(self, worker: Store, entry: Entry, before: Entry | None) -> None:
         if entry.holder != OWNER:
             entry.own_bytes = bytes_of_allowed(entry.allowed, entry.is_private)
-        self.holdings.charge(entry, _count(entry, before))
+        self.holdings.charge(entry, 1 if before is None else _count(entry, before))
 
     def drop(self, entry: Entry, heir: Entry | None) -> None:
-        self.holdings.release(entry, _count(entry, heir))
+        self.holdings.release(entry, 1 if heir is None else _count(entry, heir))
 
 
-def _count(entry: Entry, other: Entry | None) -> int:
+def _count(entry: Entry, other: Entry) -> int:
     """An entry in the place of one of the same holder is no further object."""
-    return 0 if other is not None and other.holder == entry.holder else 1
+    return 0 if other.holder == entry.holder else 1
 
 
 def _shown(number: float) -> str:
@@ -167,6 +245,7 @@ __all__ = [
     "RELEASED_ONLY",
     "About",
     "Guard",
+    "Guards",
     "Ownership",
     "Permission",
     "Quota",

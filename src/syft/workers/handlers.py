@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -35,15 +36,17 @@ from syft.messaging.message import (
     RemoteGetMessage,
     SearchMessage,
 )
+from syft.operations.running import own_randomness
 from syft.policy.caller import is_proved, user_of
 from syft.policy.permissions import Allowed, AuditRecord, intersect
 from syft.serde import mark_incompressible
 from syft.tensors.pointer import PointerTensor
 from syft.tensors.private import PrivateTensor, is_released_only, users_allowed
-from syft.tensors.transfer import private_copy
+from syft.tensors.sending import private_copy
 from syft.workers import graph_handlers, pipeline
-from syft.workers.admitted import call_unseen, own_randomness, tell_failures
+from syft.workers.composed import call_unseen
 from syft.workers.entry import Entry
+from syft.workers.failures import tell_failures
 from syft.workers.results import refuse_other_layouts
 
 #: kind of a found object -> class of pointers to it; tensors are the default.
@@ -106,10 +109,10 @@ def give_object(worker: Worker, message: ObjectRequestMessage) -> Any:
     obj_id, _user, reason = message.request
     obj = worker.get_obj(obj_id)
     entry = worker.entry_of(obj_id)
-    worker.policy.check_get(user_of(message), obj_id, entry.allowed, reason, has_budgets=worker.has_budgets)
+    is_approved = pipeline.permit_get(worker, message, entry, reason)
     if entry.failure is not None:
         tell_failures((entry,))
-    stays = message.keep or entry.is_owners
+    stays = message.keep or entry.is_owners or is_approved
     del entry  # it holds the object
     if stays:
         obj = private_copy(obj)
@@ -314,8 +317,8 @@ def call_object(worker: Worker, message: CallObjectMessage) -> Any:
     args = pipeline.resolve_objects(worker, message.args)
     kwargs = pipeline.resolve_objects(worker, message.kwargs)
     if call.allowed is not None:
-        worker.taint([*args, *kwargs.values()], call.allowed)
-    with own_randomness(call.allowed is not None):
+        worker.taint([*args, *kwargs.values()], call.allowed, call.entries)
+    with contextlib.nullcontext() if call.allowed is None else own_randomness():
         if call.is_free or call.may_see:
             tell_failures(call.entries)
             result, failure = target(*args, **kwargs), None
@@ -345,6 +348,8 @@ def find(worker: Worker, terms: tuple[Any, ...]) -> list[Found]:
         return found
     # The owner, who searches in the process of the worker, sees everything.
     asks = worker._holdings is not None and is_proved()
+    if asks:
+        worker.policy.count("searches", user_of(None))
     names = {str(term) for term in terms}
     worker.run_deletes()
     ids = worker.findable_ids() if names else list(worker._entries)
@@ -407,3 +412,7 @@ HANDLERS: FilledLater[type, Callable[[Any, Any], Any]] = FilledLater(
         SearchMessage: search,
     }
 )
+
+#: The same for what comes often and needs neither the worker's lock nor to know who asks: (worker, message, source). The
+#: source is the `syft.transport.session_lending.Lending` of the connection. These messages have a handler above, too.
+WITHOUT_LOCK: dict[type, Callable[[Any, Any, Any], None]] = {}

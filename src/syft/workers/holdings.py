@@ -21,9 +21,8 @@ import torch
 
 from syft.core.chain import Wrapper
 from syft.core.identity import known_identity
-from syft.core.interfaces import Id
-from syft.exceptions import QuotaExceededError
-from syft.policy.quotas import OWNER, Quotas, User
+from syft.policy.quota_of_names import LARGEST_ID, check_id
+from syft.policy.quotas import OWNER, UNLIMITED, Quota, Quotas, User
 from syft.tensors.object_pointer import ObjectPointer
 from syft.workers.abstract import AbstractWorker
 from syft.workers.entry import Entry
@@ -32,7 +31,7 @@ from syft.workers.entry import Entry
 
 
 class _Block(msgspec.Struct, eq=False):
-    """A piece of memory, who pays for it, how many objects of each user it is behind, and which entries these are."""
+    """A piece of memory that several objects share: who pays for it, how many of each user, and which entries."""
 
     nbytes: int
     payer: User
@@ -50,7 +49,8 @@ class Holdings:
 
     def __init__(self, quotas: Quotas) -> None:
         self.quotas = quotas
-        self._blocks: dict[Any, _Block] = {}
+        #: The memory of one object is known by its entry, which holds it: `Entry.memory`.
+        self._blocks: dict[Any, _Block | Entry] = {}
         #: Entries of objects that are no plain tensors: what they hold may change while they are held.
         self._opaque: dict[Entry, None] = {}
         self._waiting: deque[tuple[Entry, int]] = deque()
@@ -62,9 +62,9 @@ class Holdings:
         `count` is 0 if it takes the place of an entry of the same holder. What is in `entry.own_bytes` is charged, too.
         """
         obj_id, user = entry.id, entry.holder
-        if type(obj_id) is not int or not -_LARGEST_ID <= obj_id < _LARGEST_ID:
+        if type(obj_id) is not int or not -LARGEST_ID <= obj_id < LARGEST_ID:
             if user != OWNER:
-                _check_id(obj_id)
+                check_id(obj_id)
         obj = entry.value
         if type(obj) is torch.Tensor and known_identity(obj) is None and obj.layout is torch.strided:
             self._charge_one(entry, obj.untyped_storage(), count)  # by far the most are this
@@ -81,12 +81,10 @@ class Holdings:
                     needed += storage.nbytes()
             self.quotas.charge(user, needed, count)
             for key, storage in blocks.items():
-                block = known.get(key)
-                if block is None:
+                if key not in known:
                     known[key] = _Block(storage.nbytes(), user, storage, {user: 1}, {entry: None})
                 else:
-                    block.holders[user] = block.holders.get(user, 0) + 1
-                    block.entries[entry] = None
+                    self._share(key, entry)
             entry.own_bytes, entry.blocks = own_bytes, tuple(blocks)
             if type(obj) is not torch.Tensor:
                 self._opaque[entry] = None
@@ -97,25 +95,46 @@ class Holdings:
 
     def _charge_one(self, entry: Entry, storage: torch.UntypedStorage, count: int) -> None:
         """`charge` for a tensor that nobody named."""
-        key, user = storage._cdata, entry.holder
+        self.charge_result(entry, storage, self.quotas.quota_of(entry.holder), count)
+
+    def charge_result(
+        self, entry: Entry, storage: torch.UntypedStorage, quota: Quota, count: int = 1
+    ) -> None:
+        """`charge` for a tensor that nobody named, in this memory, of a user who has this quota."""
+        key = storage._cdata
         self._lock.acquire()
         try:
             if self._waiting:
                 self._carry_out_releases()
-            block = self._blocks.get(key)
-            if block is None:
-                nbytes = storage.nbytes()
-                self.quotas.charge(user, nbytes + entry.own_bytes, count)
-                self._blocks[key] = _Block(nbytes, user, storage, {user: 1}, {entry: None})
+            if key in self._blocks:
+                self.quotas.charge(entry.holder, entry.own_bytes, count, quota)
+                self._share(key, entry)
             else:
-                self.quotas.charge(user, entry.own_bytes, count)
-                block.holders[user] = block.holders.get(user, 0) + 1
-                block.entries[entry] = None
+                nbytes = storage.nbytes()
+                self.quotas.charge(entry.holder, nbytes + entry.own_bytes, count, quota)
+                self._blocks[key] = entry
+                entry.memory, entry.memory_bytes = storage, nbytes
             entry.blocks = (key,)
         finally:
             self._lock.release()
             if self._waiting:
                 self._run_releases()
+
+    def _share(self, key: Any, entry: Entry) -> None:
+        """Note one more entry in memory that is known."""
+        known, user = self._blocks[key], entry.holder
+        if isinstance(known, Entry):
+            block = _Block(known.memory_bytes, known.holder, known.memory, {known.holder: 1}, {known: None})
+            self._blocks[key] = block
+            known.memory = None
+        else:
+            block = known
+        block.holders[user] = block.holders.get(user, 0) + 1
+        block.entries[entry] = None
+
+    def is_alone(self, entry: Entry) -> bool:
+        """Whether nothing else that is here can have a part in the memory of a tensor."""
+        return entry.memory is not None and not self._opaque
 
     def fits_whole(self, entry: Entry) -> bool:
         """Whether all memory behind an entry, shared or not, fits into what its holder may still hold."""
@@ -125,8 +144,19 @@ class Holdings:
 
     def release(self, entry: Entry, count: int = 1) -> None:
         """Note that an entry that was charged is gone; `count` as it was charged."""
-        self._waiting.append((entry, count))
-        self._run_releases()
+        if self._waiting or not self._lock.acquire(blocking=False):
+            self._waiting.append((entry, count))
+        else:
+            try:
+                if entry.memory is not None:  # as most have
+                    del self._blocks[entry.blocks[0]]
+                    self.quotas.release(entry.holder, entry.own_bytes + entry.memory_bytes, count)
+                else:
+                    self._release(entry, count)
+            finally:
+                self._lock.release()
+        if self._waiting:
+            self._run_releases()
 
     def _run_releases(self) -> None:
         """Whoever holds the lock does this after giving it back, so that no release is left waiting."""
@@ -138,22 +168,43 @@ class Holdings:
 
     def _carry_out_releases(self) -> None:
         while self._waiting:
-            entry, count = self._waiting.popleft()
-            if self._opaque:
-                self._opaque.pop(entry, None)
-            freed, user = entry.own_bytes, entry.holder
-            for key in entry.blocks:
-                block = self._blocks[key]
-                block.entries.pop(entry, None)
-                left = block.holders[user] - 1
-                if left:
-                    block.holders[user] = left
-                    continue
+            self._release(*self._waiting.popleft())
+
+    def _release(self, entry: Entry, count: int) -> None:
+        if self._opaque:
+            self._opaque.pop(entry, None)
+        freed = entry.own_bytes
+        if entry.memory is not None:
+            del self._blocks[entry.blocks[0]]
+            freed += entry.memory_bytes
+        else:
+            freed += self._leave(entry)
+        self.quotas.release(entry.holder, freed, count)
+
+    def _leave(self, entry: Entry) -> int:
+        """An entry leaves memory that others have a part in: how much its holder pays less."""
+        freed, user = 0, entry.holder
+        for key in entry.blocks:
+            block: Any = self._blocks[key]
+            block.entries.pop(entry, None)
+            left = block.holders[user] - 1
+            if left:
+                block.holders[user] = left
+            else:
                 del block.holders[user]
                 if block.payer == user:
                     freed += block.nbytes
                     self._pass_on(key, block)
-            self.quotas.release(user, freed, count)
+            if len(block.entries) == 1:
+                self._leave_alone(key, block)
+        return freed
+
+    def _leave_alone(self, key: Any, block: _Block) -> None:
+        """One entry is left in memory that was shared."""
+        (last,) = block.entries
+        if last not in self._opaque and len(last.blocks) == 1:
+            self._blocks[key] = last
+            last.memory, last.memory_bytes = block.storage, block.nbytes
 
     def _pass_on(self, key: Any, block: _Block) -> None:
         """The payer has let go: the next holder pays, or the memory is nobody's."""
@@ -162,7 +213,7 @@ class Holdings:
             return
         block.payer = next(iter(block.holders))
         # NB: above their quota, if need be: it is theirs already, and they can only let go of it.
-        self.quotas.charge(block.payer, block.nbytes, 0, enforced=False)
+        self.quotas.charge(block.payer, block.nbytes, 0, UNLIMITED)
 
     def __bool__(self) -> bool:
         return True
@@ -175,7 +226,9 @@ class Holdings:
         found: dict[Entry, None] = {}
         for address in addresses:
             block = self._blocks.get(address)
-            if block is not None:
+            if isinstance(block, Entry):
+                found[block] = None
+            elif block is not None:
                 found |= block.entries
         return [*found, *self._opaque]
 
@@ -261,41 +314,3 @@ def _parts_of(obj: Any) -> Iterable[Any]:
 
 #: What is charged for an object itself, beside the tensors and texts it holds.
 _SMALL = 16
-
-# -- names that users choose -----------------------------------------------------------------------
-
-#: Nobody is charged for ids, so they are short.
-LONGEST_NAME = 128
-_LARGEST_ID = 1 << 64
-_MOST_ALLOWED = 1000
-_FEW_ALLOWED = 16
-
-
-def _check_id(obj_id: Id) -> None:
-    """!! QuotaExceededError if an object cannot be kept under this id by a user."""
-    if type(obj_id) is str:
-        if len(obj_id) <= LONGEST_NAME:
-            return
-        found = f"a text of {len(obj_id)} characters"
-    else:
-        found = "a larger number" if type(obj_id) is int else f"a {type(obj_id).__name__}"
-    raise QuotaExceededError(
-        f"An object was to be kept under an id that is {found}. An id is a whole number below 2**64, or a text of "
-        f"{LONGEST_NAME} characters at most. Choose a shorter one."
-    )
-
-
-def bytes_of_allowed(allowed: Any, is_chosen: bool) -> int:
-    """What it costs to name the users who may fetch an object; a few are free.
-
-    `is_chosen`: by the one who brings it. !! QuotaExceededError if they are too many
-    """
-    if type(allowed) is not frozenset or not allowed:
-        return 0
-    count = len(allowed)
-    if is_chosen and (count > _MOST_ALLOWED or max(map(len, allowed)) > LONGEST_NAME):
-        raise QuotaExceededError(
-            f"An object was to be allowed to {count} users. At most {_MOST_ALLOWED} can be named, with {LONGEST_NAME} "
-            "characters each. Name fewer, or ask the owner of the worker to open the data to all."
-        )
-    return count * LONGEST_NAME if count > _FEW_ALLOWED else 0

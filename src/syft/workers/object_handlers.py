@@ -12,8 +12,8 @@ from syft.exceptions import CannotRequestObjectAttribute
 from syft.messaging.message import CallMethodMessage
 from syft.tensors import string  # registers the pointer of strings
 from syft.tensors.object_wrapper import POINTERS, ObjectWrapper
+from syft.tensors.sending import spec_when_sent
 from syft.tensors.text_sizes import bytes_of_method
-from syft.tensors.transfer import spec_when_sent
 from syft.workers import handlers, pipeline
 
 #: What a method is given beside texts, and lists and slices of these. Nothing that a computation made is among them:

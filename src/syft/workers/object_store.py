@@ -6,8 +6,9 @@ from typing import Any
 
 import torch
 
+from syft.core.identity import tags_of
 from syft.core.interfaces import Id
-from syft.workers.store import ObjectStorage, tags_of
+from syft.workers.store import ObjectStorage
 
 
 class ObjectStore:

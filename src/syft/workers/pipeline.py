@@ -43,7 +43,7 @@ import torch
 from torch._ops import OpOverload
 
 from syft.core import shapes
-from syft.core.commands import KnownCommand, command_named
+from syft.core.commands import KnownCommand, command_named, refuse_numbers_for_kinds
 from syft.core.hook_args import base_types
 from syft.core.interfaces import Id, Worker
 from syft.exceptions import GetNotPermittedError, RemoteError
@@ -53,12 +53,15 @@ from syft.operations.fresh_memory import function_of
 from syft.operations.writes import written_by
 from syft.policy.caller import user_of
 from syft.policy.owner_log import tell_owner
-from syft.policy.permissions import Allowed
-from syft.tensors.transfer import private_copy
-from syft.workers.admitted import execute_admitted, failure_among, prepare_writing, tell_failures
+from syft.policy.permissions import Allowed, AuditRecord
+from syft.requests.approvals import use_approval
+from syft.tensors.sending import private_copy
+from syft.workers.admitted import execute_admitted
 from syft.workers.entry import Entry
+from syft.workers.failures import failure_among, prepare_writing, tell_failures
 from syft.workers.graph_handlers import is_tracked, run_tracked, tracked_value
-from syft.workers.guards import PERMISSION, Guard
+from syft.workers.guards import PERMISSION, Guards
+from syft.workers.repeated import MISSED, execute_again
 from syft.workers.results import facts_of_command, fresh_results, keep_results, refuse_other_layouts
 
 # torch registers these operators when the module is first imported; the guard's list is made once.
@@ -70,6 +73,8 @@ _IDS = frozenset({int, str})
 _TRAVELS = frozenset(base_types) - {torch.Generator}
 #: Of that, what is the same at every worker.
 _PLAIN = _TRAVELS - {torch.device}
+#: What commands on restricted objects of an open worker meet.
+_PERMISSION_ALONE = Guards([PERMISSION])
 
 
 # -- resolve ---------------------------------------------------------------------------------------
@@ -147,11 +152,11 @@ class Call:
         self.is_release = False
         #: The users who may fetch the results; None: everybody.
         self.allowed: Allowed = None
-        self.guards: list[Guard] = worker.guards or [PERMISSION]
+        self.guards: Guards = worker.guards or _PERMISSION_ALONE
 
     def permit(self) -> Call:
-        for guard in self.guards:
-            guard.permit(self)
+        for permit in self.guards.permit:
+            permit(self)
         return self
 
     @property
@@ -166,8 +171,8 @@ class Call:
 
     def check_fits(self, nbytes: float, count: int = 0, transient: float = 0) -> None:
         """!! QuotaExceededError if results of this size, or what they take to make, are more than the user may have."""
-        for guard in self.guards:
-            guard.admit(self, nbytes, count, transient)
+        for admit in self.guards.admit:
+            admit(self, nbytes, count, transient)
 
     def check_get(self, action: str, entries: Iterable[Entry] | None = None) -> None:
         """!! GetNotPermittedError unless the user may fetch all these entries; by default all that the call uses."""
@@ -203,11 +208,27 @@ def permit_release(worker: Worker, message: Any, ids: Iterable[Any]) -> Call:
     return call.permit()
 
 
+def permit_get(worker: Worker, message: Any, entry: Entry, reason: str) -> bool:
+    """Whether it is an approval that lets a user fetch an object. !! GetNotPermittedError if nothing does"""
+    user = user_of(message)
+    if not worker.policy.may_get(user, entry.allowed):
+        approval = use_approval(worker, user, "get", entry.id, "")
+        if approval is not None:
+            worker.policy.record(AuditRecord("get", entry.id, user, True, reason or approval.what))
+            return True
+    worker.policy.check_get(user, entry.id, entry.allowed, reason, has_budgets=worker.has_budgets)
+    return False
+
+
 # -- one operation ---------------------------------------------------------------------------------
 
 
 def execute(worker: Worker, message: Operation) -> Any:
     """Run one operation and store its results. Replies (ids, metadata) if asked to, else nothing."""
+    if worker.guards:
+        done = execute_again(worker, message)
+        if done is not MISSED:
+            return done
     command = command_named(message.cmd_name)
     stored = worker._entries
     entries: list[Entry] = []
@@ -236,7 +257,7 @@ def execute(worker: Worker, message: Operation) -> Any:
     if kwargs:
         kwargs = dict(zip(kwargs, resolve(worker, kwargs.values(), entries), strict=True))
     if command.kinds:
-        refuse_numbers_for_kinds(command, args, kwargs)
+        refuse_numbers_for_kinds(command.name, command.kinds, args, kwargs)
     return_ids = message.return_ids
     for obj_id in return_ids:
         if obj_id in stored:
@@ -283,19 +304,6 @@ def _execute_guarded(
     if args and result is args[0] and not message.return_ids and not message.wants_specs:
         return None
     return _store(worker, message, command, result, call.allowed)
-
-
-def refuse_numbers_for_kinds(command: KnownCommand, args: list[Any], kwargs: dict[str, Any]) -> None:
-    """!! TypeError for a number where a dtype, layout or memory format stands.
-
-    torch keeps those as numbers inside, takes any number for one, and reads past its tables.
-    """
-    for position, name in command.kinds:
-        value = args[position] if position < len(args) else kwargs.get(name)
-        if isinstance(value, int):
-            raise TypeError(
-                f"{command.name} was called with {name}={value}, a number. Pass e.g. torch.float32."
-            )
 
 
 def _store(

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, TypeVar
 
-import msgspec
 import torch
 
-from syft.core.identity import identity_of, known_identity
+from syft.core.identity import identity_of, known_identity, tags_of
 from syft.core.interfaces import Id
 from syft.core.placing import on_device
 from syft.exceptions import ObjectNotFoundError, QuotaExceededError
 from syft.policy.permissions import About, Allowed, intersect
 from syft.tensors import kept_graphs
-from syft.workers.entry import Entry, Objects
-from syft.workers.guards import PERMISSION, RELEASED_ONLY, Guard, Ownership, Quota
+from syft.workers.entry import SHOWN, Entry, Objects, changed_copy
+from syft.workers.guards import PERMISSION, RELEASED_ONLY, Guard, Guards, Ownership, Quota
 from syft.workers.holdings import Holdings, storages_of
 
 # NOTE [Prepared, then committed]
@@ -43,6 +42,10 @@ class ObjectStorage:
     #: Where tensors are kept, if not on the CPU: see `syft.core.placing`.
     device: Any = None
     admits_only_table: bool
+    #: Whether nothing else than the table, and the guards, hears of an object that goes.
+    _removes_at_once = True
+    #: Ids of objects that are not here and of which users have been told.
+    elsewhere: Collection[Any] = frozenset()
 
     def __init__(self) -> None:
         self._entries: dict[Any, Entry] = {}
@@ -52,7 +55,7 @@ class ObjectStorage:
         #: What upper rooms keep with a worker: one object of each class.
         self._extensions: dict[type, Any] = {}
         #: What every command passes, in this order; an open worker has none.
-        self.guards: list[Guard] = []
+        self.guards = Guards()
         #: Who pays for what, where the policy is guarded: see NOTE [Whose objects] in permissions.
         self._holdings: Holdings | None = None
         #: The loss and the tape that were differentiated last, weakly, while the graph of the client may not be freed.
@@ -64,7 +67,7 @@ class ObjectStorage:
         """Note from now on who holds what, and refuse what is too much."""
         self._holdings = holdings
         self.admits_only_table, self.keeps_graphs = True, False
-        self.guards[:] = [PERMISSION, Ownership(), Quota(holdings)]
+        self.guards.set([PERMISSION, Ownership(), Quota(holdings)])
 
     def add_guard(self, guard: Guard) -> None:
         """Let every command pass one more guard, after the others."""
@@ -87,7 +90,7 @@ class ObjectStorage:
     @property
     def has_budgets(self) -> bool:
         """Whether its owner set budgets, so that statistics may be released."""
-        return any(guard.follows_rows for guard in self.guards)
+        return self.guards.follows_rows
 
     @property
     def _objects(self) -> Any:
@@ -119,7 +122,8 @@ class ObjectStorage:
     def get_obj(self, obj_id: Id) -> Any:
         """The object of that id; !! ObjectNotFoundError with advice."""
         entry = self._entries.get(obj_id) if type(obj_id) is int else None
-        obj = (entry or self.entry_of(obj_id)).value
+        entry = entry or self.entry_of(obj_id)
+        obj, entry.spec = entry.value, SHOWN
         if type(obj) is torch.Tensor and known_identity(obj) is None:
             identity_of(obj).id = obj_id
         self._findable[obj_id] = None
@@ -147,8 +151,8 @@ class ObjectStorage:
         before = self._entries.get(entry.id)
         if entry.allowed is AS_IT_IS:
             entry.allowed = None if before is None else before.allowed
-        for guard in self.guards:
-            guard.store(self, entry, before)
+        for prepare in self.guards.store:
+            prepare(self, entry, before)
         if before is not None:
             entry.references = before.references
             entry.is_private = entry.is_private or before.is_private
@@ -180,8 +184,8 @@ class ObjectStorage:
         return list(self._findable)
 
     def _drop(self, entry: Entry, heir: Entry | None = None) -> None:
-        for guard in self.guards:
-            guard.drop(entry, heir)
+        for drop in self.guards.drop:
+            drop(entry, heir)
 
     def _persist(self, entry: Entry) -> None:
         """Write an object to disk before it is in the table, where a worker does that. !! what prevents it"""
@@ -189,7 +193,7 @@ class ObjectStorage:
     def hand_over(self, obj_id: Id, user: str | None) -> bool:
         """Let another user hold an object, if it fits into what they may still hold; whether it does."""
         before = self._entries[obj_id]
-        entry = msgspec.structs.replace(before, holder=user, own_bytes=0, blocks=())
+        entry = changed_copy(before, holder=user)
         if self._holdings is None or not self._holdings.fits_whole(entry):
             return False
         try:
@@ -210,8 +214,8 @@ class ObjectStorage:
             return
         self._entries.pop(obj_id, None)
         self._findable.pop(obj_id, None)
-        if self.guards:
-            self._drop(entry)
+        for drop in self.guards.drop:
+            drop(entry, None)
 
     def force_rm_obj(self, obj_id: Id) -> None:
         """Remove an object however many pointers there are to it."""
@@ -249,12 +253,15 @@ class ObjectStorage:
 
     def queue_delete(self, obj_id: Id) -> None:
         """Called by a dying pointer, at any point and from any thread."""
-        if self._holdings is None and not self._waiting_deletes:
+        if self._removes_at_once and not self._waiting_deletes:
             entry = self._entries.get(obj_id)
             if entry is None or not entry.references:
-                self._entries.pop(obj_id, None)
+                entry = self._entries.pop(obj_id, None)
                 if self._findable:
                     self._findable.pop(obj_id, None)
+                if entry is not None:
+                    for drop in self.guards.drop:
+                        drop(entry, None)
                 return
         self._waiting_deletes.append(obj_id)
         self.run_deletes()
@@ -335,29 +342,22 @@ class ObjectStorage:
         )
         return [entry for entry in among if not storages.keys().isdisjoint(storages_of(entry.value))]
 
-    def private_among(
-        self, tensors: Iterable[Any], is_meant: Callable[[Entry], bool] | None = None
-    ) -> list[Entry]:
-        """The entries of what was brought here as private (or of which `is_meant`) and shares memory with `tensors`."""
-        meant = is_meant or _is_private
-        return [entry for entry in self.sharing(tensors) if meant(entry)]
-
-    def taint(self, tensors: Iterable[Any], allowed: Allowed, spared: Collection[Entry] = ()) -> None:
-        """Restrict everything that shares memory with `tensors`, which restricted data is written into.
-
-        `spared` are the entries of what is known not to be written into, nor are views of it.
-        """
-        for entry in self.sharing(tensors, spared):
-            for guard in self.guards:
-                guard.may_be_written(entry)
-            entry.is_public = False
-            if entry.allowed is not allowed:
-                entry.allowed = intersect(entry.allowed, allowed)
-                entry.computers = None  # whoever brought what is written into it let nobody compute with that
+    def taint(self, tensors: Iterable[Any], allowed: Allowed, sources: Collection[Entry]) -> None:
+        """Restrict everything that shares memory with `tensors`, which `sources` are written into, like those."""
+        for entry in self.sharing(tensors):
+            for note in self.guards.may_be_written:
+                note(entry)
+            restrict_written(entry, allowed, sources)
 
 
-def _is_private(entry: Entry) -> bool:
-    return entry.is_private
+def restrict_written(entry: Entry, allowed: Allowed, sources: Collection[Entry]) -> None:
+    """Restrict an entry that `sources` are written into, which may be fetched by `allowed`."""
+    entry.is_public = False
+    if entry.allowed is not allowed:
+        entry.allowed = intersect(entry.allowed, allowed)
+        entry.computers = None
+    elif entry.computers and any(source is not entry and source.allowed is not None for source in sources):
+        entry.computers = None  # whoever brought what is written into it let nobody compute with that
 
 
 def named(obj: Any, obj_id: Id | None) -> Any:
@@ -367,11 +367,3 @@ def named(obj: Any, obj_id: Id | None) -> Any:
     if hasattr(obj, "id") and not (isinstance(obj, torch.Tensor) and known_identity(obj) is None):
         obj.id = obj_id
     return obj_id
-
-
-def tags_of(obj: Any) -> Collection[str]:
-    """The tags of a stored object. A tensor that was never tagged is not given an identity for it."""
-    if type(obj) is torch.Tensor:
-        known = known_identity(obj)
-        return known.tags if known is not None else ()
-    return getattr(obj, "tags", None) or ()

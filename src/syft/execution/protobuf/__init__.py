@@ -33,8 +33,8 @@ def bufferize(worker: Any, obj: Any) -> Any:
     write = next((records.WRITERS[cls] for cls in type(obj).__mro__ if cls in records.WRITERS), None)
     if write is None:
         raise UnserializableError(
-            f"A {type(obj).__name__} was to become a Protocol Buffer. That can "
-            f"{', '.join(cls.__name__ for cls in records.WRITERS)}; use syft.serde.serialize for anything else."
+            f"A {type(obj).__name__} has no form as a Protocol Buffer. These have one: "
+            f"{', '.join(cls.__name__ for cls in records.WRITERS)}. Use syft.serde.serialize for anything else."
         )
     try:
         return write(obj)

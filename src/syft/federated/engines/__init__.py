@@ -10,10 +10,20 @@ NOTE [Another engine]
 An engine is one more file: a class with `run`, registered under its name. It gets tasks whose
 `instructions` travel (`syft.serde.serialize`), and yields one `Outcome` for each as they finish: what the client
 returned, or a `ClientFailure`. It yields a failure for a client that is not done `deadline` seconds after it
-began, and nothing for it afterwards. The round checks what comes; an engine does not.
+began, and nothing for it afterwards. The round checks what comes; an engine does not. One that also has `stream` can
+run asynchronous rounds.
 """
 
-from syft.federated.engines.base import ENGINES, Engine, Outcome, Task, make_engine, register_engine
+from syft.federated.engines.base import (
+    ENGINES,
+    Engine,
+    Outcome,
+    StreamingEngine,
+    Task,
+    TaskStream,
+    make_engine,
+    register_engine,
+)
 from syft.federated.engines.ray import RayEngine, RayEngineError
 from syft.federated.engines.serial import SerialEngine
 from syft.federated.engines.threads import ThreadEngine
@@ -25,7 +35,9 @@ __all__ = [
     "RayEngine",
     "RayEngineError",
     "SerialEngine",
+    "StreamingEngine",
     "Task",
+    "TaskStream",
     "ThreadEngine",
     "make_engine",
     "register_engine",

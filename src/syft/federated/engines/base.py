@@ -44,6 +44,36 @@ class Engine(Protocol):
         ...
 
 
+class TaskStream(Protocol):
+    """Tasks of an asynchronous training, which are handed over one by one while others run."""
+
+    @property
+    def clock(self) -> float | None:
+        """The simulated time in seconds; None where time is real."""
+        ...
+
+    def submit(self, task: Task, until: float = 0.0) -> None:
+        """Begin a task; `until` is when it is done where time is simulated. One at a time for each client."""
+        ...
+
+    def next(self) -> Outcome:
+        """Wait for the next one that is done. Only while there is a task."""
+        ...
+
+    def __len__(self) -> int:
+        """Of how many tasks nothing was told yet."""
+        ...
+
+
+@runtime_checkable
+class StreamingEngine(Engine, Protocol):
+    """An engine for asynchronous trainings."""
+
+    def stream(self, deadline: float | None, clock: float = 0.0) -> TaskStream:
+        """`deadline` is seconds from a client's own start, `clock` the simulated time that it is, if time is."""
+        ...
+
+
 ENGINES: dict[str, Callable[[], Engine]] = {}
 
 

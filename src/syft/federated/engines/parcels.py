@@ -218,7 +218,7 @@ def _plain_tensors(dataset: Any) -> tuple[Tensor, ...] | None:
 
 def _open_data(client: WorkerClient) -> Any:
     """What a worker of this process lets everybody train on. !! GetNotPermittedError"""
-    found = client.find()
+    found = client.find(None)
     if not found.is_open:
         raise GetNotPermittedError(
             f"The data at worker {client.worker.id!r} is private to some users, and training in other processes would "

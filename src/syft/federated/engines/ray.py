@@ -80,6 +80,9 @@ class RayEngine:
     The actors start with the first round and stay until `close()`. One engine can serve several trainers.
     """
 
+    #: A client's object is made anew for every task, so it keeps nothing from round to round.
+    copies_clients = True
+
     def __init__(
         self,
         num_cpus: int | None = None,

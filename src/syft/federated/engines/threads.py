@@ -35,57 +35,82 @@ class ThreadEngine:
         self._threads: dict[str, threading.Thread] = {}
 
     def run(self, tasks: Sequence[Task], deadline: float | None) -> Iterator[Outcome]:
-        done: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
+        stream = self.stream(deadline)
         waiting = deque(tasks)
-        running: dict[str, tuple[threading.Thread, float]] = {}
-        while waiting or running:
-            while waiting and len(running) < self.max_workers:
-                task = waiting.popleft()
-                if self._is_busy(task.name):
-                    yield _busy(task.name)
-                    continue
-                thread = threading.Thread(
-                    target=_work, args=(task, done), name=f"client {task.name}", daemon=True
-                )
-                self._threads[task.name] = thread
-                running[task.name] = (thread, time.monotonic())
-                thread.start()
-            if not running:
-                continue
+        while waiting or len(stream):
+            while waiting and len(stream) < self.max_workers:
+                stream.submit(waiting.popleft())
+            yield stream.next()
+
+    def stream(self, deadline: float | None, clock: float = 0.0) -> ThreadStream:
+        return ThreadStream(self._threads, deadline)
+
+
+class ThreadStream:
+    """A thread for each task. How many there are at a time is for who submits them."""
+
+    clock: float | None = None
+
+    def __init__(self, threads: dict[str, threading.Thread], deadline: float | None) -> None:
+        self._threads, self._deadline = threads, deadline
+        self._done: queue.SimpleQueue[tuple[Task, Outcome]] = queue.SimpleQueue()
+        self._running: dict[str, tuple[Task, float]] = {}
+        self._ready: deque[Outcome] = deque()
+
+    def __len__(self) -> int:
+        return len(self._running) + len(self._ready)
+
+    def submit(self, task: Task, until: float = 0.0) -> None:
+        if self._is_busy(task.name):
+            self._ready.append(_busy(task.name))
+            return
+        thread = threading.Thread(
+            target=_work, args=(task, self._done), name=f"client {task.name}", daemon=True
+        )
+        self._threads[task.name] = thread
+        self._running[task.name] = (task, time.monotonic())
+        thread.start()
+
+    def next(self) -> Outcome:
+        while not self._ready:
             try:
-                outcome = done.get(timeout=_patience(running, deadline))
+                task, outcome = self._done.get(timeout=self._patience())
             except queue.Empty:
                 # Only now: who is done in time is not late because others were looked at first.
-                for name in _late(running, deadline):
-                    del running[name]
-                    yield overdue(name, deadline or 0.0)
+                for name in self._late():
+                    del self._running[name]
+                    self._ready.append(overdue(name, self._deadline or 0.0))
                 continue
-            if outcome.name in running:  # one that was given up a moment ago is heard too late
-                running.pop(outcome.name)[0].join()  # it has nothing left to do
-                yield outcome
+            running, _ = self._running.get(task.name, (None, 0.0))
+            if running is task:  # one that was given up is heard too late
+                del self._running[task.name]
+                self._threads[task.name].join()  # it has nothing left to do
+                self._ready.append(outcome)
+        return self._ready.popleft()
 
     def _is_busy(self, name: str) -> bool:
         thread = self._threads.get(name)
         return thread is not None and thread.is_alive()
 
+    def _patience(self) -> float | None:
+        if self._deadline is None:
+            return None
+        first = min(began for _, began in self._running.values())
+        return max(0.0, first + self._deadline - time.monotonic())
 
-def _work(task: Task, done: queue.SimpleQueue[Outcome]) -> None:
+    def _late(self) -> list[str]:
+        now, deadline = time.monotonic(), self._deadline
+        return [
+            n for n, (_, began) in self._running.items() if deadline is not None and now - began >= deadline
+        ]
+
+
+def _work(task: Task, done: queue.SimpleQueue[tuple[Task, Outcome]]) -> None:
     try:
         outcome = attempt(task)
     except BaseException as error:  # noqa: BLE001  (a thread that ends without a word is waited for)
         outcome = failed(task.name, error)
-    done.put(outcome)
-
-
-def _patience(running: dict[str, tuple[threading.Thread, float]], deadline: float | None) -> float | None:
-    if deadline is None:
-        return None
-    return max(0.0, min(began for _, began in running.values()) + deadline - time.monotonic())
-
-
-def _late(running: dict[str, tuple[threading.Thread, float]], deadline: float | None) -> list[str]:
-    now = time.monotonic()
-    return [name for name, (_, began) in running.items() if deadline is not None and now - began >= deadline]
+    done.put((task, outcome))
 
 
 def _busy(name: str) -> Outcome:

@@ -3,13 +3,15 @@
 Modules, in the order they import each other:
 
     errors          what is raised when a round cannot go on, or must not
-    encoding        reals as words of Z_2^64, with room for the sum
-    setting         what everybody agrees on before a round
+    encoding        reals as words of Z_2^64, or of fewer bits, with room for the sum
     shamir          t-of-n sharing of 32-byte secrets
     keys            key agreement, keys of one purpose each, sealed shares, signatures
+    graph           with whom a client shares keys: all others, or a few
+    setting         what everybody agrees on before a round
     masks           pseudo-random masks, expanded and added fast
+    words           what is added up, and how it is packed
     messages        one record per message of a round; all of them travel through `syft.serde`
-    client, server  the two state machines of Bonawitz et al. 2017; they do no I/O
+    client, server  the two state machines of Bonawitz et al. 2017 and Bell et al. 2020; they do no I/O
     masked_sum      `MaskedSum`: a whole round in one process, as the Trainer's `aggregation`
     shares          `ShareAggregation`: through additive shares at two or more holders
     kept_updates    updates that stay at a worker on a network, which masks them itself
@@ -23,6 +25,7 @@ from syft.federated.secure_aggregation.errors import (
     SecureAggregationError,
     TooFewClientsError,
 )
+from syft.federated.secure_aggregation.graph import SparseGraph
 from syft.federated.secure_aggregation.keys import Identity
 from syft.federated.secure_aggregation.masked_sum import MaskedSum, RoundReport
 from syft.federated.secure_aggregation.server import SecureServer, SecureSum
@@ -40,5 +43,6 @@ __all__ = [
     "SecureServer",
     "SecureSum",
     "ShareAggregation",
+    "SparseGraph",
     "TooFewClientsError",
 ]

@@ -1,7 +1,8 @@
 """`SecureClient`: one client's part in one round of secure aggregation, without I/O.
 
 One duty: to follow Bonawitz et al., "Practical secure aggregation for privacy-preserving machine learning" (CCS
-2017, figure 4), and to refuse everything that would open more than the sum. Imports the files above it in the list
+2017, figure 4), in a sparse graph Bell et al. (CCS 2020, algorithm 2), and to refuse everything that would open more
+than the sum. Imports the files above it in the list
 of this package.
 
 NOTE [What a client never does]
@@ -20,7 +21,7 @@ import torch
 
 from syft.federated.secure_aggregation.errors import ProtocolViolationError, TooFewClientsError
 from syft.federated.secure_aggregation.keys import Identity, KeyPair, Part, digest, seal, unseal
-from syft.federated.secure_aggregation.masks import add_masks, pair_seed, pair_sign, self_seed
+from syft.federated.secure_aggregation.masks import pair_seed, pair_sign, self_seed
 from syft.federated.secure_aggregation.messages import (
     AdvertisedKeys,
     Confirmation,
@@ -34,11 +35,13 @@ from syft.federated.secure_aggregation.messages import (
 )
 from syft.federated.secure_aggregation.setting import RoundSetting
 from syft.federated.secure_aggregation.shamir import SECRET_BYTES, SHARE_BYTES, Entropy, split
+from syft.federated.secure_aggregation.words import Words
 from syft.serde import mark_incompressible
 
 #: Noise for one client's words: called with how many, and with the units per 1.0; returns int64.
 Noise = Callable[[int, int], torch.Tensor]
 
+DIGEST_BYTES = 32
 KEYS, SURVIVORS = "keys", "list of survivors"  # what is signed
 
 
@@ -97,6 +100,7 @@ class SecureClient:
         self._roster: dict[str, AdvertisedKeys] = {}
         self._transcript = b""
         self._held: dict[str, tuple[bytes, bytes]] = {}
+        self._agreed: dict[str, bytes] = {}
         self._survivors: tuple[str, ...] = ()
 
     # -- the steps ---------------------------------------------------------------------------------------
@@ -120,8 +124,10 @@ class SecureClient:
         self._go(Step.ADVERTISED, Step.SHARED)
         self._roster = {keys.client: keys for keys in roster.keys}
         self._transcript = transcript(self.setting, roster)
-        names, threshold = sorted(self._roster), self.setting.threshold
-        places = range(1, len(names) + 1)
+        is_sparse = bool(self.setting.neighbours)
+        # NB: the places of a sparse graph are those of the circle, so that all secrets have them in common.
+        names = [keys.client for keys in roster.keys] if is_sparse else sorted(self._roster)
+        threshold, places = self.setting.opening, range(1, len(names) + 1)
         self._seed = self._entropy(SECRET_BYTES)
         key_shares = split(masking.private_bytes(), threshold, places, self._entropy)
         seed_shares = split(self._seed, threshold, places, self._entropy)
@@ -130,7 +136,7 @@ class SecureClient:
             if name == self.name:
                 self._held[name] = (key_share, seed_share)
                 continue
-            agreed = sealing.agree(self._roster[name].sealing_key, name)
+            agreed = self._agreed[name] = sealing.agree(self._roster[name].sealing_key, name)
             plain = key_share + seed_share
             sealed[name] = seal(agreed, self._transcript, self.name, name, plain, self._entropy)
         return SealedShares(self.setting.round, self.name, sealed)
@@ -148,13 +154,12 @@ class SecureClient:
             raise ProtocolViolationError(
                 f"{self.name!r} was handed shares of {_names(unknown)}, not among the others of this round's roster."
             )
-        self._check_enough("sent shares of their keys", len(delivery.sealed) + 1)
+        self._check_enough("sent shares of their keys", len(delivery.sealed) + 1, self.setting.opening)
         words = self._words(update, weight, noise)
-        sealing, masking = self._pairs()
+        _sealing, masking = self._pairs()
         held: dict[str, tuple[bytes, bytes]] = {}
         for sender, body in delivery.sealed.items():
-            agreed = sealing.agree(self._roster[sender].sealing_key, sender)
-            plain = unseal(agreed, self._transcript, sender, self.name, body)
+            plain = unseal(self._agreed[sender], self._transcript, sender, self.name, body)
             if len(plain) != 2 * SHARE_BYTES:
                 raise ProtocolViolationError(
                     f"{sender!r} sealed {len(plain)} bytes; two shares are {2 * SHARE_BYTES}."
@@ -166,7 +171,8 @@ class SecureClient:
             seeds.append((pair_sign(self.name, other), pair_seed(agreed, self._transcript, self.name, other)))
         self._go(Step.SHARED, Step.SENT)
         self._held.update(held)
-        return MaskedInput(self.setting.round, self.name, mark_incompressible(add_masks(words, seeds)))
+        words.add_masks(seeds)
+        return MaskedInput(self.setting.round, self.name, mark_incompressible(words.packed()))
 
     def confirm(self, survivors: Survivors) -> Confirmation:
         """Sign the list of survivors (signed rounds only), so that nobody is told another one."""
@@ -224,18 +230,22 @@ class SecureClient:
                 f"{message.round.hex()}."
             )
 
-    def _check_enough(self, stage: str, found: int) -> None:
-        if found < self.setting.threshold:
-            raise TooFewClientsError(stage, found, self.setting.threshold)
+    def _check_enough(self, stage: str, found: int, needed: int | None = None) -> None:
+        needed = self.setting.threshold if needed is None else needed
+        if found < needed:
+            raise TooFewClientsError(stage, found, needed)
 
     def _check_roster(self, roster: Roster) -> None:
         names = [keys.client for keys in roster.keys]
         _check_distinct(names, "roster")
-        if len(names) > self.setting.clients:
+        total = self._total(roster.total, len(names))
+        if total > self.setting.clients:
             raise ProtocolViolationError(
-                f"The roster has {len(names)} clients, and the round was set for {self.setting.clients} at most."
+                f"The roster has {total} clients, and the round was set for {self.setting.clients} at most."
             )
-        self._check_enough("advertised keys", len(names))
+        self._check_enough("advertised keys", total)
+        if self.setting.neighbours:
+            self._check_neighbours(roster, names)
         public = [key for keys in roster.keys for key in (keys.sealing_key, keys.mask_key)]
         if len(set(public)) != len(public):
             raise ProtocolViolationError(
@@ -250,6 +260,34 @@ class SecureClient:
             if self._identity is not None and keys.client != self.name:
                 self._identity.check(keys.client, keys.signature, KEYS, *signed_keys(self.setting, keys))
 
+    def _total(self, told: int, listed: int) -> int:
+        """How many there are in all; in a sparse graph the server tells. !! ProtocolViolationError"""
+        if not self.setting.neighbours:
+            if told:
+                raise ProtocolViolationError(
+                    f"{self.name!r} was told of {told} clients beside a list, and all are on the list of this round."
+                )
+            return listed
+        if told < listed:
+            raise ProtocolViolationError(
+                f"{self.name!r} was given {listed} clients of {told} in all, which is not possible."
+            )
+        return told
+
+    def _check_neighbours(self, roster: Roster, names: list[str]) -> None:
+        wanted = self.setting.neighbours + 1
+        is_whole = roster.total <= wanted
+        middle = names[wanted // 2] if len(names) == wanted else None
+        if len(names) != min(wanted, roster.total) or not (is_whole or middle == self.name):
+            raise ProtocolViolationError(
+                f"{self.name!r} was given {len(names)} clients of {roster.total}: it is given itself in the middle of "
+                f"its {self.setting.neighbours} neighbours."
+            )
+        if len(roster.transcript) != DIGEST_BYTES:
+            raise ProtocolViolationError(
+                f"{self.name!r} was given no digest of this round's keys beside its neighbours."
+            )
+
     def _check_survivors(self, survivors: Survivors) -> None:
         self._check_round(survivors)
         _check_distinct(survivors.clients, "list of survivors")
@@ -262,7 +300,9 @@ class SecureClient:
             raise ProtocolViolationError(
                 f"{self.name!r} sent its input, and is not on the list of survivors."
             )
-        self._check_enough("are on the list of survivors", len(survivors.clients))
+        self._check_enough(
+            "are on the list of survivors", self._total(survivors.total, len(survivors.clients))
+        )
 
     def _check_confirmed(self, survivors: Survivors, confirmations: Confirmations | None) -> None:
         if tuple(sorted(survivors.clients)) != self._survivors:
@@ -290,7 +330,7 @@ class SecureClient:
 
     # -- what is kept ------------------------------------------------------------------------------------
 
-    def _words(self, update: torch.Tensor, weight: float, noise: Noise | None) -> torch.Tensor:
+    def _words(self, update: torch.Tensor, weight: float, noise: Noise | None) -> Words:
         """The encoded update and its weight, in a vector of their own."""
         setting = self.setting
         if update.shape != (setting.length,) or not update.is_floating_point():
@@ -304,13 +344,12 @@ class SecureClient:
             )
         encoding = setting.encoding
         encoded, self.clamped = encoding.encode(update, weight)
-        words = torch.empty(setting.length + 1, dtype=torch.int64)
-        words[:-1] = encoded
-        words[-1] = encoding.encode_weight(weight)
         if noise is not None:
             # NB: noise past its declared reach is cut off, as anything else would tell that it was.
             drawn = noise(setting.length, encoding.units)
-            words[:-1] += drawn.clamp(-setting.noise_reach, setting.noise_reach)
+            encoded += drawn.clamp(-setting.noise_reach, setting.noise_reach)
+        words = Words(setting)
+        words.set(encoded, encoding.encode_weight(weight))
         return words
 
     def _pairs(self) -> tuple[KeyPair, KeyPair]:
@@ -324,6 +363,7 @@ class SecureClient:
         self._sealing = self._masking = None
         self._seed = b""
         self._held.clear()
+        self._agreed.clear()
 
 
 # -- what both sides compute -----------------------------------------------------------------------------
@@ -331,6 +371,8 @@ class SecureClient:
 
 def transcript(setting: RoundSetting, roster: Roster) -> bytes:
     """Stands for the setting and all keys of the roster, in any order of its entries."""
+    if roster.transcript:
+        return digest("sparse roster", setting.digest, roster.transcript)
     parts: list[Part] = ["roster", setting.digest]
     for keys in sorted(roster.keys, key=lambda keys: keys.client):
         parts += [keys.client, keys.sealing_key, keys.mask_key]

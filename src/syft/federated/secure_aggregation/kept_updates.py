@@ -22,7 +22,7 @@ from typing import Any
 
 from torch import Tensor
 
-from syft.federated.secure_aggregation.client import SecureClient
+from syft.federated.secure_aggregation.client import Noise, SecureClient
 from syft.federated.secure_aggregation.errors import ProtocolViolationError, SecureAggregationError
 from syft.federated.secure_aggregation.keys import Identity
 from syft.federated.secure_aggregation.messages import Confirmations, Delivery, Roster, Survivors
@@ -44,12 +44,18 @@ class Kept:
 
     least     of how many clients a sum is, at least
     context   stands for what was trained: see NOTE [The same for all]
+    noise     what is added to its words before they are masked, and
+    units     the units per 1.0 that the update was clipped for and the noise is made for; 0 for any
+    insists   the owner lets it leave in sums only: all clients of its round are its neighbours
     """
 
     vector: Tensor | None
     examples: int
     least: int
     context: bytes
+    insists: bool = False
+    noise: Noise | None = None
+    units: int = 0
     since: float = field(default_factory=time.monotonic)
     client: SecureClient | None = None
 
@@ -106,6 +112,20 @@ def _advertise(worker: Any, kept: Kept, setting: RoundSetting, _weight: float) -
             "A round sums updates of one training, and this one was made by another: of another model, state or setting. "
             "It is not sent."
         )
+    if kept.insists and setting.neighbours:
+        raise ProtocolViolationError(
+            "The owner of this worker lets updates leave in secure sums only, and a sparse graph protects from fewer "
+            "colluding clients than one in which all are neighbours: train with MaskedSum without sparse=..."
+        )
+    if kept.units and (setting.encoding.units != kept.units or setting.weighing != "alike"):
+        raise ProtocolViolationError(
+            "This update was clipped to be summed with a weight of 1 on another grid than this round's, which would make "
+            "it longer than its bound, or its noise smaller. It is not sent."
+        )
+    if kept.noise is not None and not setting.noise_reach:
+        raise ProtocolViolationError(
+            "This update leaves with noise, and the round has no room for any: its setting has no noise_reach."
+        )
     if not setting.weighing:
         raise ProtocolViolationError(
             "The setting of this round does not say how updates are weighed, and all have to be weighed in one way: make "
@@ -127,7 +147,7 @@ def _mask(worker: Any, kept: Kept, delivery: Delivery, weight: float) -> Any:
         raise ProtocolViolationError(
             "An update is sent once, with the weight of the round's setting: of 1, or of its number of examples."
         )
-    masked = client.masked_input(delivery, kept.vector, weight)
+    masked = client.masked_input(delivery, kept.vector, weight, noise=kept.noise)
     kept.vector = None
     if client.clamped:
         _log.warning(

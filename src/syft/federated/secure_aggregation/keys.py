@@ -135,5 +135,5 @@ class Identity:
             Ed25519PublicKey.from_public_bytes(known).verify(signature, label(purpose, *parts))
         except InvalidSignature as error:
             raise ProtocolViolationError(
-                f"The signature of {signer!r} on its {purpose} is not its own."
+                f"The signature of {signer!r} on its {purpose} was not made with its key."
             ) from error

@@ -11,12 +11,13 @@ import logging
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
 from syft import serde
 from syft.federated.secure_aggregation.client import Noise, SecureClient
+from syft.federated.secure_aggregation.graph import SparseGraph
 from syft.federated.secure_aggregation.keys import Identity
 from syft.federated.secure_aggregation.server import SecureServer
 from syft.federated.secure_aggregation.setting import RoundSetting, Weighing
@@ -55,6 +56,8 @@ class MaskedSum:
     clip           values are clamped to [-clip, clip], and it is logged when some were
     max_weight     the largest weight
     fraction_bits  precision; the finest for which the sum has room if not given
+    word_bits      of a number that travels: 64, or 2 to 32; "fit" for as few as `fraction_bits` and the sum need
+    sparse         a `SparseGraph`: clients share keys with some others only, so that thousands can take part
     signed         with signatures on keys and survivors; keys are made for the simulation
     noise          noise that every client adds to its words (see `syft.dp.federated`), within `noise_reach`
     dropouts       for simulation: called with a step (one of STEPS) and who is still there; whom it returns is gone
@@ -68,6 +71,8 @@ class MaskedSum:
         clip: float = 1024.0,
         max_weight: float = 2.0**20,
         fraction_bits: int | None = None,
+        word_bits: int | Literal["fit"] = 64,
+        sparse: SparseGraph | None = None,
         signed: bool = False,
         noise: Noise | None = None,
         noise_reach: int = 0,
@@ -83,6 +88,16 @@ class MaskedSum:
         self.noise, self.noise_reach = noise, noise_reach
         self.clip, self.max_weight = clip, max_weight
         self.fraction_bits, self.signed = fraction_bits, signed
+        if sparse is not None and not isinstance(sparse, SparseGraph):
+            raise TypeError(
+                f"MaskedSum was given sparse={sparse!r}: it is a SparseGraph(colluding=..., dropping=...)."
+            )
+        if word_bits != "fit" and (isinstance(word_bits, bool) or not isinstance(word_bits, int)):
+            raise TypeError(
+                f"MaskedSum was given word_bits={word_bits!r}: it is 64, a number from 2 to 32, or 'fit'."
+            )
+        self.word_bits: int | Literal["fit"] = word_bits
+        self.sparse = sparse
         self.report: RoundReport | None = None
         """Of the last round, if it came to a sum."""
 
@@ -90,6 +105,7 @@ class MaskedSum:
         """The sum of weight * update over the clients that stayed; `report` says who, and their total weight."""
         self.report = None
         length, dtype = check_updates(updates, weights)
+        self.before_sum(length, weights)
         setting = self.setting(len(updates), length)
         trip = _Trip()
         server = SecureServer(setting, updates)
@@ -106,24 +122,24 @@ class MaskedSum:
 
         for name in still("keys", clients):
             server.receive(trip.up(clients[name].advertise_keys()))
-        roster = server.roster()
-        for name in still("shares", (keys.client for keys in roster.keys)):
-            server.receive(trip.up(clients[name].share_keys(trip.down(roster))))
+        rosters = server.rosters()
+        for name in still("shares", rosters):
+            server.receive(trip.up(clients[name].share_keys(trip.down(rosters[name]))))
         deliveries = server.deliveries()
         for name in still("input", deliveries):
             message = clients[name].masked_input(
                 trip.down(deliveries[name]), updates[name], weights[name], noise=self.noise
             )
             server.receive(trip.up(message))
-        survivors = server.survivors()
+        survivors = server.survivor_lists()
         confirmations = None
         if self.signed:
-            for name in still("confirmation", survivors.clients):
-                server.receive(trip.up(clients[name].confirm(trip.down(survivors))))
+            for name in still("confirmation", survivors):
+                server.receive(trip.up(clients[name].confirm(trip.down(survivors[name]))))
             confirmations = server.confirmations()
         for name in still("unmasking", server.waiting_for()):
             told = None if confirmations is None else trip.down(confirmations)
-            server.receive(trip.up(clients[name].unmask(trip.down(survivors), told)))
+            server.receive(trip.up(clients[name].unmask(trip.down(survivors[name]), told)))
         found = server.result()
         clamped = sum(clients[name].clamped for name in found.survivors)
         if clamped:
@@ -138,6 +154,9 @@ class MaskedSum:
             found.survivors, dropped, found.weight, clamped, trip.to_server, trip.from_server
         )
         return found.total.to(dtype)
+
+    def before_sum(self, length: int, weights: Mapping[str, float]) -> None:
+        """Called before updates of so many numbers leave their clients. Nothing to do here."""
 
     def step_for(self, clients: int) -> float:
         """Numbers of a client of weight 1 are rounded to multiples of it, in a round of so many clients."""
@@ -161,6 +180,8 @@ class MaskedSum:
             signed=self.signed,
             context=context,
             weighing=weighing,
+            word_bits=self.word_bits,
+            sparse=self.sparse,
         )
 
 
@@ -193,7 +214,7 @@ def check_updates(
     """The length and dtype that all updates have; !! ValueError."""
     if len(updates) < 2:
         raise ValueError(
-            f"A sum hides an update among others, and {len(updates)} update(s) were given: 2 clients or more."
+            f"A secure sum needs the updates of 2 clients or more to hide one among others; {len(updates)} were given."
         )
     if set(updates) != set(weights):
         raise ValueError(

@@ -34,20 +34,26 @@ def pair_sign(client: str, other: str) -> int:
     return 1 if client > other else -1
 
 
-def add_masks(vector: torch.Tensor, seeds: Iterable[tuple[int, bytes]]) -> torch.Tensor:
-    """Add (+1) or subtract (-1) the mask of every seed, in place and mod 2^64; returns the vector."""
+def add_masks(
+    vector: torch.Tensor, seeds: Iterable[tuple[int, bytes]], weight: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Add (+1) or subtract (-1) the mask of every seed, in place and mod 2^64 or 2^32, as the words are; the vector.
+
+    weight   a vector of other words, which go on where the streams of the first one ended
+    """
     streams = [(sign, Stream(seed)) for sign, seed in seeds]
-    words = vector.numpy()  # NB: numpy's int64 arithmetic on arrays wraps, without a word
     raw = np.empty(8 * _BLOCK + _SLACK, dtype=np.uint8)
     view = memoryview(raw.data)
-    mask = raw[: 8 * _BLOCK].view(np.int64)
-    for start in range(0, words.size, _BLOCK):
-        block = words[start : start + _BLOCK]
-        part = mask[: block.size]
-        for sign, stream in streams:
-            stream.fill(view, 8 * block.size)
-            if sign > 0:
-                np.add(block, part, out=block)
-            else:
-                np.subtract(block, part, out=block)
+    for tensor in (vector,) if weight is None else (vector, weight):
+        words = tensor.numpy()  # NB: numpy's arithmetic on arrays of integers wraps, without a word
+        mask = raw[: words.itemsize * _BLOCK].view(words.dtype)
+        for start in range(0, words.size, _BLOCK):
+            block = words[start : start + _BLOCK]
+            part = mask[: block.size]
+            for sign, stream in streams:
+                stream.fill(view, words.itemsize * block.size)
+                if sign > 0:
+                    np.add(block, part, out=block)
+                else:
+                    np.subtract(block, part, out=block)
     return vector

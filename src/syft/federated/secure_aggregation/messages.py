@@ -36,9 +36,13 @@ class AdvertisedKeys(_Message, frozen=True):
 
 
 class Roster(_Message, frozen=True):
-    """Everybody who takes part."""
+    """Everybody who takes part; in a sparse graph, one client in the middle of its neighbours."""
 
     keys: tuple[AdvertisedKeys, ...]
+    total: int = 0
+    """In a sparse graph: how many take part in all."""
+    transcript: bytes = b""
+    """In a sparse graph: stands for the keys of all of them."""
 
 
 class SealedShares(_Message, frozen=True):
@@ -56,16 +60,18 @@ class Delivery(_Message, frozen=True):
 
 
 class MaskedInput(_Message, frozen=True):
-    """A client's weighted update, its weight behind it, under its own mask and one with each other client."""
+    """A client's weighted update, its weight behind it, under its own mask and one with each neighbour. See `words`."""
 
     client: str
     vector: torch.Tensor
 
 
 class Survivors(_Message, frozen=True):
-    """Whose inputs are in the sum."""
+    """Whose inputs are in the sum; in a sparse graph, of one client's neighbours and itself."""
 
     clients: tuple[str, ...]
+    total: int = 0
+    """In a sparse graph: how many there are in all."""
 
 
 class Confirmation(_Message, frozen=True):

@@ -7,17 +7,19 @@ answers what it must not is left out of the sum, at any step. Imports `aggregati
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import torch
 from torch import Tensor
 
-from syft.federated.aggregation import Aggregation, PlainSum, Privacy, check_private_sum
+from syft.federated.aggregation import Aggregation, PlainSum, Privacy, RemotePrivacy, check_private_sum
 from syft.federated.engines.base import Engine, Task
 from syft.federated.network_clients import NetworkClient
-from syft.federated.records import ClientFailure
+from syft.federated.records import ClientFailure, PrivateContribution
 from syft.federated.secure_aggregation.errors import ProtocolViolationError, SecureAggregationError
 from syft.federated.secure_aggregation.masked_sum import MaskedSum
 from syft.federated.secure_aggregation.server import SecureServer
@@ -68,33 +70,49 @@ class NetworkMaskedSum:
         self.settings, self.clients, self.engine, self.deadline = settings, clients, engine, deadline
         self.length, self.dtype = length, dtype
         self.max_weight = settings.max_weight
+        self._fraction_bits: int | None = None
         self.report: NetworkSumReport | None = None
         """Of the last round, if it came to a sum."""
+
+    def step_for(self, clients: int) -> float:
+        """As of the masked sum that this one is made of, with all clients that are asked."""
+        return self.settings.step_for(clients)
+
+    def contribution(self, privacy: RemotePrivacy, clients: int) -> PrivateContribution:
+        """What the clients of a round do with their updates. The round is summed on that grid. !! ValueError"""
+        found = privacy.contribution(self.length, self.step_for(clients), self.dtype)
+        # NB: the aggregation may be finer; not coarser, which `contribution` refuses.
+        self._fraction_bits = 1 - math.frexp(found.step)[1]
+        return found
 
     def weighted_sum(self, updates: Mapping[str, Tensor], weights: Mapping[str, float]) -> Tensor:
         """The sum of weight * update of the workers of these names, which have the updates."""
         self.report = None
         if len(updates) < 2:
             raise ValueError(
-                f"A sum hides an update among others, and {len(updates)} update(s) were made: 2 clients or more."
+                f"A secure sum needs the updates of 2 clients or more to hide one among others; {len(updates)} arrived. "
+                "Run the round again with more clients."
             )
         context = self.clients[next(iter(updates))].context()
         weighing: Weighing = "alike" if set(weights.values()) == {1.0} else "examples"
+        self.settings.before_sum(self.length, weights)
         setting = self.settings.setting(len(updates), self.length, context, weighing)
+        if self._fraction_bits is not None:
+            # Updates were clipped for the grid of all who were asked, however many came.
+            setting = msgspec.structs.replace(setting, fraction_bits=self._fraction_bits)
         server = SecureServer(setting, updates)
         why: dict[str, str] = {}
         try:
             self._collect(server, why, "keys", dict.fromkeys(updates, setting))
-            roster = server.roster()
-            self._collect(server, why, "shares", {keys.client: roster for keys in roster.keys})
+            self._collect(server, why, "shares", server.rosters())
             self._collect(server, why, "input", server.deliveries(), weights)
-            survivors = server.survivors()
+            survivors = server.survivor_lists()
             confirmations = None
             if setting.signed:
-                self._collect(server, why, "confirmation", dict.fromkeys(survivors.clients, survivors))
+                self._collect(server, why, "confirmation", survivors)
                 confirmations = server.confirmations()
-            told = survivors, confirmations
-            self._collect(server, why, "unmasking", dict.fromkeys(server.waiting_for(), told))
+            told = {name: (survivors[name], confirmations) for name in server.waiting_for()}
+            self._collect(server, why, "unmasking", told)
             found = server.result()
         except SecureAggregationError as error:
             for name, reason in why.items():
@@ -162,13 +180,32 @@ def for_clients(
             f"{len(remote)} of {len(clients)} clients are workers on a network, and the others are in this process. In a "
             "masked sum all of them hide their updates from this process, or none needs to: use one kind."
         )
-    if privacy is not None or aggregation.noise is not None:
+    if privacy is None and aggregation.noise is not None:
         raise ValueError(
-            "privacy=... and noise are applied here to updates that are here, and in a masked sum over a network they "
-            "stay at the workers. Leave one of the two out: PlainSum() with privacy, or MaskedSum() without."
+            "This masked sum has noise that is Python code of this process, and over a network workers add their own: "
+            "give the Trainer the privacy too that the aggregation was made by, privacy=DistributedPrivacy(...)."
         )
     if aggregation.dropouts is not None:
         raise ValueError("dropouts=... is for simulations; workers on a network drop out by themselves.")
     for client in remote.values():
         client.keeps_updates = True
-    return NetworkMaskedSum(aggregation, remote, engine, deadline, length, dtype)
+    made = NetworkMaskedSum(aggregation, remote, engine, deadline, length, dtype)
+    if privacy is not None:
+        check_private_sum(made, privacy)
+        has_noise = private_contribution(made, privacy, len(clients)).variance > 0  # type: ignore[union-attr]
+        if has_noise != (aggregation.noise is not None):
+            raise ValueError(
+                f"{type(privacy).__name__} and the masked sum do not belong together: one of them has clients add noise. "
+                "Give the Trainer aggregation=privacy.aggregation() with DistributedPrivacy, MaskedSum() with "
+                "ClientPrivacy."
+            )
+    return made
+
+
+def private_contribution(
+    aggregation: Aggregation, privacy: Privacy | None, clients: int
+) -> PrivateContribution | None:
+    """What clients of a round are told about their updates, where those stay with them. !! ValueError"""
+    if not isinstance(aggregation, NetworkMaskedSum) or not isinstance(privacy, RemotePrivacy):
+        return None
+    return aggregation.contribution(privacy, clients)

@@ -10,9 +10,10 @@ in the next one, or raises `TooFewClientsError`. A message that is late, repeate
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -23,8 +24,9 @@ from syft.federated.secure_aggregation.errors import (
     SecureAggregationError,
     TooFewClientsError,
 )
+from syft.federated.secure_aggregation.graph import circle, share_places, window
 from syft.federated.secure_aggregation.keys import KeyPair
-from syft.federated.secure_aggregation.masks import add_masks, pair_seed, pair_sign, self_seed
+from syft.federated.secure_aggregation.masks import pair_seed, pair_sign, self_seed
 from syft.federated.secure_aggregation.messages import (
     AdvertisedKeys,
     Confirmation,
@@ -38,6 +40,7 @@ from syft.federated.secure_aggregation.messages import (
 )
 from syft.federated.secure_aggregation.setting import RoundSetting
 from syft.federated.secure_aggregation.shamir import lagrange, recover, share_value
+from syft.federated.secure_aggregation.words import Words, packed_like
 
 
 @dataclass(frozen=True)
@@ -80,7 +83,9 @@ class SecureServer:
         self._sealed: dict[str, dict[str, bytes]] = {}
         self._transcript = b""
         self._arrived: set[str] = set()
-        self._sum = torch.zeros(setting.length + 1, dtype=torch.int64)
+        self._sum = Words(setting)
+        #: By client: who holds shares of its secrets, itself included, at which places. Symmetric.
+        self._holders: dict[str, Mapping[str, int]] = {}
         self._confirmed: dict[str, Confirmation] = {}
         self._answers: dict[str, UnmaskingShares] = {}
 
@@ -119,7 +124,7 @@ class SecureServer:
         self._keys[message.client] = message
 
     def _take_shares(self, message: SealedShares) -> None:
-        others = set(self._keys) - {message.client}
+        others = set(self._holders[message.client]) - {message.client}
         if set(message.sealed) != others:
             raise ProtocolViolationError(
                 f"{message.client!r} sealed shares for {len(message.sealed)} clients, and not for each of the "
@@ -128,24 +133,25 @@ class SecureServer:
         self._sealed[message.client] = message.sealed
 
     def _take_input(self, message: MaskedInput) -> None:
-        vector, shape = message.vector, (self.setting.length + 1,)
-        if vector.dtype != torch.int64 or vector.shape != shape:
+        vector, (dtype, length) = message.vector, packed_like(self.setting)
+        if vector.dtype != dtype or vector.shape != (length,):
             raise ProtocolViolationError(
                 f"{message.client!r} sent a masked input of shape {tuple(vector.shape)} and {vector.dtype}; it is a "
-                f"vector of {shape[0]} int64 words."
+                f"vector of {length} {str(dtype).removeprefix('torch.')} words."
             )
-        self._sum += vector
+        self._sum.add_packed(vector)
         self._arrived.add(message.client)
 
     def _take_confirmation(self, message: Confirmation) -> None:
         self._confirmed[message.client] = message
 
     def _take_unmasking(self, message: UnmaskingShares) -> None:
-        dropped = set(self._sealed) - self._arrived
-        if set(message.mask_keys) != dropped or set(message.self_masks) != self._arrived:
+        held = self._sealed.keys() & self._holders[message.client].keys()
+        dropped, stayed = held - self._arrived, held & self._arrived
+        if set(message.mask_keys) != dropped or set(message.self_masks) != stayed:
             raise ProtocolViolationError(
                 f"{message.client!r} sent {len(message.mask_keys)} shares of mask keys and {len(message.self_masks)} "
-                f"of self masks; {len(dropped)} clients dropped out and {len(self._arrived)} did not."
+                f"of self masks; {len(dropped)} clients dropped out and {len(stayed)} did not."
             )
         for share in (*message.mask_keys.values(), *message.self_masks.values()):
             share_value(share)
@@ -181,14 +187,33 @@ class SecureServer:
         self._close(Stage.KEYS, "advertised keys", len(self._keys))
         roster = Roster(self.setting.round, tuple(self._keys[name] for name in sorted(self._keys)))
         self._transcript = transcript(self.setting, roster)
+        self._holders = dict.fromkeys(self._keys, share_places(sorted(self._keys)))
         return roster
+
+    def rosters(self) -> dict[str, Roster]:
+        """To each who advertised keys; in a sparse graph, its neighbours' only."""
+        whole = self.roster()
+        if not self.setting.neighbours:
+            return dict.fromkeys(self._keys, whole)
+        mark = self._transcript
+        order = circle(mark, list(self._keys))
+        found = {}
+        for place, name in enumerate(order):
+            near = window(order, place, self.setting.neighbours)
+            self._holders[name] = share_places(near)
+            keys = tuple(self._keys[other] for other in near)
+            found[name] = Roster(self.setting.round, keys, len(order), mark)
+        self._transcript = transcript(self.setting, found[order[0]])
+        return found
 
     def deliveries(self) -> dict[str, Delivery]:
         """To each client that shared its keys, what the others sealed for it."""
         self._close(Stage.SHARES, "sent shares of their keys", len(self._sealed))
         return {
             name: Delivery(
-                self.setting.round, name, {s: sealed[name] for s, sealed in self._sealed.items() if s != name}
+                self.setting.round,
+                name,
+                {s: self._sealed[s][name] for s in self._holders[name] if s != name and s in self._sealed},
             )
             for name in sorted(self._sealed)
         }
@@ -200,6 +225,20 @@ class SecureServer:
             self._stage = Stage.UNMASKING
         return Survivors(self.setting.round, tuple(sorted(self._arrived)))
 
+    def survivor_lists(self) -> dict[str, Survivors]:
+        """To each whose input arrived; in a sparse graph, those of its neighbours."""
+        whole = self.survivors()
+        if not self.setting.neighbours:
+            return dict.fromkeys(whole.clients, whole)
+        return {
+            name: Survivors(
+                self.setting.round,
+                tuple(sorted(self._arrived & self._holders[name].keys())),
+                len(self._arrived),
+            )
+            for name in whole.clients
+        }
+
     def confirmations(self) -> Confirmations:
         """To everybody who confirmed (signed rounds only)."""
         self._close(Stage.CONFIRMATIONS, "confirmed the list of survivors", len(self._confirmed))
@@ -210,14 +249,21 @@ class SecureServer:
     def result(self) -> SecureSum:
         """The sum: what arrived, less the self masks of the survivors and the masks they had with the dropped."""
         self._close(Stage.UNMASKING, "helped to unmask the sum", len(self._answers))
-        places = {name: place for place, name in enumerate(sorted(self._keys), 1)}
-        # Everybody who answered has a share of every secret, so that one set of weights serves all of them.
-        answering = sorted(self._answers)[: self.setting.threshold]
-        weights = lagrange([places[name] for name in answering])
+        # Secrets whose shares are of the same places have the weights in common: all of them, where nobody is gone.
+        weights = lru_cache(maxsize=64)(lagrange)
 
         def secret(what: str, of: str, shares: Callable[[UnmaskingShares], dict[str, bytes]]) -> bytes:
+            places = self._holders[of]
+            answering = [name for name in places if name in self._answers][: self.setting.opening]
+            if len(answering) < self.setting.opening:
+                raise TooFewClientsError(
+                    f"of those who hold shares of {of!r} helped to unmask the sum",
+                    len(answering),
+                    self.setting.opening,
+                )
             try:
-                return recover({places[name]: shares(self._answers[name])[of] for name in answering}, weights)
+                found = {places[name]: shares(self._answers[name])[of] for name in answering}
+                return recover(found, weights(tuple(found)))
             except ProtocolViolationError as error:
                 raise SecureAggregationError(
                     f"The shares of the {what} of {of!r} do not belong to one secret: {of!r} or one of the clients "
@@ -242,14 +288,15 @@ class SecureServer:
                     f"The mask key of {name!r} that was recovered is not the one it advertised: it shared another "
                     "one. The sum cannot be opened."
                 )
-            for other in survivors:
+            for other in sorted(self._arrived & self._holders[name].keys()):
                 agreed = pair.agree(self._keys[other].mask_key, other)
                 seeds.append((-pair_sign(other, name), pair_seed(agreed, self._transcript, name, other)))
-        words = add_masks(self._sum, seeds)
+        self._sum.add_masks(seeds)
+        words, weight = self._sum.total()
         encoding = self.setting.encoding
         return SecureSum(
-            encoding.decode(words[:-1]),
-            encoding.decode_weight(int(words[-1])),
+            encoding.decode(words),
+            encoding.decode_weight(weight),
             tuple(survivors),
             tuple(dropped),
         )

@@ -1,6 +1,6 @@
 """`RoundSetting`: what server and clients agree on before a round, and bind every key to.
 
-One duty: the public parameters, checked. Imports `encoding`, `serde`.
+One duty: the public parameters, checked. Imports `encoding`, `graph`, `serde`.
 
 NOTE [Thresholds]
 With fewer than `threshold` answers nothing can be opened. It is more than half of the clients, so that a server
@@ -17,6 +17,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from syft.federated.secure_aggregation.encoding import Encoding
+from syft.federated.secure_aggregation.graph import SparseGraph
 from syft.serde import register_record
 
 ROUND_BYTES = 16
@@ -42,6 +43,12 @@ class RoundSetting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Stands for what all clients were told to train, where that is to be the same; see `over_network`."""
     weighing: Weighing = ""
     """How all clients weigh, where that is to be the same; see `kept_updates`."""
+    word_bits: int = 64
+    """Bits of a number that travels, and of the sum."""
+    neighbours: int = 0
+    """With how many others each client shares its keys; 0: with all. See `graph`."""
+    share_threshold: int = 0
+    """How many of a client's shares open its secret, where that is not the `threshold`."""
 
     def __post_init__(self) -> None:
         if len(self.round) != ROUND_BYTES:
@@ -53,6 +60,23 @@ class RoundSetting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 f"A threshold of {self.threshold} was asked for {self.clients} clients; it is from {least} ({kind}) "
                 f"to {self.clients}."
             )
+        if self.neighbours and not (
+            self.neighbours % 2 == 0
+            and self.neighbours < self.clients - 1
+            and (self.neighbours + 1) // 2 < self.share_threshold <= self.neighbours
+        ):
+            raise ValueError(
+                f"A round of {self.clients} clients was set with {self.neighbours} neighbours each and a share threshold "
+                f"of {self.share_threshold}. Neighbours are an even number of the other clients; the threshold is more "
+                "than half of those who hold shares."
+            )
+        if self.neighbours and self.signed:
+            raise ValueError(
+                "Signatures are there against a server that deviates, and a sparse graph against one that follows the "
+                "protocol: a signed round has everybody as neighbours."
+            )
+        if not self.neighbours and self.share_threshold:
+            raise ValueError("A round in which all are neighbours has one threshold, and was given two.")
         self.encoding  # noqa: B018  (refuses what does not fit)
 
     @classmethod
@@ -69,6 +93,8 @@ class RoundSetting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         signed: bool = False,
         context: bytes = b"",
         weighing: Weighing = "",
+        word_bits: int | Literal["fit"] = 64,
+        sparse: SparseGraph | None = None,
     ) -> RoundSetting:
         """A fresh round for up to `clients` clients and updates of `length` numbers.
 
@@ -80,11 +106,23 @@ class RoundSetting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         signed         clients sign keys and the list of survivors, against a server that deviates
         context        bytes that all clients of the round have to be told alike
         weighing       how all clients have to weigh: "alike", by their "examples", or "" for as they like
+        word_bits      of a number that travels: 2 to 32, or 64; "fit" for as few as `fraction_bits` and the sum need
+        sparse         clients share keys with some others only, where there are enough for it
         """
         if clients < 2:
             raise ValueError(f"A sum hides an update among others: 2 clients or more, got {clients}.")
+        if word_bits == "fit":
+            if fraction_bits is None:
+                raise ValueError("word_bits='fit' needs the precision. Give fraction_bits, too.")
+            word_bits = Encoding.narrowest(clip, max_weight, clients, fraction_bits, noise_reach).word_bits
         if fraction_bits is None:
-            fraction_bits = Encoding.fitting(clip, max_weight, clients).fraction_bits
+            fraction_bits = Encoding.fitting(clip, max_weight, clients, word_bits).fraction_bits
+        if sparse is not None and signed:
+            raise ValueError(
+                "A sparse graph is for servers that follow the protocol, and signatures for those that do not: leave "
+                "one of the two out."
+            )
+        neighbours, share_threshold = (None if sparse is None else sparse.degree_for(clients)) or (0, 0)
         return cls(
             round=secrets.token_bytes(ROUND_BYTES),
             clients=clients,
@@ -97,11 +135,21 @@ class RoundSetting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             signed=signed,
             context=context,
             weighing=weighing,
+            word_bits=word_bits,
+            neighbours=neighbours,
+            share_threshold=share_threshold,
         )
 
     @property
     def encoding(self) -> Encoding:
-        return Encoding(self.clip, self.max_weight, self.clients, self.fraction_bits, self.noise_reach)
+        return Encoding(
+            self.clip, self.max_weight, self.clients, self.fraction_bits, self.noise_reach, self.word_bits
+        )
+
+    @property
+    def opening(self) -> int:
+        """How many shares open a secret."""
+        return self.share_threshold or self.threshold
 
     @property
     def digest(self) -> bytes:

@@ -44,6 +44,10 @@ class Strategy:
             )
         self.layout, self.clients = layout, tuple(clients)
 
+    def change_clients(self, clients: Sequence[str]) -> None:
+        """Clients came or left between two rounds. What is remembered of those who left is dropped."""
+        self.clients = tuple(clients)
+
     def check_training(self, optimizer: str, optimizer_args: Mapping[str, Any]) -> None:
         """!! ValueError if clients train in a way that the strategy is not made for."""
 

@@ -10,7 +10,7 @@ private sums are refused.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -37,6 +37,13 @@ class Scaffold(Strategy):
         self.server_lr = server_lr
         self._c: Tensor | None = None
         self._c_of: dict[str, Tensor] = {}
+
+    def change_clients(self, clients: Sequence[str]) -> None:
+        super().change_clients(clients)
+        self._c_of = {name: c_i for name, c_i in self._c_of.items() if name in self.clients}
+        if self._c is not None and clients:
+            # c is the mean of all c_i, which are zero at first.
+            self._c = sum(self._c_of.values(), torch.zeros_like(self._c)) / len(clients)
 
     def check_training(self, optimizer: str, optimizer_args: Mapping[str, Any]) -> None:
         extra = [key for key in ("momentum", "weight_decay", "maximize") if optimizer_args.get(key)]

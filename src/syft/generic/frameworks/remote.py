@@ -1,8 +1,8 @@
-"""The historical path of `syft.workers.remote`: the same module under an older name."""
+"""The historical path of `syft.tensors.remote`: the same module under an older name."""
 
 import sys
 
-from syft.workers import remote
-from syft.workers.remote import *
+from syft.tensors import remote
+from syft.tensors.remote import *
 
 sys.modules[__name__] = remote

@@ -6,6 +6,8 @@ and added to the state. One lane makes one block.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 import triton
@@ -33,9 +35,10 @@ def _quarter(a, b, c, d):
     return a, b, c, d
 
 
-@triton.jit(do_not_specialize=["words"])
-def _chacha_kernel(out_ptr, state_ptr, words: tl.int64, LANES: tl.constexpr):
-    lane = tl.program_id(0).to(tl.int64) * LANES + tl.arange(0, LANES)
+@triton.jit
+def _key_stream_block(out_ptr, state_ptr, first, words, LANES: tl.constexpr):
+    """LANES blocks of a key stream, from block number `first` on; at most `words` words of it are written."""
+    lane = first + tl.arange(0, LANES)
     zero = tl.zeros((LANES,), tl.uint32)
     x0, x1, x2, x3 = zero + 0x61707865, zero + 0x3320646E, zero + 0x79622D32, zero + 0x6B206574
     i4 = zero + tl.load(state_ptr).to(tl.uint32, bitcast=True)
@@ -80,8 +83,22 @@ def _chacha_kernel(out_ptr, state_ptr, words: tl.int64, LANES: tl.constexpr):
     even = tl.join(tl.join(w0, w4), tl.join(w2, w6))
     odd = tl.join(tl.join(w1, w5), tl.join(w3, w7))
     block = tl.reshape(tl.join(even, odd), (LANES * 8,))
-    at = tl.program_id(0).to(tl.int64) * (LANES * 8) + tl.arange(0, LANES * 8)
+    at = first * 8 + tl.arange(0, LANES * 8)
     tl.store(out_ptr + at, block, mask=at < words)
+
+
+@triton.jit(do_not_specialize=["words"])
+def _chacha_kernel(out_ptr, state_ptr, words: tl.int64, LANES: tl.constexpr):
+    _key_stream_block(out_ptr, state_ptr, tl.program_id(0).to(tl.int64) * LANES, words, LANES)
+
+
+@triton.jit
+def _many_kernel(table_ptr, LANES: tl.constexpr, ROW: tl.constexpr):
+    """A row of the table per program: the address of the words, how many, the first block, and the state."""
+    row = table_ptr + tl.program_id(0).to(tl.int64) * ROW
+    out_ptr = tl.load(row).to(tl.pointer_type(tl.int64))
+    state_ptr = (row + 3).to(tl.pointer_type(tl.int32))
+    _key_stream_block(out_ptr, state_ptr, tl.load(row + 2), tl.load(row + 1), LANES)
 
 
 def states_of(*keys: bytes) -> torch.Tensor:
@@ -103,3 +120,21 @@ def key_stream(key: bytes, count: int, device: torch.device) -> torch.Tensor:
     """`count` int64 words of the key stream of a key."""
     out = torch.empty(count, dtype=torch.int64, device=device)
     return fill(out, states_of(key).to(device, non_blocking=True))
+
+
+_ROW = 3 + STATE_WORDS // 2
+
+
+def key_streams(keys: Sequence[bytes], counts: Sequence[int], device: torch.device) -> list[torch.Tensor]:
+    """`key_stream` of several keys, each in memory of its own, by one copy to the device and one launch."""
+    made = [torch.empty(count, dtype=torch.int64, device=device) for count in counts]
+    programs = [triton.cdiv(count, 8 * _LANES) for count in counts]
+    table = np.zeros((sum(programs), _ROW), dtype=np.int64)
+    table[:, 0] = np.repeat([one.data_ptr() for one in made], programs)
+    table[:, 1] = np.repeat(counts, programs)
+    table[:, 2] = np.concatenate([np.arange(n) * _LANES for n in programs])
+    table[:, 3:7] = np.repeat(np.frombuffer(b"".join(keys), dtype=np.int64).reshape(-1, 4), programs, axis=0)
+    if len(table):
+        there = torch.from_numpy(table).to(device, non_blocking=True)
+        _many_kernel[(len(table),)](there, LANES=_LANES, ROW=_ROW, num_warps=4)
+    return made

@@ -33,7 +33,7 @@ import torch
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from syft.mpc.correlations import Correlation
-from syft.mpc.integrity import wide
+from syft.mpc.integrity import wide, words
 from syft.mpc.integrity.errors import IntegrityError
 from syft.mpc.integrity.sealed import TAGS, Key, Sealed
 from syft.mpc.integrity.shares import Auth, AuthBits, fields_of
@@ -47,7 +47,7 @@ _WORDS = 4  # of a digest
 
 @dataclass(eq=False)
 class Opening:
-    """Numbers that were opened, and this holder's part of their MACs. `opened` is (2, *shape), packed."""
+    """Numbers that were opened, and this holder's part of their MACs: both `lo, hi`, (2, *shape)."""
 
     mac: torch.Tensor
     opened: torch.Tensor
@@ -142,19 +142,19 @@ class Seal:
         sealed = Sealed(kind)
         return fields_of(self.key, self.party.first, sealed, self.party.take(sealed))
 
-    def part(self, words: torch.Tensor) -> Auth:
+    def part(self, kept: torch.Tensor) -> Auth:
         """A share as the holder keeps it."""
-        if words.ndim < 1 or words.shape[0] != 4 or words.dtype != torch.int64:
+        if kept.ndim < 1 or kept.shape[0] != 4 or kept.dtype != torch.int64:
             raise TypeError(
                 "A program on authenticated shares met a share without MAC. Share the value with "
                 "protocol='spdz2k', too."
             )
-        if words.device.type != "cpu":
+        if kept.device.type != "cpu":
             raise NotImplementedError(
-                f"Shares under protocol='spdz2k' are computed on the CPU, and these lie on {words.device}. Share without "
+                f"Shares under protocol='spdz2k' are computed on the CPU, and these lie on {kept.device}. Share without "
                 "protocol=, or do not move the secret."
             )
-        return Auth.unpacked(self.key, self.party.first, words)
+        return Auth.unpacked(self.key, self.party.first, kept)
 
     def public(self, value: torch.Tensor) -> Auth:
         return Auth.of_public(self.key, self.party.first, value)
@@ -176,21 +176,20 @@ class Seal:
 
         All 110 bits go out, so each number must be under a mask of 110 bits, or have its upper ones hidden.
         """
-        mine = [share.normal() for share in shares]
-        sent = tuple(wide.packed(share.value) for share in mine)
+        sent = tuple(words.masked(share.value) for share in shares)
         peers = self.party.peers
         expected = tuple(Expected(tuple(t.shape), t.dtype) for t in sent)
 
         def finish(received: Mapping[int, tuple[torch.Tensor, ...]]) -> Any:
-            words = []
-            for index, share in enumerate(mine):
-                total = share.value.clone()
+            found = []
+            for index, share in enumerate(shares):
+                total = sent[index]
                 for peer in peers:
-                    total += wide.unpacked(*received[peer][index])
-                opened = wide.packed(total)
+                    total = words.added(total, received[peer][index])
+                opened = words.masked(total)
                 self.entries.append(Opening(share.mac.clone(), opened))
-                words.append(opened[0].clone())
-            return words[0] if len(words) == 1 else tuple(words)
+                found.append(opened[0].clone())
+            return found[0] if len(found) == 1 else tuple(found)
 
         return Round(dict.fromkeys(peers, sent), dict.fromkeys(peers, expected), finish, opened=True)
 
@@ -220,10 +219,10 @@ class Seal:
         if any(not torch.equal(seen, transcript) for _, seen in committed.values()):
             self._fail("they did not all see the same openings.")
         seeds = yield from self._tell(_words(seed))
-        for rank, (words,) in seeds.items():
-            if not torch.equal(committed[rank][0], _words(_digest(_raw(words), b"coin %d" % rank))):
+        for rank, (told,) in seeds.items():
+            if not torch.equal(committed[rank][0], _words(_digest(_raw(told), b"coin %d" % rank))):
                 self._fail("coins were not what their commitment said.")
-        every = {rank: _raw(words) for rank, (words,) in seeds.items()} | {party.rank: seed}
+        every = {rank: _raw(told) for rank, (told,) in seeds.items()} | {party.rank: seed}
         coins = Stream(_digest(b"".join(every[rank] for rank in sorted(every)), b"coins")[:SEED_BYTES])
         sigma = self._folded([e for e in entries if isinstance(e, Opening)], coins)
         hashed, constant = self._hashed([e for e in entries if isinstance(e, BitOpening)], coins)
@@ -232,11 +231,11 @@ class Seal:
         said = yield from self._tell(_words(_digest(_raw(nonce) + _raw(mine), b"sigma %d" % party.rank)))
         shown = yield from self._tell(nonce, mine)
         rest, folded = sigma.clone(), hashed.clone()
-        for rank, (salt, words) in shown.items():
-            if not torch.equal(said[rank][0], _words(_digest(_raw(salt) + _raw(words), b"sigma %d" % rank))):
+        for rank, (salt, told) in shown.items():
+            if not torch.equal(said[rank][0], _words(_digest(_raw(salt) + _raw(told), b"sigma %d" % rank))):
                 self._fail("a part of the check was not what its commitment said.")
-            rest += wide.unpacked(words[0], words[1])
-            folded ^= words[2:]
+            rest += wide.unpacked(told[0], told[1])
+            folded ^= told[2:]
         if party.holders % 2:
             folded ^= constant
         if wide.as_integer(rest) or bool(folded.any()):
@@ -262,11 +261,14 @@ class Seal:
         """sigma_i of the numbers."""
         total = torch.zeros((wide.COUNT, 2), dtype=torch.int64)  # of MACs, and of what was opened
         for entry in entries:
-            both = torch.stack([entry.mac, wide.unpacked(*entry.opened)]).reshape(2, wide.COUNT, -1)
+            limbs = (wide.unpacked(*entry.mac), wide.unpacked(*entry.opened))
+            both = torch.stack(limbs).reshape(2, wide.COUNT, -1)
             for start in range(0, both.shape[2], _CHUNK):
                 rows = both[:, :, start : start + _CHUNK].flatten(0, 1)
                 chi = coins.words(rows.shape[1]).bitwise_and_((1 << wide.EXTRA) - 1)
-                sums = torch.mm(rows, wide.of_public(chi).t()).view(2, wide.COUNT, wide.PUBLIC)
+                # NB: torch.mm of integers takes six times as long.
+                columns = [torch.mv(rows, limb) for limb in wide.of_public(chi)]
+                sums = torch.stack(columns, 1).view(2, wide.COUNT, wide.PUBLIC)
                 for k in range(wide.PUBLIC):
                     total[k:] += sums[:, : wide.COUNT - k, k].t()
                 wide.normal_(total)

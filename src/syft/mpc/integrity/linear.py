@@ -11,6 +11,7 @@ hashable.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
@@ -137,6 +138,8 @@ def run(name: str, template: Any, shares: Sequence[Auth], tensors: Sequence[torc
     func = MOVING.get(name) or SUMMING.get(name)
     if func is None:
         raise UnknownCommandError(name)
+    if name in _AT_ONCE and not named and all(tag in "spn" for tag, _ in args):
+        return _AT_ONCE[name](*(_operand(one, shares, tensors) for one in args))
     is_moving = name in MOVING
     planes = [_planes(share, is_moving) for share in shares]
     public = {
@@ -164,9 +167,22 @@ def run(name: str, template: Any, shares: Sequence[Auth], tensors: Sequence[torc
     return _joined(shares[0], each)
 
 
+#: Without limbs: element by element.
+_AT_ONCE: dict[str, Callable[..., Auth]] = {
+    "add.Tensor": operator.add,
+    "sub.Tensor": operator.sub,
+    "neg.default": operator.neg,
+}
+
+
+def _operand(one: Any, shares: Sequence[Auth], tensors: Sequence[torch.Tensor]) -> Any:
+    tag, found = one
+    return shares[found] if tag == "s" else tensors[found].to(torch.int64) if tag == "p" else found
+
+
 def _planes(share: Auth, is_moving: bool) -> Sequence[torch.Tensor]:
     """What a linear operation works on one by one: packed words where nothing is added up, else limbs."""
-    return share.packed().unbind() if is_moving else share.normal().planes.flatten(0, 1).unbind()
+    return share.packed().unbind() if is_moving else share.limbs().flatten(0, 1).unbind()
 
 
 def _summands(args: Any, named: Any) -> list[int]:
@@ -216,7 +232,7 @@ def _joined(like: Auth, planes: list[Any]) -> Any:
     if len(planes) == 4:
         return Auth.unpacked(like.key, like.first, torch.stack(planes))
     made = torch.stack(planes).view(wide.COUNT, 2, *planes[0].shape)
-    return like.like(wide.normal_(made), 1)
+    return like.of_limbs(like.key, like.first, made)
 
 
 def _scaled(func: Any, args: Sequence[Any], shares: Sequence[Auth], tensors: Sequence[torch.Tensor]) -> Auth:
@@ -225,7 +241,7 @@ def _scaled(func: Any, args: Sequence[Any], shares: Sequence[Auth], tensors: Seq
     rest = [value for _, value in args[2:]]
     if sorted(kinds) != ["f", "s"] or len(shares) != 1:
         raise NoMacsError(str(func), "One factor is public here, and one is secret.")
-    share, public = shares[0].normal(), tensors[args[kinds.index("f")][1]].to(torch.int64)
+    share, public = shares[0], tensors[args[kinds.index("f")][1]].to(torch.int64)
     op: Callable[..., torch.Tensor] = lambda x, y: func(x, y, *rest)  # noqa: E731
     if func is aten.mul.Tensor:
         return share * public

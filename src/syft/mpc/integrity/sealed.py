@@ -16,7 +16,7 @@ from typing import ClassVar
 import torch
 
 from syft.mpc.correlations import Correlation, Field, Tensors
-from syft.mpc.integrity import wide
+from syft.mpc.integrity import wide, words
 from syft.mpc.randomness import BoundStream, Stream
 
 TAGS = 40
@@ -41,7 +41,11 @@ class Key:
 
     @cached_property
     def limbs(self) -> torch.Tensor:
-        return wide.of_public(torch.tensor(self.alpha))
+        return wide.of_public(self.word)
+
+    @cached_property
+    def word(self) -> torch.Tensor:
+        return torch.tensor(self.alpha)
 
 
 @dataclass(frozen=True)
@@ -127,22 +131,22 @@ def _authenticated(
     drawn: Sequence[Stream],
 ) -> list[torch.Tensor]:
     """Shares of alpha x mod 2^110, for the number x that `lows` and `highs` add up to."""
-    total = wide.unpacked(lows[0], highs[0])
+    total = torch.stack([lows[0], highs[0]])
     for lo, hi in zip(lows[1:], highs[1:], strict=True):
-        total += wide.unpacked(lo, hi)
-    alpha = wide.of_public(torch.tensor(sum(key.alpha for key in keys)))
-    rest = wide.scaled(alpha, wide.normal_(total))
+        total = words.added(total, torch.stack([lo, hi]))
+    rest = words.scaled(total, torch.tensor(sum(key.alpha for key in keys)))
     shares = [stream.words((2, *lows[0].shape)) for stream in drawn[:-1]]
     for share in shares:
-        rest -= wide.unpacked(share[0], share[1])
-    return [*shares, wide.packed(rest)]
+        rest = words.subtracted(rest, share)
+    rest[1].bitwise_and_((1 << wide.EXTRA) - 1)
+    return [*shares, rest]
 
 
 def _tagged(
-    words: Sequence[torch.Tensor], keys: Sequence[Key], drawn: Sequence[Stream]
+    parts: Sequence[torch.Tensor], keys: Sequence[Key], drawn: Sequence[Stream]
 ) -> list[torch.Tensor]:
-    """Boolean shares of the tags beta & w, for the words w behind `words`."""
-    plain = _joined(words, True, words[0].shape)
+    """Boolean shares of the tags beta & w, for the words w behind `parts`."""
+    plain = _joined(parts, True, parts[0].shape)
     beta = keys[0].beta
     for key in keys[1:]:
         beta = beta ^ key.beta

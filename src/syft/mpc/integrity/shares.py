@@ -3,7 +3,7 @@
 Both know the operations that are linear in them, so programs written for plain shares run on them where they only
 add, scale and rearrange. Public values count in the value at the first holder and in the MAC at every holder:
 whatever adds a public value must do so at all holders (`party.plus`, `party.inverted`), never behind `if party.first`.
-May import `sealed`, `wide`.
+May import `sealed`, `wide`, `words`.
 """
 
 from __future__ import annotations
@@ -14,112 +14,102 @@ from typing import Any
 import torch
 
 from syft.mpc.correlations import Tensors
-from syft.mpc.integrity import wide
+from syft.mpc.integrity import wide, words
 from syft.mpc.integrity.sealed import TAGS, Key, Sealed
 from syft.mpc.kernels import Bilinear
 
 Public = int | torch.Tensor
-_SMALL = 1 << 10  # factors up to which limbs are scaled as they are
-_LOOSEST = 1 << 15  # so that a limb and what is made of it stay far from 63 bits
 
 MUL = Bilinear("mul")
 
 
 class Auth:
-    """A share of x and a share of alpha x, both mod 2^110: `planes` is (5, 2, *shape), limbs of the two.
+    """A share of x and a share of alpha x, both mod 2^110: `words` is (2, 2, *shape), `lo, hi` of the two (`words`)."""
 
-    Limbs are at most `loose` times as large as normal ones.
-    """
+    __slots__ = ("first", "key", "words")
 
-    __slots__ = ("first", "key", "loose", "planes")
-
-    def __init__(self, key: Key, first: bool, planes: torch.Tensor, loose: int = 1) -> None:
-        self.key, self.first, self.planes, self.loose = key, first, planes, loose
+    def __init__(self, key: Key, first: bool, words: torch.Tensor) -> None:
+        self.key, self.first, self.words = key, first, words
 
     # -- forms -----------------------------------------------------------------------------------------
 
     @classmethod
-    def unpacked(cls, key: Key, first: bool, words: torch.Tensor) -> Auth:
+    def unpacked(cls, key: Key, first: bool, kept: torch.Tensor) -> Auth:
         """From the four words per element that a holder keeps: `lo` of value and MAC, `hi` of value and MAC."""
-        return cls(key, first, wide.unpacked(words[:2], words[2:]))
+        return cls(key, first, kept.reshape(2, 2, *kept.shape[1:]))
 
     def packed(self) -> torch.Tensor:
         """(4, *shape): what a holder keeps."""
-        return wide.packed(self.planes).view(4, *self.shape)
+        return words.masked(self.words).view(4, *self.shape)
 
     @classmethod
     def of_public(cls, key: Key, first: bool, value: torch.Tensor) -> Auth:
         """A public value as a holder's part of an authenticated one."""
-        limbs = wide.of_public(value)
-        planes = torch.zeros((wide.COUNT, 2, *value.shape), dtype=torch.int64)
-        if first:
-            planes[: wide.PUBLIC, 0] = limbs
-        wide.normal_(planes)
-        planes[:, 1] = wide.scaled(key.limbs, limbs)
-        return cls(key, first, planes)
+        number = words.of_public(value)
+        own = number if first else torch.zeros_like(number)
+        return cls(key, first, torch.stack([own, words.scaled(number, key.word)], 1))
+
+    @classmethod
+    def of_limbs(cls, key: Key, first: bool, limbs: torch.Tensor) -> Auth:
+        """From (5, 2, *shape) limbs."""
+        return cls(key, first, words.of_limbs(limbs))
+
+    def limbs(self) -> torch.Tensor:
+        """(5, 2, *shape): normal limbs of value and MAC."""
+        return words.as_limbs(self.words)
 
     @property
     def value(self) -> torch.Tensor:
-        """(5, *shape): limbs of the share."""
-        return self.planes[:, 0]
+        """(2, *shape): words of the share."""
+        return self.words[:, 0]
 
     @property
     def mac(self) -> torch.Tensor:
-        return self.planes[:, 1]
+        return self.words[:, 1]
 
     @property
     def shape(self) -> torch.Size:
-        return self.planes.shape[2:]
+        return self.words.shape[2:]
 
     @property
     def ndim(self) -> int:
-        return self.planes.ndim - 2
+        return self.words.ndim - 2
 
     @property
     def device(self) -> torch.device:
-        return self.planes.device
+        return self.words.device
 
     def numel(self) -> int:
         return self.shape.numel()
 
-    def like(self, planes: torch.Tensor, loose: int | None = None) -> Auth:
-        return Auth(self.key, self.first, planes, self.loose if loose is None else loose)
-
-    def normal(self) -> Auth:
-        return self if self.loose == 1 else self.like(wide.normal_(self.planes.clone()), 1)
+    def like(self, made: torch.Tensor) -> Auth:
+        return Auth(self.key, self.first, made)
 
     def public(self, value: torch.Tensor) -> Auth:
         return self.of_public(self.key, self.first, value)
 
     def _aligned(self, ndim: int) -> torch.Tensor:
-        """The planes with dimensions of size 1 in front, as torch broadcasts."""
+        """The words with dimensions of size 1 in front, as torch broadcasts."""
         missing = ndim - self.ndim
-        return self.planes if missing <= 0 else self.planes.view(wide.COUNT, 2, *[1] * missing, *self.shape)
-
-    def map(self, function: Callable[[torch.Tensor], torch.Tensor]) -> Auth:
-        """A linear function of tensors of this shape, without public summands, on every limb."""
-        each = [function(plane) for plane in self.planes.flatten(0, 1)]
-        return self.like(torch.stack(each).view(wide.COUNT, 2, *each[0].shape))
+        return self.words if missing <= 0 else self.words.reshape(2, 2, *[1] * missing, *self.shape)
 
     # -- arithmetic ------------------------------------------------------------------------------------
 
     def _combined(self, other: Any, function: Callable[..., torch.Tensor]) -> Auth:
         found = other if isinstance(other, Auth) else self.public(_tensor(other))
         ndim = max(self.ndim, found.ndim)
-        loose = self.loose + found.loose
-        made = self.like(function(self._aligned(ndim), found._aligned(ndim)), loose)
-        return made if loose < _LOOSEST else made.normal()
+        return self.like(function(self._aligned(ndim), found._aligned(ndim)))
 
     def __add__(self, other: Any) -> Auth:
-        return self._combined(other, torch.add)
+        return self._combined(other, words.added)
 
     __radd__ = __add__
 
     def __sub__(self, other: Any) -> Auth:
-        return self._combined(other, torch.sub)
+        return self._combined(other, words.subtracted)
 
     def __neg__(self) -> Auth:
-        return self.like(-self.planes, self.loose + 1)
+        return self.like(words.negated(self.words))
 
     def __rsub__(self, other: Public) -> Auth:
         return self.public(_tensor(other)) - self
@@ -128,10 +118,8 @@ class Auth:
         """Times a public integer, or element by element with public ones."""
         if isinstance(factor, Auth):
             raise TypeError("Two secrets are multiplied by a program.")
-        if isinstance(factor, int) and abs(factor) < _SMALL:
-            return self.like(self.normal().planes * factor, abs(factor) + 1)
         public = _tensor(factor)
-        return self.like(wide.scaled(wide.of_public(public), self.normal()._aligned(public.ndim)), 1)
+        return self.like(words.scaled(self._aligned(public.ndim), public))
 
     __rmul__ = __mul__
 
@@ -142,30 +130,34 @@ class Auth:
         """op(self, public) for a bilinear `op`, in which so many terms add up to an element."""
         if op == MUL:
             return self * public
-        limbs = wide.of_public(public)
-        each = [wide.product(op, part, limbs, terms) for part in self.normal().planes.unbind(1)]
-        return self.like(torch.stack(each, 1), 1)
+        return self._product(op, public, terms)
 
     def under(self, op: wide.Op, public: torch.Tensor, terms: int) -> Auth:
         """op(public, self) for a bilinear `op`."""
         if op == MUL:
             return self * public
-        limbs = wide.of_public(public)
-        each = [wide.product(op, limbs, part, terms) for part in self.normal().planes.unbind(1)]
-        return self.like(torch.stack(each, 1), 1)
+        return self._product(lambda own, other: op(other, own), public, terms)
+
+    def _product(self, op: wide.Op, public: torch.Tensor, terms: int) -> Auth:
+        other = wide.ready(wide.of_public(public), terms)
+        each = [
+            wide.product_of_ready(op, wide.ready(part, terms), other, terms)
+            for part in self.limbs().unbind(1)
+        ]
+        return self.of_limbs(self.key, self.first, torch.stack(each, 1))
 
     def where(self, mask: torch.Tensor) -> Auth:
         """Self where a public word is all ones, 0 where it is 0."""
-        return self.like(self.planes & mask)
+        return self.like(self.words & mask)
 
     def negated_where(self, mask: torch.Tensor) -> Auth:
-        """-self where a public word is all ones: -x = ~x + 1, limb by limb."""
-        return self.like((self.planes ^ mask).sub_(mask), self.loose + 1)
+        """-self where a public word is all ones."""
+        return self.like(words.negated_where(self.words, mask))
 
     # -- in place, as programs write it: the object, not its memory --------------------------------------
 
     def _become(self, other: Auth) -> Auth:
-        self.planes, self.loose = other.planes, other.loose
+        self.words = other.words
         return self
 
     def add_(self, other: Any) -> Auth:
@@ -184,7 +176,7 @@ class Auth:
 
     def __getitem__(self, index: Any) -> Auth:
         where = index if isinstance(index, tuple) else (index,)
-        return self.like(self.planes[(slice(None), slice(None), *where)])
+        return self.like(self.words[(slice(None), slice(None), *where)])
 
     def __iter__(self) -> Iterator[Auth]:
         return (self[k] for k in range(self.shape[0]))
@@ -195,8 +187,8 @@ class Auth:
     def view(self, *shape: Any) -> Auth:
         wanted = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
         if -1 in wanted and not self.numel():
-            return self.map(lambda limb: limb.reshape(wanted))
-        return self.like(self.planes.reshape(wide.COUNT, 2, *wanted))
+            wanted = self.words[0, 0].reshape(wanted).shape
+        return self.like(self.words.reshape(2, 2, *wanted))
 
     reshape = view
 
@@ -205,28 +197,27 @@ class Auth:
 
     def movedim(self, source: int, destination: int) -> Auth:
         return self.like(
-            self.planes.movedim(self._axis(source, self.ndim), self._axis(destination, self.ndim))
+            self.words.movedim(self._axis(source, self.ndim), self._axis(destination, self.ndim))
         )
 
     def unsqueeze(self, dim: int) -> Auth:
-        return self.like(self.planes.unsqueeze(self._axis(dim, self.ndim + 1)))
+        return self.like(self.words.unsqueeze(self._axis(dim, self.ndim + 1)))
 
     def gather(self, dim: int, index: torch.Tensor) -> Auth:
-        wide_index = index.expand(wide.COUNT, 2, *index.shape)
-        return self.like(self.planes.gather(self._axis(dim, self.ndim), wide_index))
+        wide_index = index.expand(2, 2, *index.shape)
+        return self.like(self.words.gather(self._axis(dim, self.ndim), wide_index))
 
     def contiguous(self) -> Auth:
         return self
 
     def clone(self) -> Auth:
-        return self.like(self.planes.clone())
+        return self.like(self.words.clone())
 
     @staticmethod
     def joined(function: Callable[..., torch.Tensor], parts: Sequence[Auth], dim: int = 0) -> Auth:
         """`torch.cat` or `torch.stack` of several."""
         ndim = parts[0].ndim + (function is torch.stack)
-        made = function([part.planes for part in parts], 2 + dim % ndim)
-        return parts[0].like(made, max(part.loose for part in parts))
+        return parts[0].like(function([part.words for part in parts], 2 + dim % ndim))
 
 
 def _tensor(value: Public) -> torch.Tensor:
@@ -300,6 +291,5 @@ def fields_of(key: Key, first: bool, sealed: Sealed, part: Tensors) -> list[Any]
         if one.bits:
             made.append(AuthBits(key, first, torch.cat([low.unsqueeze(0), mac])))
         else:
-            words = torch.stack([low, mac[0], next(uppers), mac[1]])
-            made.append(Auth.unpacked(key, first, words))
+            made.append(Auth.unpacked(key, first, torch.stack([low, mac[0], next(uppers), mac[1]])))
     return made

@@ -96,11 +96,6 @@ def balanced_(limbs: torch.Tensor) -> torch.Tensor:
     return limbs
 
 
-def low_word(limbs: torch.Tensor) -> torch.Tensor:
-    """The number mod 2^64, of any limbs."""
-    return (limbs[1] << LIMB).add_(limbs[0]).add_(limbs[2] << (2 * LIMB))
-
-
 def of_public(value: torch.Tensor) -> torch.Tensor:
     """An int64 as a number: three limbs, the last with its sign."""
     return torch.stack([value & _MASK, (value >> LIMB) & _MASK, value >> (2 * LIMB)])
@@ -136,25 +131,29 @@ def _scale(public: torch.Tensor, limbs: torch.Tensor, out: torch.Tensor) -> None
 
 def product(op: Op, x: torch.Tensor, y: torch.Tensor, terms: int) -> torch.Tensor:
     """op(x, y) for a bilinear `op`, limb by limb, one operand public; normal. `terms` add up to one element."""
-    exact = terms <= _EXACT
-    if exact:
-        x, y = balanced_(x.clone()).double(), balanced_(y.clone()).double()
+    return product_of_ready(op, ready(x, terms), ready(y, terms), terms)
+
+
+def ready(limbs: torch.Tensor, terms: int) -> torch.Tensor:
+    """Limbs as `product_of_ready` takes them: NOTE [Products in floating point]."""
+    return balanced_(limbs.clone()).double() if terms <= _EXACT else limbs
+
+
+def product_of_ready(op: Op, x: torch.Tensor, y: torch.Tensor, terms: int) -> torch.Tensor:
+    """`product` of limbs that were prepared, which several products have in common."""
+    in_float = terms * min(len(x), len(y)) <= _EXACT  # so many products of limbs are in one sum
     out: list[torch.Tensor | None] = [None] * COUNT
     for i, left in enumerate(x):
         for j, right in enumerate(y[: COUNT - i]):
             part = op(left, right)
-            part = part.long() if exact else part
+            part = part if in_float or part.dtype == torch.int64 else part.long()
             found = out[i + j]
             out[i + j] = part if found is None else found.add_(part)
     whole = next(part for part in out if part is not None)
-    return normal_(torch.stack([torch.zeros_like(whole) if part is None else part for part in out]))
-
-
-def shifted_by_word(limbs: torch.Tensor) -> torch.Tensor:
-    """2^64 times the number."""
-    out = torch.zeros_like(limbs)
-    out[2:] = limbs[: COUNT - 2] << _OVER
-    return normal_(out)
+    made = torch.empty((COUNT, *whole.shape), dtype=torch.int64)
+    for limb, summed in zip(made, out, strict=True):
+        limb.copy_(summed) if summed is not None else limb.zero_()
+    return normal_(made)
 
 
 def as_integer(limbs: Sequence[torch.Tensor] | torch.Tensor) -> int:

@@ -79,7 +79,8 @@ def _rows(caller: str, names: list[str], tables: list[Any]) -> Rows:
             raise TensorsNotCollocatedException(tables[0], table, caller)
         if table.shape[0] != tables[0].shape[0]:
             raise ValueError(
-                f"At {table.location.id!r}, {names[0]} has {tables[0].shape[0]} rows and {name} has {table.shape[0]}."
+                f"On worker {table.location.id!r}, {names[0]} has {tables[0].shape[0]} rows and {name} has "
+                f"{table.shape[0]}. Send the same rows of both."
             )
     return Rows(tuple(table.detach().double() for table in tables))
 

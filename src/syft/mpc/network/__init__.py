@@ -3,6 +3,7 @@
 Modules, in the order they import each other:
 
     programs     the party programs that can be asked for, by name: a closed list
+    raw_tensors  how the frames of a round travel
     messages     what clients, holders and providers say to each other
     outline      what a program takes and gives, found without any secret
     membership   one worker's place in a group: its peers, what they sent, its streams
@@ -30,5 +31,6 @@ other party of the run the digest of what that was asked to do, and ends the run
 travel while masks are drawn. A member that sends something for a later run was not asked for this one, or gave it up:
 nobody waits for it. A run is carried out by the thread of the client's session: what the client sends next waits for
 it, at every holder in the same order. It gives the worker's turn away while it computes and waits, and frames come in
-by the sessions of the peers, so nobody waits for somebody who waits for him.
+by the sessions of the peers, so nobody waits for somebody who waits for him. While it waits for a small frame of another
+holder it reads that holder's connection itself: NOTE [Who reads] in `syft.transport.session_lending`.
 """

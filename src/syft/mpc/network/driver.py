@@ -23,16 +23,17 @@ from syft.mpc.binding import WIDE, Share, program_digest
 from syft.mpc.correlations import Correlation, Mask, Place, placed
 from syft.mpc.drivers import Cost, Shares, runs_on_cpu
 from syft.mpc.network import messages
-from syft.mpc.network.execution import AHEAD
+from syft.mpc.network.execution import AHEAD, identities
 from syft.mpc.network.membership import LINKS_OF_CLIENTS
 from syft.mpc.network.outline import Made, MadeMasked, MaskedSecret, Secret, outline_of
+from syft.mpc.network.portions import PORTION
 from syft.mpc.network.programs import name_of
 from syft.mpc.party import Program
 from syft.mpc.provider import ProviderCost
 from syft.mpc.reuse import GivenMasked, Masked
 from syft.mpc.taken import Taken, note_taken
 from syft.tensors.pointer import new_pointer
-from syft.tensors.transfer import spec_when_sent
+from syft.tensors.sending import spec_when_sent
 from syft.workers.network import presence
 
 #: Every holder gets the commands of this process in one order, whichever threads and groups they come from: two runs
@@ -53,7 +54,7 @@ class RemoteProvider:
 
     def ready(self, kind: Correlation) -> int:
         """Correlations of this kind that were dealt ahead of time and not used."""
-        return len(self._driver._ahead.get(kind, ()))
+        return 0 if PORTION.get() is not None else len(self._driver._ahead.get(kind, ()))
 
     def provide(self, *kinds: Correlation, count: int = 1) -> None:
         """Let the provider deal ahead of time; the holders keep what they get until a program takes it."""
@@ -76,6 +77,10 @@ class NetworkDriver:
         self._told: tuple[int, ...] = ()
         self._run = 0
         self._ahead: dict[Correlation, deque[tuple[int, int]]] = defaultdict(deque)
+        #: As `Membership` has them at the holders; and held while a call takes from a supply.
+        self.supplied: dict[int, bytes] = {}
+        self.supply_runs: dict[tuple[str, int], dict[int, int]] = {}
+        self.supplying = threading.RLock()
 
     # -- the group -------------------------------------------------------------------------------------
 
@@ -101,6 +106,8 @@ class NetworkDriver:
             self._group, self._sessions, self._run = group, sessions, 0
             self._told = told
             self._ahead.clear()
+            self.supplied.clear()
+            self.supply_runs.clear()
         return self._group
 
     def _leave(self) -> None:
@@ -218,7 +225,7 @@ class NetworkDriver:
                 tuple(_stand_in(value, at) for at, value in enumerate(given)),
                 tuple((key, _stand_in(value)) for key, value in named.items()),
             )
-            devices = () if runs_on_cpu(protocol, kwargs) else self._devices()
+            devices = () if runs_on_cpu(protocol) else self._devices()
             self._run += 1
             places = {
                 _stand_in(value, at).place: value.masked.place
@@ -233,6 +240,7 @@ class NetworkDriver:
                 {key: _agreed(value) for key, value in named.items()},
                 ahead,
                 *((WIDE,) if devices else ()),
+                *identities(self.supplied, ahead),
             )
             places |= _own_places(kinds, ahead, self._run, digest)
             missing = tuple(
@@ -311,22 +319,30 @@ class NetworkDriver:
                 if isinstance(one.kind, Mask):
                     places[one.place] = Place(self._run + 1, AHEAD, position)
             self.provide(kinds)
-            failures = []
-            for member in self.members:
-                try:
-                    member.sync()
-                except (OSError, SyftError) as error:
-                    failures.append(error)
-            if failures:
+            try:
+                self.settle_failures()
+            except (OSError, SyftError):
                 for tags in self._ahead.values():
                     for tag in [tag for tag in tags if tag[0] == self._run]:
                         tags.remove(tag)
-                # The one who failed knows why; the others know that it did.
-                own = (error for error in failures if not isinstance(error, messages.PeerFailedError))
-                raise next(own, failures[0])
+                raise
+
+    def settle_failures(self) -> None:
+        """Wait for all members. !! what went wrong at one of them: it knows why, the others know that it did"""
+        failures = []
+        for member in self.members:
+            try:
+                member.sync()
+            except (OSError, SyftError) as error:
+                failures.append(error)
+        if failures:
+            raise first_cause(failures)
 
     def _taken_ahead(self, kinds: Sequence[Correlation]) -> tuple[tuple[int, int] | None, ...]:
         """Where each of these was dealt ahead of time, None for those that were not; empty if none was."""
+        portion = PORTION.get()
+        if portion is not None and portion.driver is self:
+            return portion.take(kinds)
         ahead: list[tuple[int, int] | None] = []
         places: dict[Place, Place] = {}
         for taken, kind in enumerate(kinds):
@@ -381,6 +397,12 @@ class NetworkDriver:
             me.send_msg(ObjectMessage(part, new_id), holder)
             sent.append(new_pointer(holder, new_id, spec_when_sent(part)))
         return Shares(sent)
+
+
+def first_cause(failures: Sequence[Exception]) -> Exception:
+    """The one who failed knows why; the others know that it did."""
+    own = (error for error in failures if not isinstance(error, messages.PeerFailedError))
+    return next(own, failures[0])
 
 
 def _cost_of(found: Sequence[Any]) -> Cost:

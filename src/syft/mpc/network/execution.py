@@ -5,22 +5,27 @@ See NOTE [What a network driver does] in `syft.mpc.drivers`. May import `members
 
 from __future__ import annotations
 
+import hashlib
+import secrets
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
-from syft.mpc.binding import purpose
-from syft.mpc.correlations import Correlation, Field, Mask, Place, Tensors
-from syft.mpc.drivers import NoSource, check, pairwise_seed
+from syft import serde
+from syft.messaging.message import Id, MessageRecord
+from syft.mpc.binding import DIGEST_BYTES, kind_digest, program_digest, purpose
+from syft.mpc.correlations import Correlation, Field, Mask, Place, Tensors, placed
+from syft.mpc.drivers import NoSource, check_from, pairwise_seed
 from syft.mpc.integrity.sealed import Entrance, Key, Sealed
 from syft.mpc.network.membership import Membership, TakenAhead
 from syft.mpc.network.messages import KINDS, SEALED, Agreement, Dealt, Frame
 from syft.mpc.network.programs import program_named
 from syft.mpc.party import Party, Round, RoundMismatchError
-from syft.mpc.provider import CorrelationReusedError, Provider, expand
-from syft.mpc.randomness import BoundStream, Stream
+from syft.mpc.provider import CorrelationReusedError, expand
+from syft.mpc.randomness import Stream
+from syft.mpc.supplies import SupplyError
 
 CPU = torch.device("cpu")
 #: The most a provider makes for one correlation.
@@ -29,6 +34,20 @@ _MOST_BYTES = 16 << 30
 
 #: What correlations are bound to that are taken ahead of time, for no program in particular.
 AHEAD = b"ahead of time"
+
+
+class StoredPart(MessageRecord, frozen=True):
+    """A holder's part of what one call takes, as it lies on the disk: NOTE [The same part]."""
+
+    identity: bytes
+    holders: tuple[Id, ...]
+    rank: int
+    run: int
+    kinds: tuple[Any, ...]
+    parts: tuple[tuple[torch.Tensor, ...], ...]
+
+
+serde.register_record(StoredPart, "mpc.StoredPart")
 
 
 class HolderSource(NoSource):
@@ -46,7 +65,7 @@ class HolderSource(NoSource):
         self._program = program
         self._ahead = list(ahead)
         self._taken = self._drawn = 0
-        self._stream = BoundStream(membership.dealing[membership.rank])
+        self._stream = membership.stream
 
     def take(self, kind: Correlation) -> Tensors:
         position, self._taken = self._taken, self._taken + 1
@@ -71,10 +90,10 @@ class HolderSource(NoSource):
             dealt: Dealt = membership.receive(membership.holders, Dealt)
             received = dealt.tensors
             _check_dealt(membership, dealt, self._program)
-            if dealt.kind != kind or [tuple(t.shape) for t in received] != [one.shape for one in due]:
+            if dealt.kind != kind_digest(kind) or [t.shape for t in received] != [one.shape for one in due]:
                 raise RoundMismatchError(
-                    f"Holder {membership.rank} takes a {kind}, and the provider dealt a {dealt.kind} in run "
-                    f"{membership.last_run}."
+                    f"Holder {membership.rank} takes a {kind}, and the provider dealt another kind, or another shape, in "
+                    f"run {membership.last_run}."
                 )
         return self.expand(kind, position, received)
 
@@ -169,16 +188,23 @@ def _check_dealt(membership: Membership, dealt: Dealt, digest: bytes) -> None:
 
 
 def _exchange(membership: Membership, one: Round, device: torch.device | None = None) -> Any:
-    sent = 0
-    for to, tensors in departing(one.outgoing).items():
+    sent, is_round = 0, False
+    outgoing = one.outgoing if device is None else departing(one.outgoing)
+    for to, tensors in outgoing.items():
         channel = membership.channels[to]
         channel.send(Frame(channel.ticket, membership.last_run, tensors))
-        sent += sum(tensor.nbytes for tensor in tensors)
-    received = {rank: membership.receive(rank, Frame).tensors for rank in one.incoming}
-    check(membership.rank, one.incoming, received)
+        for tensor in tensors:
+            sent += tensor.nbytes
+    received = {}
+    for rank, expected in one.incoming.items():
+        tensors = received[rank] = membership.receive(rank, Frame).tensors
+        check_from(membership.rank, rank, expected, tensors)
+        is_round = is_round or any(tensor.nbytes for tensor in tensors)
     membership.bytes_sent += sent
-    membership.rounds += bool(sent or any(t.nbytes for tensors in received.values() for t in tensors))
-    return one.finish({rank: _arrived(tensors, device) for rank, tensors in received.items()})
+    membership.rounds += is_round or sent > 0
+    if device is not None:
+        received = {rank: _arrived(tensors, device) for rank, tensors in received.items()}
+    return one.finish(received)
 
 
 def departing(outgoing: Mapping[int, Tensors]) -> Mapping[int, Tensors]:
@@ -210,16 +236,13 @@ def deal(
     """
     for kind in kinds:
         _check_kind(kind)
-    provider = Provider(membership.holders, [membership.dealing[rank] for rank in range(membership.holders)])
-    provider.cost = membership.deals
-    provider.is_recording = False  # holders may be threads of this process
-    dealing = provider.begin(run, program or AHEAD, device)
+    dealing = membership.dealer.begin(run, program or AHEAD, device)
     for kind in kinds:
         corrections = departing(dict(enumerate(dealing.corrections(kind))))
         for rank, tensors in corrections.items():
             if tensors:
                 channel = membership.channels[rank]
-                channel.send(Dealt(channel.ticket, run, dealing.program, kind, tensors))
+                channel.send(Dealt(channel.ticket, run, dealing.program, kind_digest(kind), tensors))
 
 
 def _check_kind(kind: Any) -> None:
@@ -242,8 +265,7 @@ def tell(membership: Membership, run: int, program: bytes, kind: Any) -> torch.T
         raise TypeError(
             f"A provider tells the masks of what enters and leaves, and no {type(kind).__name__}."
         )
-    provider = Provider(membership.holders, [membership.dealing[rank] for rank in range(membership.holders)])
-    return provider.tell(run, program, kind)
+    return membership.dealer.tell(run, program, kind)
 
 
 def size_of(kinds: Sequence[Correlation]) -> int:
@@ -262,3 +284,91 @@ def take_ahead(
     for position, part in enumerate(parts):
         membership.ahead[membership.last_run, position] = part
     return TakenAhead([part for _, part in parts])
+
+
+# -- supplies on disk ----------------------------------------------------------------------------------------
+
+
+# NOTE [The same part]
+# Correlations that are taken in one group and used in another are not drawn from seeds which the parties have in common
+# then. If two holders used different ones in one run, what is opened would be an equation in the secret. So when holders
+# keep a part they agree on its kinds and give it an `identity`, a hash that each of them adds random bytes to: no two
+# parts have the same, whatever a client asks for. A run that takes from it has the identity in the digest which the
+# parties compare before the first frame goes out.
+
+
+def part_to_store(
+    membership: Membership,
+    kinds: Sequence[Correlation],
+    place: tuple[str, int, int],
+    device: torch.device | None = None,
+) -> bytes:
+    """Take correlations, and agree with the other holders on what they are called; as bytes for the disk."""
+    for kind in kinds:
+        if type(kind) is Sealed:
+            raise SupplyError(
+                "Correlations with MACs are not kept on disk: the key of the MACs is of one group, and ends with it. "
+                "Leave store=... out, or share with another protocol."
+            )
+    holders = membership.members[:-1]
+    digest = program_digest("supply", (*place, tuple(kinds), holders), {})
+    nonce, nonces = secrets.token_bytes(DIGEST_BYTES), {}
+    others = [rank for rank in membership.channels if rank != membership.holders]
+    _tell_program(membership, others, nonce + digest)
+    source = HolderSource(membership, AHEAD, device=device)
+    parts = tuple(_arrived(source.draw(kind), CPU) for kind in kinds)
+    for rank in others:
+        said = membership.receive(rank, Agreement).program
+        if said[DIGEST_BYTES:] != digest:
+            raise RoundMismatchError(
+                f"Worker {membership.members[membership.rank]!r} was asked to keep other correlations than worker "
+                f"{membership.members[rank]!r} for call {place[2]} of the supply {place[0]!r}."
+            )
+        nonces[rank] = said[:DIGEST_BYTES]
+    nonces[membership.rank] = nonce
+    whole = b"".join(nonces[rank] for rank in sorted(nonces))
+    identity = hashlib.blake2b(whole + digest, digest_size=DIGEST_BYTES, person=b"syft supply").digest()
+    stored = StoredPart(identity, holders, membership.rank, membership.last_run, tuple(kinds), parts)
+    return serde.serialize(stored)
+
+
+def take_part(membership: Membership, name: str, lot: int, content: bytes) -> tuple[StoredPart, TakenAhead]:
+    """Let programs of this group use what was read from the disk, in the run that has begun. !! SupplyError"""
+    part = serde.deserialize(content)
+    if type(part) is not StoredPart or len(part.kinds) != len(part.parts):
+        raise SupplyError(f"What was kept of the supply {name!r} is of another kind: provide again.")
+    here = membership.members[:-1]
+    if (part.holders, part.rank) != (here, membership.rank):
+        raise SupplyError(
+            f"The supply {name!r} was made for the holders {', '.join(map(str, part.holders))}, in this order, and not "
+            f"for {', '.join(map(str, here))}."
+        )
+    runs = membership.supply_runs.setdefault((name, lot), {})
+    runs[part.run] = membership.last_run
+    kinds = placed_anew(part.kinds, runs)
+    for position, (kind, tensors) in enumerate(zip(kinds, part.parts, strict=True)):
+        membership.ahead[membership.last_run, position] = kind, tuple(tensors)
+    membership.supplied[membership.last_run] = part.identity
+    return part, TakenAhead(list(part.parts))
+
+
+def placed_anew(kinds: Sequence[Correlation], runs: Mapping[int, int]) -> list[Correlation]:
+    """Kinds whose masks were dealt in other runs than they are used in. !! SupplyError if one is not here"""
+    places: dict[Place, Place] = {}
+    for kind in kinds:
+        for place, _ in kind.kept:
+            if place.run not in runs:
+                raise SupplyError(
+                    "The masks of weights that this call of a supply goes with were taken in another session. Begin "
+                    "another lot."
+                )
+            places[place] = Place(runs[place.run], AHEAD, place.position)
+    return [placed(kind, places) for kind in kinds]
+
+
+def identities(
+    supplied: Mapping[int, bytes], ahead: Sequence[tuple[int, int] | None]
+) -> tuple[tuple[bytes, ...], ...]:
+    """What parties add to what they agree on if a run takes from supplies. NOTE [The same part]"""
+    runs = dict.fromkeys(tag[0] for tag in ahead if tag is not None and tag[0] in supplied)
+    return (tuple(supplied[run] for run in runs),) if runs else ()

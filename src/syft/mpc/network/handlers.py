@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from syft.core import worker_lock
 from syft.core.ids import ID_PROVIDER
 from syft.core.interfaces import Worker
 from syft.exceptions import (
@@ -20,17 +21,24 @@ from syft.messaging.message import Ref
 from syft.mpc.binding import WIDE, Share, program_digest
 from syft.mpc.kernels import Bilinear
 from syft.mpc.network import execution, messages
-from syft.mpc.network.membership import LINKS_OF_CLIENTS, Membership, channel_of, tickets_of
+from syft.mpc.network.membership import (
+    LINKS_OF_CLIENTS,
+    Membership,
+    TakenAhead,
+    Tickets,
+    channel_if_open,
+    channel_of,
+)
 from syft.mpc.network.programs import OPENING, program_named
 from syft.mpc.placing import all_placed
 from syft.mpc.protocols.beaver import MaskedOperand
 from syft.mpc.protocols.select import Pooling
 from syft.mpc.reuse import MaskedFormOutdatedError
+from syft.mpc.supplies import keeper_of
 from syft.policy.caller import user_of
 from syft.policy.permissions import AuditRecord
 from syft.workers import handlers, pipeline
-from syft.workers.admitted import tell_failures
-from syft.workers.network import worker_lock
+from syft.workers.failures import tell_failures
 from syft.workers.network.presence import await_introduction
 
 CPU = torch.device("cpu")
@@ -67,7 +75,7 @@ def join(worker: Worker, message: messages.JoinGroup) -> None:
             "join", message.return_id, user_of(message), True, f"a group of {', '.join(map(str, members))}"
         )
     )
-    tickets_of(worker).update({channel.expected: channel for channel in membership.channels.values()})
+    worker.extension(Tickets).give(membership)
 
 
 def _peer(worker: Worker, name: Any) -> Any:
@@ -82,8 +90,8 @@ def _peer(worker: Worker, name: Any) -> Any:
         )
     if found._link in LINKS_OF_CLIENTS:
         raise ProtocolError(
-            f"The connection of worker {worker.id!r} to worker {name!r} is the client's own, which waits while "
-            "they compute. Introduce them by one of their own: server.add_worker(sy.connect(address, auto_add=False))."
+            f"The connection of worker {worker.id!r} to worker {name!r} is one of the client's, which is "
+            "busy while they compute. Give them their own: server.add_worker(sy.connect(address, auto_add=False))."
         )
     return found
 
@@ -162,6 +170,7 @@ def run(worker: Worker, message: messages.RunProgram) -> None:
             {name: _agreed(message.kwargs[name], value) for name, value in kwargs.items()},
             message.ahead,
             *((WIDE,) if device is not None else ()),
+            *execution.identities(membership.supplied, message.ahead),
         )
         if worker.device is not None and not membership.is_provider:  # NOTE [On the CPU] in `drivers`
             args, kwargs = all_placed((args, kwargs), device or CPU)
@@ -306,18 +315,80 @@ def take_ahead(worker: Worker, message: messages.TakeAhead) -> None:
         device = _device(worker, message.device, "dealing ahead of time")
         with worker_lock.released():
             taken = execution.take_ahead(membership, message.kinds, device)
-        taken.obj_id = ID_PROVIDER.pop()
-        membership.charged[message.run] = taken
-        try:
-            call.keep(taken.obj_id, taken)
-        except BaseException:
-            _forget_ahead(worker, membership, message.run)
-            raise
+        _charge_ahead(worker, membership, call, message.run, taken)
 
     try:
         _told(membership, message.run, work, lambda: True)
     finally:
         membership.end()
+
+
+def store_part(worker: Worker, message: messages.StorePart) -> None:
+    """Take correlations, and keep them on disk. The user is charged for them until they are used."""
+    membership = _ours(worker, message.group, message)
+    membership.begin(message.run)
+
+    def work() -> None:
+        call = pipeline.permit(worker, message, name="Dealing for a supply")
+        call.check_fits(0, 0, execution.size_of(message.kinds))
+        keeper = keeper_of(worker)
+        device = _device(worker, message.device, "dealing for a supply")
+        place = message.name, message.lot, message.call
+        with worker_lock.released():
+            content = execution.part_to_store(membership, message.kinds, place, device)
+            keeper.put(user_of(message), *place, message.about, content)
+
+    try:
+        _told(membership, message.run, work, lambda: True)
+    finally:
+        membership.end()
+
+
+def take_part(worker: Worker, message: messages.TakePart) -> tuple[Any, ...]:
+    """Take a call of a supply from the disk into memory. What the last one left unused goes."""
+    membership = _ours(worker, message.group, message)
+    membership.begin(message.run)
+
+    def work() -> tuple[Any, ...]:
+        call = pipeline.permit(worker, message, name="Taking from a supply")
+        _forget_ahead(worker, membership, membership.supply_run)
+        place = message.name, message.lot, message.call
+        with worker_lock.released():
+            content = keeper_of(worker).take(user_of(message), *place)
+            part, taken = execution.take_part(membership, message.name, message.lot, content)
+        membership.supply_run = message.run
+        _charge_ahead(worker, membership, call, message.run, taken)
+        return part.identity, part.run, part.kinds
+
+    try:
+        return _told(membership, message.run, work, lambda: True)
+    finally:
+        membership.end()
+
+
+def list_supplies(worker: Worker, message: messages.ListSupplies) -> tuple[Any, ...]:
+    pipeline.permit(worker, message, name="Listing supplies")
+    return tuple(
+        (name, about, tuple(parts)) for name, about, parts in keeper_of(worker).listing(user_of(message))
+    )
+
+
+def drop_supply(worker: Worker, message: messages.DropSupply) -> None:
+    pipeline.permit(worker, message, name="Removing a supply")
+    keeper_of(worker).drop(user_of(message), message.name)
+
+
+def _charge_ahead(
+    worker: Worker, membership: Membership, call: pipeline.Call, run: int, taken: TakenAhead
+) -> None:
+    """Charge the user for what was taken by one message. !! QuotaExceededError; it is not kept then"""
+    taken.obj_id = ID_PROVIDER.pop()
+    membership.charged[run] = taken
+    try:
+        call.keep(taken.obj_id, taken)
+    except BaseException:
+        _forget_ahead(worker, membership, run)
+        raise
 
 
 def _forget_ahead(worker: Worker, membership: Membership, run: int) -> None:
@@ -370,23 +441,31 @@ def costs(worker: Worker, message: messages.GroupCosts) -> tuple[Any, ...]:
 # -- what peers send ---------------------------------------------------------------------------------------
 
 
-def take_agreement(worker: Worker, message: messages.Agreement) -> None:
-    channel = channel_of(worker, message.ticket)
-    channel.membership.deliver(channel, message)
+def take_agreement(worker: Worker, message: messages.Agreement, source: Any = None) -> None:
+    channel = channel_if_open(worker, message.ticket)
+    if channel is not None:
+        channel.source = source
+        channel.membership.deliver(channel, message)
 
 
-def take_frame(worker: Worker, message: messages.Frame | messages.Dealt) -> None:
-    channel = channel_of(worker, message.ticket)
-    if type(message) is messages.Dealt and channel.rank != channel.membership.holders:
+def take_frame(worker: Worker, message: messages.Frame | messages.Dealt, source: Any = None) -> None:
+    channel = channel_if_open(worker, message.ticket)
+    if channel is None:
+        return
+    channel.source = source
+    membership = channel.membership
+    if type(message) is messages.Dealt and channel.rank != membership.holders:
         raise ProtocolError("Correlations come from the provider.")
-    if any(type(tensor) is not torch.Tensor for tensor in message.tensors):
-        raise ProtocolError("A frame between parties carries plain tensors.")
-    channel.membership.deliver(channel, message)
+    for tensor in message.tensors:
+        if type(tensor) is not torch.Tensor:
+            raise ProtocolError("A frame between parties carries plain tensors.")
+    membership.deliver(channel, message)
 
 
 def take_failure(worker: Worker, message: messages.RunFailed) -> None:
-    channel = channel_of(worker, message.ticket)
-    channel.membership.note_failure(channel, message.run, message.reason, message.gone)
+    channel = channel_if_open(worker, message.ticket)
+    if channel is not None:
+        channel.membership.note_failure(channel, message.run, message.reason, message.gone)
 
 
 def are_you_there(worker: Worker, message: messages.AreYouThere) -> int:
@@ -403,6 +482,10 @@ handlers.HANDLERS |= {
     messages.RunProgram: run,
     messages.DealCorrelations: deal,
     messages.TakeAhead: take_ahead,
+    messages.StorePart: store_part,
+    messages.TakePart: take_part,
+    messages.ListSupplies: list_supplies,
+    messages.DropSupply: drop_supply,
     messages.AbandonRun: abandon,
     messages.GroupCosts: costs,
     messages.TellMask: tell_mask,
@@ -411,4 +494,11 @@ handlers.HANDLERS |= {
     messages.Dealt: take_frame,
     messages.RunFailed: take_failure,
     messages.AreYouThere: are_you_there,
+}
+
+#: They touch nothing of the worker but its tickets.
+handlers.WITHOUT_LOCK |= {
+    messages.Agreement: take_agreement,
+    messages.Frame: take_frame,
+    messages.Dealt: take_frame,
 }

@@ -12,6 +12,7 @@ import weakref
 from collections import deque
 from typing import Any
 
+from syft.core import worker_lock
 from syft.core.interfaces import Worker
 from syft.exceptions import ProtocolError, SyftError, WorkerRestartedError, WorkerUnreachableError
 from syft.mpc.correlations import Correlation, Tensors
@@ -25,15 +26,21 @@ from syft.mpc.network.messages import (
     PeerGoneError,
     RunFailed,
 )
-from syft.mpc.provider import ProviderCost
-from syft.mpc.randomness import SEED_BYTES, new_seed
-from syft.workers.network import presence, worker_lock
+from syft.mpc.provider import Provider, ProviderCost
+from syft.mpc.randomness import SEED_BYTES, BoundStream, new_seed
+from syft.workers.network import presence
 
 TICKET_BYTES = 16
 _RESTARTED = "it was restarted, or has ended its session"
 #: What may lie here for runs that have not begun: see `Membership.deliver`.
 _AHEAD_BYTES = 256 << 20
 _AHEAD_FRAMES = 4_096
+#: What a provider keeps of the masks of weights, for each group.
+_MASK_BYTES = 32 << 20
+#: So many tickets of groups that ended are remembered: see `channel_if_open`.
+_ENDED_TICKETS = 1_024
+#: Above this, both ends of a round may have to read while they send.
+_SMALL_BYTES = 64 << 10
 #: A peer that lives and was not asked to run gets so many times the patience.
 _LENIENCE = 10
 #: How often a peer that sends nothing is asked whether it still knows the group.
@@ -46,13 +53,15 @@ LINKS_OF_CLIENTS: weakref.WeakSet[Any] = weakref.WeakSet()
 class Channel:
     """The way to one peer and back: our link to it, the ticket it gave us, the ticket we gave it."""
 
-    __slots__ = ("__weakref__", "_membership", "_session", "expected", "peer", "rank", "shown")
+    __slots__ = ("__weakref__", "_membership", "_session", "expected", "peer", "rank", "shown", "source")
 
     def __init__(self, membership: Membership, rank: int, peer: Any) -> None:
         self._membership = weakref.ref(membership)
         self.rank, self.peer = rank, peer
         self.expected = secrets.token_bytes(TICKET_BYTES)
         self.shown: bytes | None = None
+        #: The connection over which the peer sends to us (`syft.transport.session_lending`); None: not known.
+        self.source: Any = None
         #: Of our link, in which the peer was given its ticket; None: it was not yet.
         self._session: str | None = None
 
@@ -73,6 +82,8 @@ class Channel:
 
     def send(self, message: Any) -> None:
         """Over our own link, at once. !! PeerGoneError"""
+        if self.source is not None and _size(message) > _SMALL_BYTES:
+            self.source.call_back()
         try:
             with presence.among_parties():
                 self.peer._link.post(message, at_once=True)
@@ -105,10 +116,21 @@ class Channel:
 
 
 class Tickets:
-    """Every ticket that a worker has given out, as long as its channel lives."""
+    """Every ticket that a worker has given out, as long as its channel lives, and the last ones of groups that ended."""
 
     def __init__(self) -> None:
         self.given: weakref.WeakValueDictionary[bytes, Channel] = weakref.WeakValueDictionary()
+        self.ended: dict[bytes, None] = {}
+
+    def give(self, membership: Membership) -> None:
+        tickets = {channel.expected: channel for channel in membership.channels.values()}
+        self.given.update(tickets)
+        weakref.finalize(membership, self._end, tuple(tickets)).atexit = False
+
+    def _end(self, tickets: tuple[bytes, ...]) -> None:
+        self.ended.update(dict.fromkeys(tickets))
+        for oldest in list(self.ended)[:-_ENDED_TICKETS]:
+            self.ended.pop(oldest, None)
 
 
 def tickets_of(worker: Worker) -> weakref.WeakValueDictionary[bytes, Channel]:
@@ -124,6 +146,13 @@ def channel_of(worker: Worker, ticket: bytes) -> Channel:
             f"Worker {worker.id!r} has given no such ticket: the group was ended, or the sender is not its member."
         )
     return found
+
+
+def channel_if_open(worker: Worker, ticket: bytes) -> Channel | None:
+    """The same; None for the ticket of a group that ended lately: what was on its way is of no use to anybody."""
+    tickets = worker.extension(Tickets)
+    found = tickets.given.get(ticket)
+    return found if found is not None or ticket in tickets.ended else channel_of(worker, ticket)
 
 
 class TakenAhead:
@@ -142,9 +171,11 @@ class Membership:
     __slots__ = (
         "__weakref__",
         "_changed",
+        "_dealer",
         "_failures",
         "_gone",
         "_newest",
+        "_stream",
         "_waiting",
         "_waiting_bytes",
         "ahead",
@@ -154,6 +185,8 @@ class Membership:
         "dealing",
         "deals",
         "finished",
+        "holders",
+        "is_provider",
         "last_dealt",
         "last_run",
         "ledger",
@@ -163,6 +196,9 @@ class Membership:
         "rank",
         "rounds",
         "seconds",
+        "supplied",
+        "supply_run",
+        "supply_runs",
         "user",
     )
 
@@ -170,6 +206,10 @@ class Membership:
         self, members: tuple[Any, ...], rank: int, peers: dict[int, Any], user: Any, patience: float
     ) -> None:
         self.members, self.rank, self.user, self.patience = members, rank, user, patience
+        self.holders = len(members) - 1
+        self.is_provider = rank == self.holders
+        self._stream: BoundStream | None = None
+        self._dealer: Provider | None = None
         self.channels = {number: Channel(self, number, peer) for number, peer in peers.items()}
         #: Seeds by rank; those of `dealing` are between the provider and each holder.
         self.pairwise: dict[int, bytes] = {}
@@ -177,6 +217,11 @@ class Membership:
         #: What was taken ahead of time: by run and position; and the objects that it is charged as, by run.
         self.ahead: dict[tuple[int, int], tuple[Correlation, Tensors]] = {}
         self.charged: dict[int, TakenAhead] = {}
+        #: Of parts that were taken from the disk: what holders call them, by the run in which they were taken; for each
+        #: lot, in which run what was dealt in another was taken; the run of the last one.
+        self.supplied: dict[int, bytes] = {}
+        self.supply_runs: dict[tuple[str, int], dict[int, int]] = {}
+        self.supply_run = 0
         self.last_run = self.last_dealt = self.finished = 0
         self._changed = threading.Condition()
         self._waiting: dict[tuple[int, int, type], deque[Any]] = {}
@@ -189,14 +234,6 @@ class Membership:
         self.deals = ProviderCost()
         self.ledger = Ledger()
         self.reset_costs()
-
-    @property
-    def holders(self) -> int:
-        return len(self.members) - 1
-
-    @property
-    def is_provider(self) -> bool:
-        return self.rank == self.holders
 
     def reset_costs(self) -> None:
         self.rounds = self.bytes_sent = 0
@@ -224,6 +261,25 @@ class Membership:
         if dealing is not None and is_provider:
             self.dealing[self.rank] = dealing
 
+    # NB: a cipher costs as much as a round, so those of the seeds are kept.
+
+    @property
+    def stream(self) -> BoundStream:
+        """A holder's stream in common with the provider. For the run at hand: one thread at a time."""
+        if self._stream is None:
+            self._stream = BoundStream(self.dealing[self.rank])
+        return self._stream
+
+    @property
+    def dealer(self) -> Provider:
+        """What makes correlations, at the provider."""
+        if self._dealer is None:
+            self._dealer = Provider(self.holders, [self.dealing[rank] for rank in range(self.holders)])
+            self._dealer.is_recording = False  # holders may be threads of this process
+            self._dealer.most_mask_bytes = _MASK_BYTES
+        self._dealer.cost = self.deals
+        return self._dealer
+
     # -- runs ------------------------------------------------------------------------------------------
 
     def begin(self, run: int) -> None:
@@ -242,7 +298,9 @@ class Membership:
         with self._changed:
             self.finished = self.last_run
             for key in [key for key in self._waiting if key[1] <= self.finished]:
-                self._waiting_bytes -= sum(map(_size, self._waiting.pop(key)))
+                left = self._waiting.pop(key)
+                if key[2] is Dealt:
+                    self._waiting_bytes -= sum(map(_size, left))
             self._failures = {run: why for run, why in self._failures.items() if run > self.finished}
             self._changed.notify_all()
 
@@ -308,12 +366,16 @@ class Membership:
             if message.run <= self.finished:
                 self._changed.notify_all()
                 return
-            queue = self._waiting.setdefault((channel.rank, message.run, type(message)), deque())
+            key = channel.rank, message.run, type(message)
+            queue = self._waiting.get(key)
+            if queue is None:
+                queue = self._waiting[key] = deque()
             if len(queue) >= _AHEAD_FRAMES or not is_kept:
                 self._failures[message.run] = f"worker {channel.peer.id!r} sent more than can be kept"
             else:
                 queue.append(message)
-                self._waiting_bytes += _size(message)
+                if type(message) is Dealt:
+                    self._waiting_bytes += _size(message)
             self._changed.notify_all()
 
     def _has_room(self, run: int) -> bool:
@@ -331,46 +393,73 @@ class Membership:
 
     def receive(self, rank: int, kind: type) -> Any:
         """The next frame, or correction, from a peer for the run at hand. !! PeerFailedError"""
-        run, began = self.last_run, time.monotonic()
-        doubted = began
-        key, stage = (rank, run, kind), (rank, kind is Dealt)
-
-        def has_gone_on() -> bool:
-            return self._newest.get(stage, 0) > run
-
+        key = rank, self.last_run, kind
+        began = looked = doubted = 0.0
+        source = None if kind is Dealt else self.channels[rank].source
         while True:
             with self._changed:
-                self._changed.wait_for(
-                    lambda: (
-                        self._waiting.get(key)
-                        or run in self._failures
-                        or self._gone is not None
-                        or has_gone_on()
-                    ),
-                    min(self.patience, presence.LOOK_SECONDS),
-                )
-                self.check_complete()
-                queue = self._waiting.get(key)
-                if queue:
-                    message = queue.popleft()
-                    self._waiting_bytes -= _size(message)
-                    self._changed.notify_all()
-                    return message
-                if run in self._failures:
-                    raise PeerFailedError(
-                        f"Worker {self.members[self.rank]!r} could not finish run {run} of a program on shares: "
-                        f"{self._failures[run].rstrip('.')}."
-                    )
-                if has_gone_on():
-                    raise PeerFailedError(
-                        f"Worker {self.members[self.rank]!r} could not finish run {run} of a program on shares: worker "
-                        f"{self.members[rank]!r} was not asked to take part in it, or gave it up, and runs later ones."
-                    )
-            self.look_around()
+                message = self._arrived(key)
+            if message is not None:
+                return message
             now = time.monotonic()
-            if now - doubted >= min(self.patience, _DOUBT_SECONDS):
-                doubted = now
-                self._doubt(rank, run, now - began)
+            if not began:
+                began = looked = doubted = now
+            elif now - looked >= min(self.patience, presence.LOOK_SECONDS):
+                looked = now
+                self.look_around()
+                if now - doubted >= min(self.patience, _DOUBT_SECONDS):
+                    doubted = now
+                    self._doubt(rank, key[1], now - began)
+            self._wait(key, source, min(self.patience, presence.LOOK_SECONDS))
+
+    def _wait(self, key: tuple[int, int, type], source: Any, seconds: float) -> None:
+        """Until something happens, or for so long. Where we can we read what the peer sends: NOTE [Who reads]"""
+        if source is not None and source.read(seconds):
+            return
+        if source is not None:
+            source.wakers[id(self)] = self._stir
+        try:
+            with self._changed:
+                if self._has_news(key) or (source is not None and source.is_free):
+                    return
+                self._changed.wait(seconds)
+        finally:
+            if source is not None:
+                source.wakers.pop(id(self), None)
+
+    def _stir(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+    def _has_news(self, key: tuple[int, int, type]) -> bool:
+        rank, run, kind = key
+        return (
+            bool(self._waiting.get(key))
+            or run in self._failures
+            or self._gone is not None
+            or self._newest.get((rank, kind is Dealt), 0) > run
+        )
+
+    def _arrived(self, key: tuple[int, int, type]) -> Any:
+        """The message that was waited for; None: it is not here. `_changed` is held. !! PeerFailedError"""
+        rank, run, kind = key
+        self.check_complete()
+        queue = self._waiting.get(key)
+        if queue:
+            message = queue.popleft()
+            if kind is Dealt:
+                self._waiting_bytes -= _size(message)
+                self._changed.notify_all()
+            return message
+        if run in self._failures:
+            why = self._failures[run].rstrip(".")
+        elif self._newest.get((rank, kind is Dealt), 0) > run:
+            why = f"worker {self.members[rank]!r} was not asked to take part in it, or gave it up, and runs later ones"
+        else:
+            return None
+        raise PeerFailedError(
+            f"Worker {self.members[self.rank]!r} could not finish run {run} of a program on shares: {why}."
+        )
 
     def _doubt(self, rank: int, run: int, waited: float) -> None:
         """Nothing came in time: is the peer there, and was it asked?"""
@@ -388,5 +477,5 @@ class Membership:
             )
 
 
-def _size(message: Agreement | Frame | Dealt) -> int:
-    return 0 if isinstance(message, Agreement) else sum(tensor.nbytes for tensor in message.tensors)
+def _size(message: Any) -> int:
+    return sum([tensor.nbytes for tensor in message.tensors]) if type(message) in (Frame, Dealt) else 0

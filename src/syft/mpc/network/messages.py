@@ -4,6 +4,8 @@
                         RunProgram, DealCorrelations, AbandonRun
                                                                 one command per party, not waited for
                         GroupCosts, TellMask                    waited for
+                        StorePart                               not waited for
+                        TakePart, ListSupplies, DropSupply      waited for
     member -> member    Ticket, Seeds, Agreement, Frame, Dealt, RunFailed, AreYouThere
 
 A share among the arguments of a program is a `Ref`; the provider is told its shape (`Shape`) instead.
@@ -23,11 +25,13 @@ from syft.mpc.correlations import Correlation
 from syft.mpc.integrity.errors import IntegrityError
 from syft.mpc.integrity.sealed import Entrance, Sealed
 from syft.mpc.kernels import Bilinear
+from syft.mpc.network.raw_tensors import register_party_message
 from syft.mpc.party import RoundMismatchError
 from syft.mpc.protocols.fss import Key
 from syft.mpc.protocols.select import Pooling
 from syft.mpc.provider import CorrelationReusedError
 from syft.mpc.reuse import MaskedFormOutdatedError
+from syft.mpc.supplies import SupplyError, SupplyMismatchError, SupplyUsedUpError
 
 
 class PeerFailedError(NetworkError):
@@ -112,6 +116,45 @@ class TakeAhead(Command, frozen=True):
     device: str = ""
 
 
+class StorePart(Command, frozen=True):
+    """Holder: take these now, and keep them on disk as one call of a supply (`syft.mpc.supplies`).
+
+    `about`: what the supply is for, in words of the client.
+    """
+
+    group: Id
+    run: int
+    kinds: tuple[Any, ...]
+    name: str
+    lot: int
+    call: int
+    about: bytes
+    device: str = ""
+
+
+class TakePart(MessageRecord, frozen=True):
+    """Holder: take a call of a supply from the disk, for the programs of this group that name it. It is spent then.
+
+    The reply is what the holders called it when they kept it, the run in which it was dealt, and its kinds.
+    """
+
+    group: Id
+    run: int
+    name: str
+    lot: int
+    call: int
+
+
+class ListSupplies(MessageRecord, frozen=True):
+    """Holder: which supplies does the user have with you? The reply is a tuple of `supplies.Listed`."""
+
+
+class DropSupply(MessageRecord, frozen=True):
+    """Holder: remove a supply from the disk."""
+
+    name: str
+
+
 class AbandonRun(Command, frozen=True):
     """The client was interrupted while it asked for a run: tell the others not to wait for you."""
 
@@ -178,12 +221,12 @@ class Frame(Command, frozen=True):
 
 
 class Dealt(Command, frozen=True):
-    """What you need of a correlation besides your stream, made for a program."""
+    """What you need of a correlation besides your stream, made for a program. `kind`: its digest."""
 
     ticket: bytes
     run: int
     program: bytes
-    kind: Any
+    kind: bytes
     tensors: tuple[torch.Tensor, ...]
 
 
@@ -224,31 +267,19 @@ SEALED: tuple[type[Correlation], ...] = (Entrance,)
 
 for _record in (
     *(JoinGroup, MeetPeers, ExchangeSeeds, RunProgram, DealCorrelations, TakeAhead, GroupCosts, Shape),
-    *(TellMask, AbandonRun, Ticket, Seeds, Agreement, RunFailed, AreYouThere),
+    *(TellMask, AbandonRun, Ticket, Seeds, RunFailed, AreYouThere),
+    *(StorePart, TakePart, ListSupplies, DropSupply),
     *(Bilinear, Pooling, correlations.Place, *KINDS, *SEALED),
 ):
     serde.register_record(_record, f"mpc.{_record.__name__}")
 
-# Masked values and corrections are random: compressing them is in vain.
-serde.register(
-    Frame,
-    "mpc.Frame",
-    lambda _me, f: (f.ticket, f.run, f.tensors),
-    lambda _me, parts: Frame(*parts),
-    fields=tuple[bytes, int, tuple[torch.Tensor, ...]],
-    incompressible=True,
-)
-serde.register(
-    Dealt,
-    "mpc.Dealt",
-    lambda _me, d: (d.ticket, d.run, d.program, d.kind, d.tensors),
-    lambda _me, parts: Dealt(*parts),
-    fields=tuple[bytes, int, bytes, Any, tuple[torch.Tensor, ...]],
-    incompressible=True,
-)
+register_party_message(Agreement, "mpc.Agreement", has_tensors=False)
+register_party_message(Frame, "mpc.Frame", has_tensors=True)
+register_party_message(Dealt, "mpc.Dealt", has_tensors=True)
 
 for _error in (
     *(IntegrityError, PeerFailedError, PeerGoneError, RoundMismatchError),
     *(CorrelationReusedError, MaskedFormOutdatedError),
+    *(SupplyError, SupplyUsedUpError, SupplyMismatchError),
 ):
     serde.register_exception(_error)

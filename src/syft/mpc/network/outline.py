@@ -14,12 +14,14 @@ from typing import Any
 
 import torch
 
-from syft.mpc.correlations import Correlation, Mask, Place, Tensors
+from syft.mpc.correlations import Correlation, Mask, Place, Tensors, Triple
 from syft.mpc.drivers import Lockstep, NoSource, Shares
 from syft.mpc.integrity.ledger import Ledger
 from syft.mpc.integrity.sealed import TAGS, Key
+from syft.mpc.kernels import Bilinear
 from syft.mpc.network.programs import OUTLINES, program_named
 from syft.mpc.party import Party
+from syft.mpc.protocols import beaver
 from syft.mpc.protocols.beaver import MaskedOperand, masked
 from syft.mpc.provider import Deal, Provider, ProviderCost
 
@@ -91,11 +93,35 @@ def outline_of(
             lambda other, given, named: outline_of(other, holders, given, named), Made, args, kwargs
         )
         return Outline(tuple(kinds), results, False)
+    if program in (beaver.spdz_mul, beaver.multiply_keeping):
+        return _of_product(program is beaver.multiply_keeping, *args, **dict(kwargs))
     try:
         kinds, results = _as_one_party(program, holders, args, dict(kwargs))
     except Exception:  # noqa: BLE001  (if it is the caller's fault, the other way says so)
         kinds, results = _on_zeros(program, holders, args, dict(kwargs))
     return Outline(tuple(kinds), _described(results), getattr(program, "provider_online", False))
+
+
+def _of_product(
+    is_keeping: bool, x: Any, y: Any, op: Bilinear = beaver.MUL, keep: str | None = None
+) -> Outline:
+    """The outline of `beaver.multiply_keeping` or `spdz_mul`, whose products of weights would take long on zeros."""
+    kinds: list[Correlation] = []
+    places: dict[str, Place] = {}
+    given = {"x": x, "y": y}
+    kept = ("y" if keep is None else keep) if is_keeping else ""
+    for name, value in given.items():
+        if isinstance(value, MaskedSecret):
+            places[name] = value.place
+        elif name in kept:
+            places[name] = Place(0, b"", len(kinds))
+            kinds.append(Mask(value.shape))
+    kinds.append(Triple(op, x.shape, y.shape, places.get("x"), places.get("y")))
+    made = Made(tuple(op.output_shape(x.shape, y.shape)), torch.int64)
+    if not is_keeping:
+        return Outline(tuple(kinds), made, False)
+    masked = (MadeMasked(given[name].shape, given[name].dtype, places[name]) for name in kept)
+    return Outline(tuple(kinds), (made, *masked), False)
 
 
 def _described(value: Any) -> Any:

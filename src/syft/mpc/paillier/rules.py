@@ -39,8 +39,8 @@ def _key_of(*values: Any) -> PaillierPublicKey:
     keys = [v.key for v in values if _is_node(v)]
     if any(key != keys[0] for key in keys):
         raise ChainError(
-            f"A tensor under {keys[0]} met one under {next(k for k in keys if k != keys[0])}. Encrypt both under the "
-            "same public key."
+            f"Two tensors were combined that are encrypted under different keys, {keys[0]} and "
+            f"{next(k for k in keys if k != keys[0])}. Encrypt both under the same public key."
         )
     return keys[0]
 

@@ -221,7 +221,9 @@ def kind_of(value: Any) -> tuple[int, int]:
 def encode(value: Any, fraction: int) -> Any:
     """A plain tensor or number as integers with that many fractional bits."""
     if isinstance(value, torch.Tensor) and value.dtype not in (*DTYPES, torch.bool):
-        raise TypeError(f"A tensor of {value.dtype} met ciphertexts. Take one of reals or integers.")
+        raise TypeError(
+            f"A tensor of {value.dtype} was combined with encrypted numbers. Convert it to a real or integer dtype first."
+        )
     tensor = value.detach() if isinstance(value, torch.Tensor) else torch.tensor(value)
     if not tensor.is_floating_point():
         return objects([int(v) << fraction for v in tensor.flatten().tolist()], tensor.shape)

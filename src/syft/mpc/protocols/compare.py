@@ -28,12 +28,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any, Protocol
 
 import torch
 
 from syft.mpc import ring
 from syft.mpc.correlations import Comparison, Level, all_subsets, inner_terms, top_mask
-from syft.mpc.party import Party, Program, primitive
+from syft.mpc.party import Party, Program, Round, primitive
 
 How = int | str
 """The fan-in of the tree (2 or 4), or the name of another way to Boolean-shared bits (`BIT_PROTOCOLS`)."""
@@ -72,37 +73,104 @@ def zero_bits(party: Party, x: torch.Tensor, how: How = TREE, select: bool = Fal
 
 def _compared(party: Party, x: torch.Tensor, how: How, sign: bool, select: bool) -> Program[Compared]:
     if isinstance(how, int):
-        return (yield from _tree(party, x, _kind(x.numel(), how, sign, select)))
+        words = PlainWords(party, x.device)
+        return (yield from compared_by_tree(words, x, _kind(x.numel(), how, sign, select)))
     if how not in BIT_PROTOCOLS:
         raise ValueError(f"No comparison of bits is called {how!r}, only {', '.join(sorted(BIT_PROTOCOLS))}.")
     return (yield from BIT_PROTOCOLS[how](party, x, sign, select))
 
 
-def _tree(party: Party, x: torch.Tensor, kind: Comparison) -> Program[Compared]:
+class Words(Protocol):
+    """What a tree asks of shares: plain ones (`PlainWords`), or those with MACs (`spdz2k_bits.SealedWords`).
+
+    NOTE [Plane axis]
+    Inside the tree, words that have tags are tensors with one axis more, for the word and its tags, in front of (groups,
+    columns), which is what public words have: these broadcast.
+    """
+
+    def take(self, kind: Comparison) -> Sequence[Any]:
+        """The fields of a comparison."""
+        ...
+
+    def open_masked(self, x: Any, r: Any) -> Round:
+        """Open x + r; x is flat, and r as long as whole words need."""
+        ...
+
+    def planes(self, words: Any, axis: int) -> torch.Tensor:
+        """A field of Boolean-shared words as a tensor, its tags along that axis."""
+        ...
+
+    def add_public(self, into: torch.Tensor, words: torch.Tensor) -> None:
+        """XOR public words into shared ones."""
+        ...
+
+    def open_bits(self, planes: torch.Tensor) -> Program[torch.Tensor]:
+        """Open shared words (m, ..., groups, columns) to public ones that broadcast with them."""
+        ...
+
+    def root(self, planes: torch.Tensor) -> Any:
+        """The shared words at the root, flat."""
+        ...
+
+    def empty(self, with_select: bool) -> Compared:
+        """The comparison of no elements."""
+        ...
+
+
+class PlainWords:
+    """Additive and Boolean shares without MACs."""
+
+    def __init__(self, party: Party, device: torch.device) -> None:
+        self._party, self._device = party, device
+        self.take = party.take
+
+    def open_masked(self, x: torch.Tensor, r: torch.Tensor) -> Round:
+        count = x.numel()
+        masked = torch.empty_like(r)
+        torch.add(r[:count], x, out=masked[:count])
+        masked[count:] = r[count:]
+        return self._party.open(masked)
+
+    def planes(self, words: torch.Tensor, axis: int) -> torch.Tensor:
+        return words
+
+    def add_public(self, into: torch.Tensor, words: torch.Tensor) -> None:
+        if self._party.first:
+            into.bitwise_xor_(words)
+
+    def open_bits(self, planes: torch.Tensor) -> Program[torch.Tensor]:
+        return (yield self._party.open_bits(planes))
+
+    def root(self, planes: torch.Tensor) -> torch.Tensor:
+        return planes.view(-1)
+
+    def empty(self, with_select: bool) -> Compared:
+        none = torch.empty(0, dtype=torch.int64, device=self._device)
+        return Compared(none, 0, none, none, (none,) * 3 if with_select else ())
+
+
+def compared_by_tree(words: Words, x: Any, kind: Comparison) -> Program[Compared]:
+    """The sign of x, or whether it is zero, on shares of any form."""
     count = kind.count
     if not count:
-        empty = torch.empty(0, dtype=torch.int64, device=x.device)
-        return Compared(empty, 0, empty, empty, (empty,) * 3 if kind.select else ())
-    fields = iter(party.take(kind))
+        return words.empty(kind.select)
+    fields = iter(words.take(kind))
     base = [next(fields) for _ in kind.base]
     r = base[0]
-    masked = torch.empty_like(r)
-    torch.add(r[:count], x.reshape(-1), out=masked[:count])
-    masked[count:] = r[count:]
-    z = yield party.open(masked)
-    less, equal = _first_level(party, z, next(fields), kind)
+    z = yield words.open_masked(x.reshape(-1), r)
+    less, equal = _first_level(words, z, words.planes(next(fields), 1), kind)
     for index, level in enumerate(kind.levels):
-        products = next(fields).unbind() if level.radix > 2 else ()
-        less, equal = yield from _join_level(
-            party, less, equal, level, base[1 + 2 * index], base[2 + 2 * index], products, next(fields)
-        )
+        products = words.planes(next(fields), 1).unbind() if level.radix > 2 else ()
+        a, b = (words.planes(one, 1) for one in base[1 + 2 * index : 3 + 2 * index])
+        terms = words.planes(next(fields), 2)
+        less, equal = yield from _join_level(words, less, equal, level, a, b, products, terms)
     root = less if kind.sign else equal
     select = (base[-1], *fields) if kind.select else ()
-    return Compared(root.view(-1), count, z[:count], r[:count], select)
+    return Compared(words.root(root), count, z[:count], r[:count], select)
 
 
 def _first_level(
-    party: Party, z: torch.Tensor, monomials: torch.Tensor, kind: Comparison
+    words: Words, z: torch.Tensor, monomials: torch.Tensor, kind: Comparison
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """`less` and `equal` of each group of bits, from r's products: NOTE [First level for free]; no round.
 
@@ -115,17 +183,15 @@ def _first_level(
     half = 1 << top
     f = monomials[half - 1 :]  # f_S times the top bit; S = 0 is the top bit of r alone
     lower = monomials[: half - 1]
-    less = torch.empty_like(n[0])
+    less = torch.empty_like(f[0])
     if kind.sign:
         special = top_mask(radix)
         sign_of_z = n[top].bitwise_not().bitwise_and_(special)
         n[top].bitwise_or_(special)
         torch.bitwise_and(f[0], n[top], out=less)
-        if party.first:
-            less.bitwise_xor_(sign_of_z)
+        words.add_public(less, sign_of_z)
         f[0].bitwise_and_(~special)
-    if party.first:
-        f[0].bitwise_xor_(n[top])
+    words.add_public(f[0], n[top])
     f[1:].bitwise_xor_(lower.bitwise_and_(n[top]))
     for part in range(top - 1, -1, -1):
         half >>= 1
@@ -137,7 +203,7 @@ def _first_level(
 
 
 def _join_level(
-    party: Party,
+    words: Words,
     less: torch.Tensor,
     equal: torch.Tensor,
     level: Level,
@@ -160,7 +226,7 @@ def _join_level(
     own = hidden[radix - 1 :].clone()
     hidden[: radix - 1].bitwise_xor_(a)
     hidden[radix - 1 :].bitwise_xor_(b)
-    opened = yield party.open_bits(hidden)
+    opened = yield from words.open_bits(hidden)
     d, e = opened[: radix - 1], opened[radix - 1 :]
     subsets = all_subsets(level, a, products)
     f = a.new_empty((level.subsets, outputs, *a.shape[1:]))

@@ -14,7 +14,8 @@ The pseudorandom generator is fixed-key AES in Matyas-Meyer-Oseas mode, H(s) = A
 Yu, "Efficient and secure multiparty computation from fixed-key block ciphers", S&P 2020: it takes AES under
 a public key for an ideal permutation, which is more than the masks elsewhere assume), one block per child:
 the children of s are H(s) and H(s ^ 1). Three low bits of a seed are kept free for the child's side, its
-control bit and its value bit, so seeds have 125 bits. All elements of a level are encrypted in one call.
+control bit and its value bit, so seeds have 125 bits. All elements of a level are encrypted in one call. Where shares
+lie on a CUDA device, keys are made and evaluated there, each in one launch (`mpc.cuda.fss`), with the same bits.
 
 Keys take 16 bytes per element and bit (about 1 kB per comparison), so this is for few elements and slow
 links.
@@ -25,7 +26,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,6 +34,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from syft.mpc import ring
 from syft.mpc.correlations import Correlation, Field, Tensors
+from syft.mpc.kernels import is_on_cuda
 from syft.mpc.party import Party, Program
 from syft.mpc.protocols.compare import BIT_PROTOCOLS, Compared
 from syft.mpc.protocols.registry import register_comparison
@@ -54,6 +56,13 @@ class _OfThread(threading.local):
 
 
 _own = _OfThread()
+
+
+def _on_cuda() -> Any:
+    """The same on a CUDA device; imports Triton."""
+    from syft.mpc.cuda import fss
+
+    return fss
 
 
 def _hash(seeds: torch.Tensor, side: torch.Tensor | int) -> torch.Tensor:
@@ -84,6 +93,8 @@ def generate(alpha: torch.Tensor, seeds: Sequence[torch.Tensor], levels: int, le
 
     The seed's correction is in the word, its free bits are t_CW left, t_CW right and V_CW.
     """
+    if is_on_cuda(alpha):
+        return _on_cuda().generate(_KEY, alpha, (seeds[0], seeds[1]), levels, less)
     count = alpha.numel()
     words = torch.zeros((levels + 1, count, 2), dtype=torch.int64)
     s = [seed.clone() for seed in seeds]
@@ -126,6 +137,8 @@ def evaluate(
     rank: int, z: torch.Tensor, seed: torch.Tensor, words: torch.Tensor, levels: int, less: bool
 ) -> torch.Tensor:
     """This holder's Boolean share, 0 or 1, of the function at each z."""
+    if is_on_cuda(z):
+        return _on_cuda().evaluate(_KEY, rank, z, seed, words, levels, less)
     s = seed.clone()
     s[:, 0].bitwise_and_(~_FREE)
     t = torch.full_like(z, rank)
@@ -148,7 +161,6 @@ def evaluate(
 class Key(Correlation):
     """r, and keys of the sign (or the zero) of z - r; with `select` as in `correlations.Comparison`."""
 
-    on_cpu: ClassVar[bool] = True
     count: int
     sign: bool = True
     select: bool = False

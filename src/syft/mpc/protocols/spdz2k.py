@@ -39,7 +39,7 @@ from syft.exceptions import UnknownCommandError
 from syft.mpc import ring
 from syft.mpc.correlations import Mask, OneHot, Square, Triple, Truncation
 from syft.mpc.integrity import linear as linear_operations
-from syft.mpc.integrity import wide
+from syft.mpc.integrity import words
 from syft.mpc.integrity.ledger import Seal
 from syft.mpc.integrity.sealed import Entrance, Sealed
 from syft.mpc.integrity.shares import Auth
@@ -152,7 +152,7 @@ def reveal(party: Party, x: torch.Tensor) -> Program[torch.Tensor]:
     share = seal.part(x)
     yield from seal.check()
     (mask,) = seal.take(Mask(tuple(share.shape)))
-    upper = share.like(wide.shifted_by_word(mask.planes), 1)
+    upper = share.like(words.shifted_by_word(mask.words))
     value: torch.Tensor = yield seal.open(share + upper)
     yield from seal.check()
     return value

@@ -1,13 +1,10 @@
-"""Comparison, selection and bits on authenticated shares: the twins of `compare`, `convert` and `select`.
+"""Comparison, selection and bits on authenticated shares: the twins of `convert` and `select`, and words for the tree of
+`compare`.
 
 Every Boolean-shared word has 40 tags, the word where the key bit beta is 1 and 0 elsewhere, shared by XOR: SPDZ2k
 with k = 1, with a key of 40 bits instead of s further bits. What is done to a word is done to its tags; public words
 count in the tags at every holder. The formulas are those of the primitives, in the same order. May import
 `integrity`, all protocols.
-
-NOTE [Plane axis]
-Inside the tree, tensors of words are (..., 41, groups, columns): the word and its tags side by side, in front of what
-public words have, so that these broadcast.
 """
 
 from __future__ import annotations
@@ -18,21 +15,11 @@ from typing import Any
 import torch
 
 from syft.mpc import ring
-from syft.mpc.correlations import (
-    And,
-    Bits,
-    Comparison,
-    Level,
-    MaskedWord,
-    Prefix,
-    all_subsets,
-    inner_terms,
-    top_mask,
-)
+from syft.mpc.correlations import And, Bits, Comparison, MaskedWord, Prefix
 from syft.mpc.integrity.ledger import Seal
 from syft.mpc.integrity.shares import Auth, AuthBits
-from syft.mpc.party import Party, Program, cat, join, sealed_twin
-from syft.mpc.protocols.compare import TREE, Compared, How
+from syft.mpc.party import Party, Program, Round, cat, join, sealed_twin
+from syft.mpc.protocols.compare import TREE, Compared, How, compared_by_tree
 
 _EMPTY = torch.empty(0, dtype=torch.int64)
 
@@ -61,102 +48,38 @@ def zero_bits(party: Party, x: Auth, how: How = TREE, select: bool = False) -> P
 def _compared(party: Party, x: Auth, how: How, sign: bool, select: bool) -> Program[Compared]:
     if not isinstance(how, int):
         raise NotImplementedError(f"The comparison {how!r} has no form for authenticated shares.")
-    seal: Seal = party.seal
-    kind = Comparison(x.numel(), how, sign, select)
-    count: Any = kind.count
-    if not count:
-        empty: Any = seal.public(_EMPTY)
-        bits: Any = seal.public_bits(_EMPTY)
-        return Compared(bits, 0, _EMPTY, empty, (bits, empty, empty) if select else ())
-    fields = iter(seal.take(kind))
-    base = [next(fields) for _ in kind.base]
-    r: Any = base[0]
-    padding = r.numel() - count
-    flat = x.reshape(-1)
-    padded = cat([flat, seal.public(torch.zeros(padding, dtype=torch.int64))]) if padding else flat
-    z = yield seal.open(r + padded)
-    less, equal = _first_level(seal, z, _aside(next(fields)), kind)
-    for index, level in enumerate(kind.levels):
-        products = _aside(next(fields)).unbind() if level.radix > 2 else ()
-        a, b = _aside(base[1 + 2 * index]), _aside(base[2 + 2 * index])
-        terms = next(fields).planes.movedim(0, 2)
-        less, equal = yield from _join_level(seal, less, equal, level, a, b, products, terms)
-    root: Any = seal.bits((less if sign else equal).reshape(less.shape[0], -1))
-    chosen: Any = (base[-1], *fields) if select else ()
-    return Compared(root, count, z[:count], r[:count], chosen)
+    return (yield from compared_by_tree(SealedWords(party.seal), x, Comparison(x.numel(), how, sign, select)))
 
 
-def _aside(words: AuthBits) -> torch.Tensor:
-    """NOTE [Plane axis]: (n, groups, columns) words as (n, 41, groups, columns)."""
-    return words.planes.movedim(0, 1)
+class SealedWords:
+    """`compare.Words` with MACs. The tags are 40 planes beside that of the word: NOTE [Plane axis] in `compare`."""
 
+    def __init__(self, seal: Seal) -> None:
+        self._seal = seal
+        self.take = seal.take
 
-def _first_level(
-    seal: Seal, z: torch.Tensor, monomials: torch.Tensor, kind: Comparison
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """`compare._first_level`."""
-    radix = kind.radices[0]
-    top = radix - 1
-    n = ring.pack_all(z.bitwise_not().view(kind.planes, kind.columns), radix, 1)
-    half = 1 << top
-    f = monomials[half - 1 :].clone()
-    lower = monomials[: half - 1]
-    less = torch.zeros_like(f[0])
-    if kind.sign:
-        special = top_mask(radix)
-        sign_of_z = n[top].bitwise_not().bitwise_and_(special)
-        n[top].bitwise_or_(special)
-        less = (f[0] & n[top]) ^ seal.constant_bits(sign_of_z)
-        f[0].bitwise_and_(~special)
-    f[0].bitwise_xor_(seal.constant_bits(n[top]))
-    f[1:].bitwise_xor_(lower & n[top])
-    for part in range(top - 1, -1, -1):
-        half >>= 1
-        if kind.sign:
-            less.bitwise_xor_(f[half] & n[part])
-        f[half:].bitwise_xor_(f[:half] & n[part])
-        f = f[half:]
-    return less, f[0]
+    def open_masked(self, x: Auth, r: Auth) -> Round:
+        padding = r.numel() - x.numel()
+        padded = cat([x, self._seal.public(torch.zeros(padding, dtype=torch.int64))]) if padding else x
+        return self._seal.open(r + padded)
 
+    def planes(self, words: AuthBits, axis: int) -> torch.Tensor:
+        return words.planes.movedim(0, axis)
 
-def _join_level(
-    seal: Seal,
-    less: torch.Tensor,
-    equal: torch.Tensor,
-    level: Level,
-    a: torch.Tensor,
-    b: torch.Tensor,
-    products: Sequence[torch.Tensor],
-    terms: torch.Tensor,
-) -> Program[tuple[torch.Tensor, torch.Tensor]]:
-    """`compare._join_level`."""
-    radix, width, outputs = level.radix, level.width, level.outputs
-    parts = ring.pack_all(torch.stack([less, equal]) if level.less else equal.unsqueeze(0), radix, width)
-    inner = [parts[1 : radix - 1, 0]] if level.less else []
-    hidden = torch.cat([parts[1:, -1], parts[0, :outputs], *inner])  # (m, 41, groups, columns)
-    own = hidden[radix - 1 :].clone()
-    hidden[: radix - 1].bitwise_xor_(a)
-    hidden[radix - 1 :].bitwise_xor_(b)
-    opened = yield seal.open_bits(seal.bits(hidden.movedim(1, 0)))
-    opened = opened.unsqueeze(1)
-    d, e = opened[: radix - 1], opened[radix - 1 :]
-    subsets = all_subsets(level, a, products)
-    f = torch.empty((level.subsets, outputs, *a.shape[1:]), dtype=torch.int64)
-    f[0] = own[:outputs]
-    for s in range(1, level.subsets):
-        torch.bitwise_and(subsets[s], e[:outputs], out=f[s])
-    f[1:].bitwise_xor_(terms)
-    if level.less:
-        for s, product, j in inner_terms(level):
-            f[s, 0].bitwise_xor_(subsets[product] & e[outputs + j - 1])
-        for j in range(1, radix - 1):
-            f[(1 << j) - 1, 0].bitwise_xor_(own[outputs + j - 1])
-        f[-1, 0].bitwise_xor_(parts[-1, 0])
-    for factor in d:
-        f[1::2].bitwise_xor_(f[0::2] & factor)
-        f = f[1::2]
-    root = f[0]
-    return (root[0], root[1]) if outputs == 2 else (root[0], root[0])
+    def add_public(self, into: torch.Tensor, words: torch.Tensor) -> None:
+        into.bitwise_xor_(self._seal.constant_bits(words))
+
+    def open_bits(self, planes: torch.Tensor) -> Program[torch.Tensor]:
+        opened: torch.Tensor = yield self._seal.open_bits(self._seal.bits(planes.movedim(1, 0)))
+        return opened.unsqueeze(1)
+
+    def root(self, planes: torch.Tensor) -> AuthBits:
+        return self._seal.bits(planes.reshape(planes.shape[0], -1))
+
+    def empty(self, with_select: bool) -> Compared:
+        none: Any = self._seal.public(_EMPTY)
+        bits: Any = self._seal.public_bits(_EMPTY)
+        return Compared(bits, 0, _EMPTY, none, (bits, none, none) if with_select else ())
 
 
 # -- bits and numbers --------------------------------------------------------------------------------------

@@ -239,7 +239,9 @@ def divide(self: Any, other: Any) -> Any:
         raise _needs_size("division")
     one, two = _lifted(self, template), _lifted(other, template)
     if any(not v for v in two.integers().flat):
-        raise ZeroDivisionError("A tensor of residues was divided by zero, or by less than half a unit.")
+        raise ZeroDivisionError(
+            "A tensor of residues was divided by zero, or by a number that rounds to zero at this precision."
+        )
     digits = template.precision_fractional
     above, below = two.base ** (two.precision_fractional + digits), two.base**one.precision_fractional
     made = np.frompyfunc(lambda a, b: _rounded(a * above, b * below), 2, 1)(one.integers(), two.integers())

@@ -286,7 +286,7 @@ def divide(self: Any, other: Any) -> Any:
         scale, divisors = template.scale, _units(other, template)
         if any(not d for d in divisors.flat):
             raise ZeroDivisionError(
-                "A tensor in large precision was divided by zero, or by less than half a unit."
+                "A tensor in large precision was divided by zero, or by a number that rounds to zero at this precision."
             )
         return template.over(_each(lambda v, d: _rounded(v * scale, d), _units(self, template), divisors))
     if _any_shared(other):

@@ -237,13 +237,14 @@ def as_public(value: Any) -> Any:
         return value
     if isinstance(value, float) and not value.is_integer():
         raise ValueError(
-            f"The shared integers met the number {value}. Call fix_precision() before share() to compute with reals."
+            f"The shared integers met the number {value}. To compute with reals, call fix_precision() before share()."
         )
     if isinstance(value, (bool, int, float)):
         return torch.tensor(int(value), dtype=torch.int64)
     if value.is_floating_point():
         raise ValueError(
-            "The shared integers met a tensor of floats. Call fix_precision() before share() to compute with reals."
+            "Shared integers were combined with a tensor of floats. To compute with reals, call fix_precision() before "
+            "share()."
         )
     return value.to(torch.int64)
 

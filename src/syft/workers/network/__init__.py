@@ -2,13 +2,12 @@
 
 Modules, in the order they import each other:
 
-    worker_lock  one message at a time on a worker
     keeper     the thread behind a link
     presence   whether the worker behind a link is there, for those who compute with it and with others
     link_connection  the connection of a link, read by whoever waits and replaced when it breaks
     link       the client's end of a session
     sessions   the server's end of a session
-    incoming, outgoing   the frames of one client
+    incoming   the frames of one client
     watcher    the thread that looks after the sessions
     server     accepting connections, serving them, ending what has vanished
     client_worker, server_worker   the workers a user makes

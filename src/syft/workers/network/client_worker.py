@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import getpass
 import math
@@ -20,6 +21,7 @@ from syft.messaging.message import (
     ClearObjectsMessage,
     ListObjectsMessage,
     ObjectMessage,
+    Operation,
     StatusMessage,
     SyncMessage,
 )
@@ -47,6 +49,8 @@ class NetworkClientWorker(BaseWorker):
     """
 
     is_in_process = False
+    #: False turns off that backward passes which repeat are one message; see syft.tensors.learnt_graphs.
+    learns_graphs = True
     #: For those who keep something there beside objects (groups that compute on secrets).
     times_cleared = 0
     #: Who may have what is the worker's knowledge. (Others look for this method, and find that it is not known.)
@@ -91,7 +95,7 @@ class NetworkClientWorker(BaseWorker):
             self._open,
             self._hello,
             f"the worker at {address}" if id is None else f"worker {id!r}",
-            lambda: session.require_local_worker(),
+            session.require_local_worker,
             patience=patience,
             peer_patience=peer_patience,
             heartbeat=heartbeat,
@@ -148,6 +152,15 @@ class NetworkClientWorker(BaseWorker):
         return "" if self._link.welcome is None else self._link.welcome.device
 
     @property
+    def _learnt(self) -> Any:
+        return self._link.learnt
+
+    @property
+    def session_key(self) -> Any:
+        """Another one for every session: what the worker knows of one it has forgotten in the next."""
+        return self._link.session_key
+
+    @property
     def url(self) -> str:
         return self.address
 
@@ -196,6 +209,10 @@ class NetworkClientWorker(BaseWorker):
             if isinstance(found, NetworkClientWorker) and found._link is self._link:
                 del known[self.id]
 
+    def together(self) -> contextlib.AbstractContextManager[None]:
+        """Inside, small objects that are sent wait for each other, and travel in one frame."""
+        return self._link.together()
+
     def flush(self) -> None:
         """Send the commands that are waiting to be sent together; they go by themselves a moment later."""
         self._link.flush()
@@ -227,6 +244,9 @@ class NetworkClientWorker(BaseWorker):
 
     def _recv_msg(self, message: Any) -> Any:
         """Carry a message there."""
+        if type(message) is Operation and not message.wants_specs:  # as most are
+            self._link.post(message)
+            return None
         if message.is_asked():
             return self._link.ask(message)
         self._link.post(message)
@@ -252,7 +272,7 @@ class NetworkClientWorker(BaseWorker):
         return location._recv_msg(message)
 
     def queue_delete(self, obj_id: Id) -> None:
-        self._link.queue_delete(obj_id)
+        self._link._deletes.append(obj_id)  # `Link.queue_delete`, without a call
 
     # -- what is there -----------------------------------------------------------------------------
 

@@ -21,9 +21,12 @@ def sync(_worker: Worker, _message: SyncMessage) -> None:
 
 
 def pointers_gone(worker: Worker, message: PointersGoneMessage) -> None:
-    user = user_of(message)
+    user, policy, entries = user_of(message), worker.policy, worker._entries
     for obj_id in message.ids:
-        if worker.policy.allows_by_default or worker.policy.may_change(user, worker.changeable_by(obj_id)):
+        entry = entries.get(obj_id)
+        # What somebody holds they may let go of: `changeable_by` says so, too.
+        is_held = entry is not None and user is not None and entry.holder == user and not entry.is_owners
+        if is_held or policy.allows_by_default or policy.may_change(user, worker.changeable_by(obj_id)):
             worker.queue_delete(obj_id)
 
 

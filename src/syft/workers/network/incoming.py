@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Callable
 
 from syft.exceptions import ProtocolError
 from syft.transport import Connection
@@ -31,10 +32,13 @@ class Incoming:
         self._connection, self._heartbeat = connection, heartbeat
         self._ahead: deque[tuple[Head, memoryview]] = deque()
         self._said_goodbye = False
+        self._failure: OSError | None = None
         self._arriving = connection.on_part = frames.Arriving()
 
     def next(self) -> tuple[Head, memoryview] | None:
         """The next frame; None if three heartbeats pass in which nothing comes, not even a part of one."""
+        if self._failure is not None:
+            raise self._failure
         if self._ahead:
             return self._ahead.popleft()
         connection = self._connection
@@ -49,6 +53,20 @@ class Incoming:
                     silent, progress = 0, connection.progress
                     self._show_life()
         return None
+
+    def take(self, seconds: float, run: Callable[[Head, memoryview], bool]) -> bool:
+        """For whoever borrows the connection: read one frame and `run` it; what was not run is the `next`."""
+        try:
+            head, payload = frames.decode(self._connection.receive(timeout=seconds), self._arriving)
+        except TimeoutError:
+            raise
+        except OSError as error:
+            self._failure = error
+            return False
+        if head.kind == Kind.COMMANDS and not head.flags & frames.LAST_CHUNK and run(head, payload):
+            return True
+        self._ahead.append((head, payload))
+        return False
 
     def await_confirmation(self, session: ServerSession, head: Head) -> None:
         """Before the command of this head runs: read on while too many replies are kept. !! ProtocolError"""

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 LOOKS_PER_HEARTBEAT = 4
 #: Commands that are collected wait this long for more.
 _MOMENT = 0.003
+#: So many moments after the last command it goes to sleep. Until then nobody has to wake it.
+_MOMENTS_AWAKE = 8
 
 
 def is_keeper() -> bool:
@@ -31,36 +33,61 @@ class Keeper:
 
     def __init__(self, link: LinkConnection) -> None:
         self._link = weakref.ref(link)
-        self._wake = threading.Event()
+        self._state = _State()
         self._thread: threading.Thread | None = None
         _LINKS.add(link)
 
     def start(self) -> None:
         """Run, if it does not."""
         if self._thread is None or not self._thread.is_alive():
-            self._thread = threading.Thread(target=_keep, args=(self._link, self._wake), daemon=True)
+            self._thread = threading.Thread(target=_keep, args=(self._link, self._state), daemon=True)
             self._thread.start()
 
     def wake(self) -> None:
         """There is something to send."""
-        self._wake.set()
+        if self._state.sleeps:
+            self._state.wake.set()
+
+
+class _State:
+    """What a keeper and its thread share.
+
+    NOTE [Who wakes the keeper]
+    To wake a thread takes longer than to collect a command. So the thread looks every few milliseconds while commands
+    come, and only one that found nothing for a while has to be woken. It says so before it looks for the last time:
+    a command that comes meanwhile is either found by that look, or wakes it.
+    """
+
+    __slots__ = ("sleeps", "wake")
+
+    def __init__(self) -> None:
+        self.wake = threading.Event()
+        self.sleeps = True
 
 
 _is_keeper: ContextVar[bool] = ContextVar("syft_keeper", default=False)
 
 
-def _keep(reference: weakref.ref[LinkConnection], wake: threading.Event) -> None:
+def _keep(reference: weakref.ref[LinkConnection], state: _State) -> None:
     _is_keeper.set(True)
-    pause, next_look = 0.0, 0.0
+    pause, next_look, moments = 0.0, 0.0, 0
     while True:
-        if wake.wait(pause):
-            wake.clear()
+        if moments:
+            time.sleep(_MOMENT)
+        elif state.wake.wait(pause):
+            state.sleeps, moments = False, _MOMENTS_AWAKE
+            state.wake.clear()
             time.sleep(_MOMENT)
         link = reference()
         if link is None or link.is_closed:
             return
         pause = link.heartbeat / LOOKS_PER_HEARTBEAT
-        link.send_what_waits(pause)
+        if moments:
+            moments = _MOMENTS_AWAKE if link.has_what_waits else moments - 1
+            if not moments:
+                state.sleeps = True  # NOTE [Who wakes the keeper]
+        if not moments or link.is_quiet(_MOMENT / 2):  # a frame that is being filled goes by itself
+            link.send_what_waits(pause)
         now = time.monotonic()
         if now >= next_look:
             next_look = now + pause

@@ -9,25 +9,29 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Iterator
 from typing import Any
 
-from syft import serde
+from syft.core import worker_lock
 from syft.core.call_sites import site_of_caller
 from syft.core.interfaces import Id
 from syft.exceptions import NetworkError, SyftError, WorkerUnreachableError
+from syft.messaging.message import ObjectMessage
+from syft.serde.codec import deserialize
 from syft.transport import Connection
 from syft.transport import session_frames as frames
 from syft.transport import session_records as handshake
 from syft.transport import session_replies as replies
 from syft.transport.session_frames import Head, Kind
 from syft.transport.session_outbox import Sent
-from syft.workers.network import worker_lock
 from syft.workers.network.link_connection import Key, LinkConnection
 
 _MANY_DELETES = 48
 #: Above this many bytes a reply is confirmed at once if others are waited for, and not with the next command.
 _LARGE_REPLY = 1 << 20
 _FAREWELL_SECONDS = 5.0
+#: Twice what objects that travel in one frame have at most.
+_MOST_TOGETHER = 8 << 20
 
 
 class Link(LinkConnection):
@@ -47,7 +51,8 @@ class Link(LinkConnection):
     def post(self, message: Any, at_once: bool = False) -> None:
         """Send a command and go on. If it fails, the next call that waits says so.
 
-        `at_once`: do not collect more commands first.
+        `at_once`: do not collect more commands first. It is what parties of a program tell each other: no line of a
+        user's program led to it, and none is looked for.
         """
         if self.debug:
             self.ask(message)
@@ -66,24 +71,57 @@ class Link(LinkConnection):
             if len(self._deletes) >= _MANY_DELETES:
                 outbox.add_deletes(self._deletes)
                 last_of_new = 1
-            place = outbox.add(message, site_of_caller())
-            if at_once or outbox.is_due():
+            if self._gathering and self._is_large(message) and len(outbox):
+                self._flush()
+            place = outbox.add(message, () if at_once else site_of_caller())
+            if at_once or (self._is_gathered(message) if self._gathering else outbox.is_due()):
                 self._flush()
             elif place <= last_of_new:  # nothing was waiting before
                 self._keeper.wake()
 
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """Inside, small objects that are sent wait for each other, and travel in one frame."""
+        with self._sending:
+            self._gathering += 1
+        try:
+            yield
+        finally:
+            with worker_lock.released(), self._sending:
+                self._gathering -= 1
+                if not self._gathering and not self._closed and len(self._outbox):
+                    self._flush()
+
+    def _is_large(self, message: Any) -> bool:
+        """Whether an object travels alone, so that no frame of several is more than the worker takes."""
+        return type(message) is ObjectMessage and (
+            getattr(message.object, "nbytes", 0) > min(_MOST_TOGETHER, self._most_bytes()) // 4
+        )
+
+    def _is_gathered(self, message: Any) -> bool:
+        most = min(_MOST_TOGETHER, self._most_bytes()) // 2
+        return self._is_large(message) or self._outbox.buffer_bytes() > most
+
     def ask(self, message: Any) -> Any:
         """Send a command and return its reply. !! what it raised there, or what an earlier command raised"""
+        if worker_lock.lock_held() is None:
+            return self._value_of(*self._ask(message))
         with worker_lock.released():
-            with self._sending:
+            reply = self._ask(message)
+        return self._value_of(*reply)
+
+    def _ask(self, message: Any) -> tuple[Head, memoryview]:
+        with self._sending:
+            if self._connection is None or self._closed or self._untold is not None:
                 self._check_open()
+            if self._deletes:
                 self._outbox.add_deletes(self._deletes)
-                self._outbox.add(message, site_of_caller())
-                key = self._flush(frames.WAITS)
-            head, payload = self._reply_to(key)
-            if len(payload) > _LARGE_REPLY and self._awaited:
-                self._confirm()
-        return self._value_of(head, payload)
+            self._outbox.add(message)  # if it fails, the reply says so
+            key = self._flush(frames.WAITS)
+        reply = self._reply_to(key)
+        if len(reply[1]) > _LARGE_REPLY and self._awaited:
+            self._confirm()
+        return reply
 
     def ask_all(self, messages: list[Any]) -> list[Any]:
         """Send several commands and return their replies, in the time of one. !! what the first that failed raised"""
@@ -93,7 +131,7 @@ class Link(LinkConnection):
                 self._outbox.add_deletes(self._deletes)
                 keys = []
                 for message in messages:
-                    self._outbox.add(message, site_of_caller())
+                    self._outbox.add(message)
                     keys.append(self._flush(frames.WAITS))
             try:
                 found = [self._reply_to(key) for key in keys]
@@ -104,7 +142,7 @@ class Link(LinkConnection):
         return [self._value_of(head, payload) for head, payload in found]
 
     def _value_of(self, head: Head, payload: memoryview) -> Any:
-        value = serde.deserialize(payload, self._reader(), limits=self._limits, take_over=self._takes_over)
+        value = deserialize(payload, self._reader(), limits=self._limits, take_over=self._takes_over)
         if not head.flags & replies.A_FAILURE:
             return value
         try:
@@ -225,9 +263,9 @@ class Link(LinkConnection):
         self._reconnect(connection)  # which sends everything again that is not confirmed
 
     def _reply_to(self, key: Key) -> tuple[Head, memoryview]:
-        epoch = key[0]
+        epoch, arrived = key[0], self._replies
         try:
-            self._read_until(lambda: key in self._replies or self._epoch != epoch)
+            self._read_until(lambda: key in arrived or self._epoch != epoch)
         finally:
             self._awaited.discard(key)
             reply = self._replies.pop(key, None)
@@ -239,7 +277,7 @@ class Link(LinkConnection):
         return reply
 
     def send_what_waits(self, seconds: float) -> None:
-        if (len(self._outbox) or self._deletes) and self._sending.acquire(timeout=seconds):
+        if self.has_what_waits and self._sending.acquire(timeout=seconds):
             try:
                 if self._connection is not None:
                     self.flush()

@@ -25,6 +25,7 @@ from typing import Any
 from syft import serde
 from syft.exceptions import NetworkError, ProtocolError, SyftError, WorkerUnreachableError
 from syft.serde.handed_over import HandedOver
+from syft.tensors.learnt_graphs import Learnt
 from syft.transport import Connection
 from syft.transport import session_frames as frames
 from syft.transport import session_greeting as greeting
@@ -79,11 +80,15 @@ class LinkConnection(ABC):
         self.peer_patience, self.presence = peer_patience, presence.Presence(self)
         self.compression = WantedCompression(compression)
         self.handed_over = HandedOver()
+        #: The backward passes that the worker was told.
+        self.learnt = Learnt()
         self._limits = limits or serde.Limits()
         self._make_locks()
         self._deletes: deque[Any] = deque()
         self._connection: Connection | None = None
         self._closed = False
+        #: How many blocks of `together` there are.
+        self._gathering = 0
         self.welcome: handshake.Welcome | None = None
         self._last_spoken = 0.0
         #: How often nothing came in the time of a heartbeat, and what part of a frame was there.
@@ -106,6 +111,8 @@ class LinkConnection(ABC):
         self._sending = threading.RLock()
         self._reading = threading.Lock()
         self._arrived = threading.Condition()
+        #: How many wait for who reads.
+        self._waiting = 0
 
     def _begin_session(self) -> None:
         self._outbox = Outbox()
@@ -122,6 +129,11 @@ class LinkConnection(ABC):
         connection = self._connection
         return connection is not None and not connection.closed and not self._closed
 
+    @property
+    def session_key(self) -> Any:
+        """Another one for every session, which takes its outbox with it."""
+        return self._outbox
+
     def _was_closed(self) -> NetworkError:
         return NetworkError(
             f"The connection to {self.name} was closed. Make a new client worker, or call connect() on this one."
@@ -131,9 +143,10 @@ class LinkConnection(ABC):
         return self._limits.max_bytes if self.welcome is None else self.welcome.max_message
 
     def _send_frame(self, connection: Connection, sent: Sent, more_flags: int = 0) -> None:
-        head = sent.head._replace(confirmed=self._last_reply, flags=sent.head.flags | more_flags)
-        for part_head, part in frames.in_chunks(head, sent.payload, frames.CHUNK_BYTES):
-            connection.send(frames.encode(part_head, part))
+        kind, flags, number, _confirmed, failed, count, total, offset = sent.head
+        fields = kind, flags | more_flags, number, self._last_reply, failed, count, total, offset
+        for frame in frames.encode_all(frames.new_head(Head, fields), sent.payload):
+            connection.send(frame)
         self._last_spoken = time.monotonic()
 
     # -- reading ---------------------------------------------------------------------------------------
@@ -153,9 +166,13 @@ class LinkConnection(ABC):
                 if look is not None:
                     look()
                 with self._arrived:
-                    # NB: who reads gives `_reading` back before he tells us, so either of the two is seen.
-                    if not is_done() and self._reading.locked():
-                        self._arrived.wait(0.05)
+                    # NB: who reads gives `_reading` back before he looks for us, so either of the two is seen.
+                    self._waiting += 1
+                    try:
+                        if not is_done() and self._reading.locked():
+                            self._arrived.wait(0.05)
+                    finally:
+                        self._waiting -= 1
                 continue
             is_broken = False
             try:
@@ -180,8 +197,9 @@ class LinkConnection(ABC):
                 look()
 
     def _tell_readers(self) -> None:
-        with self._arrived:
-            self._arrived.notify_all()
+        if self._waiting:
+            with self._arrived:
+                self._arrived.notify_all()
 
     def _is_silent(self, connection: Connection) -> bool:
         """Nothing came in the time of a heartbeat. Three times nothing is the end of the connection."""
@@ -214,7 +232,7 @@ class LinkConnection(ABC):
                 if key in self._awaited:
                     self._replies[key] = head, whole
                 is_news = True
-        if self._outbox.confirm(head.confirmed, head.failed) or is_news:
+        if (self._outbox.confirm(head.confirmed, head.failed) or is_news) and self._attempts.vain:
             self._attempts.succeed()
 
     def _take_what_is_here(self, connection: Connection, counts_silence: bool = True) -> None:
@@ -368,6 +386,15 @@ class LinkConnection(ABC):
             self._take_what_is_here(connection)
         except OSError:
             connection.close()  # the next look, or whoever calls next, replaces it
+
+    @property
+    def has_what_waits(self) -> bool:
+        """Whether something was collected and not sent."""
+        return bool(len(self._outbox) or self._deletes)
+
+    def is_quiet(self, seconds: float) -> bool:
+        """Whether for so long nothing was sent, and no command was the first to be collected."""
+        return time.monotonic() - max(self._outbox.began, self._last_spoken) > seconds
 
     def try_to_reconnect(self) -> None:
         """Replace a connection that ended, if nobody else does and it works at once. !! OSError, SyftError"""

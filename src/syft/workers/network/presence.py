@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from syft.core import worker_lock
 from syft.exceptions import SyftError
-from syft.workers.network import worker_lock
 
 if TYPE_CHECKING:
     from syft.workers.network.link_connection import LinkConnection
@@ -40,14 +40,20 @@ def _nobody() -> None:
     """There is nobody else to look for."""
 
 
-@contextlib.contextmanager
-def among_parties(look: Callable[[], None] = _nobody) -> Iterator[None]:
+# NB: a class, because parties send often, and a generator costs more.
+class among_parties:
     """See NOTE [Parties]."""
-    token = _parties.set(_Parties(look))
-    try:
-        yield
-    finally:
-        _parties.reset(token)
+
+    __slots__ = ("_parties", "_token")
+
+    def __init__(self, look: Callable[[], None] = _nobody) -> None:
+        self._parties = _Parties(look)
+
+    def __enter__(self) -> None:
+        self._token = _parties.set(self._parties)
+
+    def __exit__(self, *_exception: object) -> None:
+        _parties.reset(self._token)
 
 
 def current_look() -> Callable[[], None] | None:

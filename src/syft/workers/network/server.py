@@ -12,6 +12,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from syft import serde, transport
@@ -26,10 +27,11 @@ from syft.exceptions import (
 from syft.policy.authentication import Proof
 from syft.transport import Connection, FrameLimits, Listener, process_memory
 from syft.transport import session_frames as frames
+from syft.transport import session_outgoing as outgoing
 from syft.transport import session_records as handshake
 from syft.transport.session_frames import Head, Kind
+from syft.transport.session_lending import Lending
 from syft.transport.session_records import ANONYMOUS
-from syft.workers.network import outgoing
 from syft.workers.network.incoming import Incoming
 from syft.workers.network.sessions import ServerSession
 from syft.workers.network.settings import ServerSettings as ServerSettings  # it is looked for here, too
@@ -228,7 +230,11 @@ class Server:
     def _converse(self, connection: Connection, session: ServerSession) -> None:
         assembly = frames.Assembly(self.settings_of(session.user).max_message)
         incoming = Incoming(connection, self.settings.heartbeat)
+        lending = session.lending = Lending(
+            partial(incoming.take, run=partial(self._execute_borrowed, connection, session))
+        )
         while not self._stopping.is_set() and session.connection is connection and not session.ended:
+            lending.lend()
             frame = incoming.next()
             if frame is None:
                 logger.info("%s: %s has been silent for too long", self.worker.id, connection.peer)
@@ -273,14 +279,34 @@ class Server:
             with session.lock:
                 if session.connection is not connection or session.ended:
                     return
-                session.note_confirmed(head.confirmed)
-                for answer, parts in session.execute(head, payload):
-                    if session.ended:
-                        break
-                    outgoing.send(connection, answer, parts)
+                if session.reply_bytes:
+                    session.note_confirmed(head.confirmed)
+                answer = session.execute(head, payload)
+                if answer is not None and not session.ended:
+                    outgoing.send(connection, *answer)
         finally:
             session.busy_since = None
-        self.commands_executed += head.count
+        self._count(session, head.count)
+
+    def _execute_borrowed(
+        self, connection: Connection, session: ServerSession, head: Head, payload: memoryview
+    ) -> bool:
+        """What a thread does with a frame for which it borrowed the connection; False: nothing."""
+        with session.lock:
+            if session.connection is not connection or session.ended:
+                return False
+            if not session.take_without_lock(head, payload):
+                return False
+            session.last_heard = time.monotonic()
+            session.note_confirmed(head.confirmed)
+            if session.owes_confirmation(head):
+                outgoing.try_send(connection, *session.confirmation())
+        self._count(session, 1)
+        return True
+
+    def _count(self, session: ServerSession, commands: int) -> None:
+        self.commands_executed += commands
+        self.worker.policy.count("commands", session.user, commands)
 
     # -- greetings ---------------------------------------------------------------------------------
 

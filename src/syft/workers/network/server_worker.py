@@ -17,19 +17,23 @@ import torch
 
 from syft import transport
 from syft.core.interfaces import Id
+from syft.core.rooms import load_rest
+from syft.data.data_directory import DataDirectory, is_durable
 from syft.exceptions import AuthenticationError, ConnectNotPermittedError
 from syft.identity.certificates import server_context
 from syft.identity.tokens import TokenVerifier
+from syft.operations.table import all_rows
 from syft.policy.authentication import Authenticator
 from syft.policy.log_lines import log_decision
 from syft.policy.owner_policy import OwnerPolicy, PolicyFileError
 from syft.policy.permissions import AuditRecord, Policy
+from syft.requests.keeper import write_down
 from syft.transport.session_records import ANONYMOUS
-from syft.workers.data_directory import DataDirectory, is_durable
 from syft.workers.entry import Entry
 from syft.workers.network import handlers as _handlers  # noqa: F401  (adds the handlers)
 from syft.workers.network.process import ServerProcess
 from syft.workers.network.server import Server, ServerSettings
+from syft.workers.network.sessions import ServerSession
 from syft.workers.virtual import VirtualWorker
 
 logger = logging.getLogger("syft.worker")
@@ -95,6 +99,7 @@ class NetworkServerWorker(VirtualWorker):
         )
         self._known_workers[self.id] = self
         if directory is not None:
+            self._removes_at_once = False  # a file may go with the object
             self.directory = DataDirectory(directory)
             self.directory.load_into(self)
         self._keeps_what_comes = False  # what the owner gives at every start is the owner's to keep
@@ -114,6 +119,9 @@ class NetworkServerWorker(VirtualWorker):
             self._keep_house,
         )
 
+    # NB: a queue that nobody could look into would only keep users waiting.
+    asks_in_memory = False
+
     # -- life --------------------------------------------------------------------------------------
 
     def start(self, block: bool = True, process: bool = False) -> NetworkServerWorker:
@@ -127,6 +135,9 @@ class NetworkServerWorker(VirtualWorker):
             self.clear_objects()
             return self
         if not self._server.addresses:
+            # Now, and not while the first user of a plan, or of anything at all, waits.
+            load_rest()
+            all_rows()
             for address in self._wanted:
                 self._server.listen(address, self._tls if _is_encrypted(address) else None)
         if block:
@@ -149,6 +160,10 @@ class NetworkServerWorker(VirtualWorker):
             self._child.stop()
             self._child = None
         self._server.stop()
+        try:
+            self.policy.write_activity(all_of_it=True)
+        except (OSError, ValueError) as error:  # a disk that is full, a log that its owner has closed
+            logger.warning("What users did last is not in the audit log: %s", error)
         if self.directory is not None:
             self.directory.close()
 
@@ -178,6 +193,10 @@ class NetworkServerWorker(VirtualWorker):
             "bytes": nbytes + sum(t.nbytes for t in self._objects.copy().values() if type(t) is torch.Tensor),
             **self._server.status(),
         }
+
+    def server_sessions(self) -> list[ServerSession]:
+        """Who is served now, for the owner of the worker."""
+        return self._server.sessions()
 
     def decisions(self) -> dict[bool, int]:
         """How many requests the policy granted and refused."""
@@ -212,7 +231,12 @@ class NetworkServerWorker(VirtualWorker):
     # -- who speaks --------------------------------------------------------------------------------
 
     def _keep_house(self) -> None:
-        """See to it that those who are here may still be here: by their proofs, and the policy file as it is now."""
+        """See to it that those who are here may still be here: by their proofs, and the policy file as it is now.
+
+        What the owner has decided about requests is written to the audit log.
+        """
+        write_down(self)
+        self.policy.write_activity()
         if isinstance(self.policy, OwnerPolicy):
             self._reload(self.policy)
         for session in self._server.sessions():

@@ -10,13 +10,14 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from typing import Any
 
+import msgspec
 import torch
 
 from syft import serde
+from syft.core import worker_lock
 from syft.core.chain import Wrapper
 from syft.core.interfaces import Id, Worker
 from syft.exceptions import (
@@ -31,10 +32,13 @@ from syft.exceptions import (
 )
 from syft.messaging.message import (
     ForwardMessage,
+    LearntMessage,
     ObjectMessage,
     ObjectRequestMessage,
     Operation,
+    PlanCallMessage,
     PointersGoneMessage,
+    SyncMessage,
 )
 from syft.policy.authentication import Proof
 from syft.policy.caller import speaking_for
@@ -43,7 +47,8 @@ from syft.serde.errors import SerdeError
 from syft.tensors.pointer import PointerTensor
 from syft.transport import session_frames as frames
 from syft.transport.session_frames import Head, Kind
-from syft.workers.network import worker_lock
+from syft.workers import handlers
+from syft.workers.network.learnt import Programs
 
 _CONFIRM_COMMANDS = 1_024
 #: In one frame. Clients send far fewer.
@@ -55,6 +60,9 @@ _OWNED_SLACK = 1_024
 #: Replies up to this many bytes are copied, to be sent again as they were.
 _COPIED_BYTES = 64 << 10
 _LONGEST_NOTED = 128
+_REPLY = int(Kind.REPLY)
+#: Messages after which a session holds nothing more.
+_MAKES_NOTHING = frozenset({ObjectRequestMessage, SyncMessage})
 #: Where a message says what it is about.
 _SUBJECTS = ("id", "cmd_name", "name", "command_name", "plan")
 #: What a user should not have asked for; most of these are in the audit log when they get here.
@@ -67,8 +75,7 @@ _REFUSALS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(msgspec.Struct, frozen=True):
     """What a command that waits is answered."""
 
     number: int
@@ -101,6 +108,8 @@ class ServerSession:
         #: Held by whoever executes, resumes or ends the session.
         self.lock = threading.Lock()
         self.connection: Any = None
+        #: Of the connection: lets who waits for this client read it.
+        self.lending: Any = None
         self.executed = 0
         self._confirmed_to_client = 0
         self._replies: deque[Reply] = deque()
@@ -111,6 +120,7 @@ class ServerSession:
         #: How many refusals were in the audit log when the command began that is running.
         self._refused_before = 0
         self._owned: set[Any] = set()
+        self._programs = Programs()
         self.began = time.time()
         self.last_heard = time.monotonic()
         #: Since when a frame is worked on, the wait for the worker's lock included; None: none is.
@@ -122,31 +132,64 @@ class ServerSession:
 
     # -- commands ----------------------------------------------------------------------------------
 
-    def execute(self, head: Head, payload: memoryview) -> Iterator[tuple[Head, list[Any]]]:
-        """Run the commands of a frame and yield the frames to answer. Called with `lock` held."""
+    def execute(self, head: Head, payload: memoryview) -> tuple[Head, list[Any]] | None:
+        """Run the commands of a frame; the frame to answer, if one is. Called with `lock` held."""
         last = head.number + head.count - 1
         if not head.count:
             raise ProtocolError("A frame of commands holds none.")
         if last <= self.executed:
-            yield self._repeat(head, last)
-            return
+            return self._repeat(head, last)
         if head.number > self.executed + 1:
             raise ProtocolError(f"Command {head.number} arrived where {self.executed + 1} was due.")
         reply = self._run_frame(head, payload)
         if self.ended:
-            return
+            return None
         if reply is not None:
             self._replies.append(reply)
-            self.reply_bytes += _size(reply)
+            self.reply_bytes += sum(map(len, reply.payload))
             if len(self._replies) > _MAX_REPLIES:
                 raise ProtocolError(f"More than {_MAX_REPLIES} replies have not been confirmed.")
-            yield self._reply_frame(reply)
-        elif head.flags & frames.CONFIRM or self.executed - self._confirmed_to_client > _CONFIRM_COMMANDS:
-            yield self.confirmation()
+            return self._reply_frame(reply)
+        return self.confirmation() if self.owes_confirmation(head) else None
 
     def _run_frame(self, head: Head, payload: memoryview) -> Reply | None:
         """Run the commands of a frame that were not run before; the reply, if one is waited for."""
-        return self._run_all(self._messages(head, payload), head)
+        messages = self._messages(head, payload)
+        if self._run_without_lock(head, messages):
+            return None
+        return self._run_all(messages, head)
+
+    def _run_without_lock(self, head: Head, messages: list[Any]) -> bool:
+        """Run what parties of a program tell each other, often; whether the frame is that and nothing else."""
+        worker, message = self.worker, messages[0]
+        handler = handlers.WITHOUT_LOCK.get(type(message))
+        if (
+            handler is None
+            or head.count > 1
+            or head.flags & frames.WAITS
+            or worker.log_msgs
+            or worker.verbose
+        ):
+            return False
+        self._refused_before = worker.policy.decisions.get(False, 0)
+        self.executed = head.number  # noted before it runs: it is not run again
+        try:
+            handler(worker, message, self.lending)
+        except Exception as error:  # noqa: BLE001  (every error comes back as itself)
+            self._note_failure(head.number, message, error)
+        return True
+
+    def take_without_lock(self, head: Head, payload: memoryview) -> bool:
+        """The same for whoever borrows the connection (`lending`); False: nothing was run. Called with `lock` held."""
+        if head.count != 1 or head.number != self.executed + 1 or self.keeps_too_much:
+            return False
+        return self._run_without_lock(head, self._messages(head, payload))
+
+    def owes_confirmation(self, head: Head) -> bool:
+        """Whether the client is to be told that a frame was executed for which there is no reply."""
+        return (
+            bool(head.flags & frames.CONFIRM) or self.executed - self._confirmed_to_client > _CONFIRM_COMMANDS
+        )
 
     def interrupt(self, why: str) -> None:
         """End what is running, where that can be done: torch cannot be interrupted in a thread."""
@@ -193,6 +236,8 @@ class ServerSession:
                         self._obey(number, message)
         finally:
             self.running = None
+        if len(self._owned) > 2 * len(self.worker._entries) + _OWNED_SLACK:
+            self._owned.intersection_update(self.worker._entries)
         return reply
 
     def _obey(self, number: int, message: Any) -> None:
@@ -200,9 +245,12 @@ class ServerSession:
         try:
             self._run(message)
         except Exception as error:  # noqa: BLE001  (every error comes back as itself)
-            self._note_refusal(message, error)
-            if self._failure is None:
-                self._failure = number, self._written_error(error)
+            self._note_failure(number, message, error)
+
+    def _note_failure(self, number: int, message: Any, error: Exception) -> None:
+        self._note_refusal(message, error)
+        if self._failure is None:
+            self._failure = number, self._written_error(error)
 
     def _answer(self, number: int, message: Any) -> Reply:
         """Run the command that is waited for, unless an earlier one failed."""
@@ -237,13 +285,18 @@ class ServerSession:
         self.running = time.monotonic(), message
         if type(message) is PointersGoneMessage:
             # Nobody lets go of what they never held.
-            message = PointersGoneMessage(tuple([i for i in message.ids if self._may_drop(i)]))
+            message = PointersGoneMessage(self._droppable(message.ids))
         elif type(message) is ObjectRequestMessage:
             self._refuse_too_large(message.request[0], "get")
         elif type(message) is ForwardMessage:
             self._refuse_too_large(message.id, "move")
+        elif type(message) is LearntMessage:
+            message = self._programs.resolve(message)
         answer = self.worker.recv_msg(message)
-        self._note_ownership(message, answer)
+        if answer is None and type(message) is Operation:  # by far the most are this
+            self._owned.update(message.return_ids)
+        else:
+            self._note_ownership(message, answer)
         return answer
 
     def _refuse_too_large(self, obj_id: Id, action: str) -> None:
@@ -276,7 +329,7 @@ class ServerSession:
             # It is sent after the lock is released, and perhaps again later: as it was now.
             written = [b"".join(written)]
         reply = Reply(number, 0, 0, written)
-        if type(value) is Wrapper and isinstance(value.child, PointerTensor):
+        if value is not None and type(value) is Wrapper and isinstance(value.child, PointerTensor):
             value.child.garbage_collect_data = False  # whoever gets a pointer gets the duty to delete
         return reply
 
@@ -301,19 +354,18 @@ class ServerSession:
     # -- frames ------------------------------------------------------------------------------------
 
     def _reply_frame(self, reply: Reply) -> tuple[Head, list[Any]]:
-        head = self._head(Kind.REPLY)._replace(number=reply.number, flags=reply.flags)
-        return head._replace(failed=reply.failed or head.failed), reply.payload
+        executed = self._confirmed_to_client = self.executed
+        failed = reply.failed or self.failed
+        head = frames.new_head(Head, (_REPLY, reply.flags, reply.number, executed, failed, 0, 0, 0))
+        return head, reply.payload
 
     def confirmation(self) -> tuple[Head, list[Any]]:
-        return self._head(Kind.CONFIRMATION), []
+        executed = self._confirmed_to_client = self.executed
+        return Head(Kind.CONFIRMATION, confirmed=executed, failed=self.failed), []
 
     def heartbeat(self) -> tuple[Head, list[Any]]:
         """Says that we live, and nothing else: it may be sent while commands run."""
         return Head(Kind.HEARTBEAT), []
-
-    def _head(self, kind: Kind) -> Head:
-        executed = self._confirmed_to_client = self.executed
-        return Head(kind, confirmed=executed, failed=self.failed)
 
     @property
     def failed(self) -> int:
@@ -337,14 +389,14 @@ class ServerSession:
 
     def _note_ownership(self, message: Any, answer: Any) -> None:
         owned = self._owned
-        if type(message) is Operation and answer is None:  # by far the most are this
-            owned.update(message.return_ids)
-        elif type(message) is PointersGoneMessage:
+        if type(message) is PointersGoneMessage:
             owned.difference_update([i for i in message.ids if i not in self.worker._entries])
-        else:
+        elif type(message) is PlanCallMessage and answer is None:
+            owned.update(message.return_ids)
+            if message.handle is not None:
+                owned.add(message.handle)
+        elif type(message) not in _MAKES_NOTHING:
             self._note_results(message, answer)
-        if len(owned) > 2 * len(self.worker._entries) + _OWNED_SLACK:
-            owned.intersection_update(self.worker._entries)
 
     def _note_results(self, message: Any, answer: Any) -> None:
         owned = self._owned
@@ -365,6 +417,16 @@ class ServerSession:
         """Whether an object came by this session. NB: a message may name ids that it does not use."""
         worker = self.worker
         return obj_id in self._owned and (worker._holdings is None or worker.is_held_by(self.user, obj_id))
+
+    def _droppable(self, ids: tuple[Id, ...]) -> tuple[Id, ...]:
+        """Those that `_may_drop`; of most it is told without a call."""
+        owned, entries, user = self._owned, self.worker._entries, self.user
+        found = []
+        for obj_id in ids:
+            entry = entries.get(obj_id)
+            if (entry is not None and entry.holder == user and obj_id in owned) or self._may_drop(obj_id):
+                found.append(obj_id)
+        return tuple(found)
 
     def _may_drop(self, obj_id: Id) -> bool:
         """What came by this session, and what another worker brought here for this user by name."""

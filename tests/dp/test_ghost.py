@@ -1,0 +1,82 @@
+"""Norms and sums of gradients that are never made: those of the gradients themselves, never too short."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from syft.dp import layer_rules
+from syft.dp.clipping import clipped_sum
+from syft.dp.gradient_factors import Full, Sequences
+from syft.dp.layer_rules import linear
+
+torch.set_num_threads(1)
+
+
+class Text(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.one, self.two, self.out = (
+            nn.Embedding(20, 24),
+            nn.Linear(24, 48),
+            nn.Linear(48, 24),
+            nn.Linear(24, 3),
+        )
+
+    def forward(self, words: Tensor) -> Tensor:
+        x = self.table(words)
+        return self.out((x + self.two(torch.relu(self.one(x)))).mean(1))
+
+
+def test_a_clipped_sum_of_sequences_is_that_of_a_loop_over_examples() -> None:
+    torch.manual_seed(0)
+    model, words, labels = Text(), torch.randint(0, 20, (6, 4)), torch.randint(0, 3, (6,))
+    assert type(linear(model.one, torch.randn(6, 4, 24), torch.randn(6, 4, 48))["weight"]) is Sequences
+    model = model.double()
+    expected = {name: torch.zeros_like(p) for name, p in model.named_parameters()}
+    for i in range(6):
+        loss = F.cross_entropy(model(words[i : i + 1]), labels[i : i + 1])
+        own = torch.autograd.grad(loss, list(model.parameters()))
+        norm = torch.cat([g.flatten() for g in own]).norm()
+        for name, gradient in zip(expected, own, strict=True):
+            expected[name] += gradient * min(1.0, 0.5 * (1 - 1e-6) / float(norm))
+    found, _ = clipped_sum(model.float(), F.cross_entropy, words, labels, {"": 0.5}, way="rules")
+    largest = max(float(e.abs().max()) for e in expected.values())
+    for name, value in expected.items():
+        assert float((found[name] - value).abs().max()) < 1e-6 * largest
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("cancelling", [0.0, 1e-2, 1e-6, 1.0])
+def test_no_norm_is_too_short_also_where_terms_cancel(cancelling: float, dtype: torch.dtype) -> None:
+    """Half of the terms are the others' negatives, but for a part `cancelling`."""
+    torch.manual_seed(1)
+    left, right = torch.randn(5, 6, 40), torch.randn(5, 6, 30)
+    left = torch.cat([left, -left * (1 - cancelling)], 1).to(dtype)
+    right = torch.cat([right, right], 1).to(dtype)
+    ghost = Sequences(left, right)
+    weights = torch.linspace(0.1, 1, 5)
+    exact = left.double().transpose(1, 2) @ right.double()
+    norms = exact.flatten(1).norm(dim=1)
+    made = Full(ghost.expand())
+    is_made = bool((norms < ghost._lengths / 64).any())
+    for factor_norms, true_norms in ((ghost.norms(), made.norms() if is_made else norms),):
+        assert bool((factor_norms >= true_norms * (1 - 1e-12)).all())
+        assert torch.allclose(factor_norms, true_norms, rtol=1e-7, atol=0)
+    summed = made.weighted_sum(weights) if is_made else torch.einsum("b,bij->ij", weights.double(), exact)
+    assert torch.allclose(ghost.weighted_sum(weights), summed, rtol=1e-12, atol=1e-12)
+    assert is_made == (cancelling < 0.1)
+
+
+def test_what_is_not_finite_has_no_finite_norm_and_doubles_and_long_sequences_are_made() -> None:
+    left, right = torch.ones(3, 4, 40), torch.ones(3, 4, 30)
+    left[1, 2, 3] = float("inf")
+    right[2, 0, 0] = float("nan")
+    assert Sequences(left, right).norms().isfinite().tolist() == [True, False, False]
+    layer = nn.Linear(30, 40)
+    assert type(linear(layer, right.double(), left.double())["weight"]) is Full
+    long, wide = torch.ones(3, 400, 30), torch.ones(3, 400, 40)
+    assert type(linear(layer, long, wide)["weight"]) is Full
+    assert layer_rules.MOST_MADE >= 1 << 20

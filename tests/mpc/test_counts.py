@@ -1,0 +1,127 @@
+"""What functions, models and steps of training on shares cost: rounds, bytes that a holder sends, objects left.
+
+Of two holders in lockstep; processes count the same (`test_network.py`). Products, comparisons and pooling are counted
+exactly in the files of their protocols. The limits here are a quarter above what was counted when they were written,
+so that a protocol may exchange a round for bytes, and not more.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import syft as sy
+from syft.mpc.group import Group
+
+ELEMENTS = 1000
+
+
+class Two:
+    """Two holders and a provider, and what they count."""
+
+    def __init__(self, hook: Any) -> None:
+        self.workers = [sy.VirtualWorker(hook, id=f"counted {name}", auto_add=False) for name in "abc"]
+        *self.holders, self.provider = self.workers
+        self.group = Group.of(self.holders, self.provider)
+
+    def share(self, value: Any) -> Any:
+        return value.fix_precision(base=2, precision_fractional=16).share(
+            *self.holders, crypto_provider=self.provider
+        )
+
+    def held(self) -> list[int]:
+        gc.collect()
+        return [len(worker._objects) for worker in self.workers]
+
+
+@pytest.fixture
+def two(hook: Any) -> Two:
+    return Two(hook)
+
+
+def _of(function: Callable[[Any], Any]) -> Callable[[Two], Callable[[], Any]]:
+    def make(two: Two) -> Callable[[], Any]:
+        x = two.share(torch.rand(ELEMENTS) + 0.5)
+        return lambda: function(x)
+
+    return make
+
+
+def _model() -> Any:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(20, 16), nn.ReLU(), nn.Linear(16, 4))
+
+
+def _inferring(two: Two) -> Callable[[], Any]:
+    model, x = two.share(_model()), two.share(torch.randn(8, 20))
+
+    def infer() -> Any:
+        with torch.no_grad():
+            return model(x + 0)
+
+    return infer
+
+
+def _stepping(loss_of: Callable[..., Any]) -> Callable[[Two], Callable[[], Any]]:
+    def make(two: Two) -> Callable[[], Any]:
+        model, x, y = two.share(_model()), two.share(torch.randn(8, 20)), two.share(torch.eye(8)[:, :4])
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+        def step() -> None:
+            optimizer.zero_grad()
+            loss_of(model(x + 0), y).backward()
+            optimizer.step()
+
+        return step
+
+    return make
+
+
+#: name: what is run, how many rounds it may take, and how many bytes a holder may send
+LIMITS = {
+    "model": (_inferring, 10, 6_500),
+    "step, MSE": (_stepping(F.mse_loss), 31, 29_000),
+    "step, cross-entropy": (_stepping(F.cross_entropy), 108, 48_000),
+    "softmax": (_of(lambda x: torch.softmax(x.view(100, 10), 1)), 46, 345_000),
+    "exp": (_of(torch.exp), 18, 221_000),
+    "sigmoid": (_of(torch.sigmoid), 17, 266_000),
+    "tanh": (_of(torch.tanh), 18, 276_000),
+    "reciprocal": (_of(torch.reciprocal), 40, 565_000),
+    "sqrt": (_of(torch.sqrt), 32, 500_000),
+    "log": (_of(torch.log), 30, 460_000),
+}
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_it_takes_few_rounds_and_bytes_and_leaves_nothing(two: Two, name: str) -> None:
+    make, rounds, sent = LIMITS[name]
+    run = make(two)
+    for _ in range(2):
+        run()
+    before = two.held()
+    two.group.reset_costs()
+    run()
+    assert 0 < two.group.online.rounds <= rounds
+    assert 0 < max(two.group.online.bytes_sent) <= sent
+    for _ in range(3):
+        run()
+    assert two.held() == before
+    del run
+    assert two.held() == [0, 0, 0]
+
+
+def test_rounds_do_not_grow_with_elements_and_bytes_grow_as_they_do(two: Two) -> None:
+    counts = []
+    for size in (640, 6400):
+        x, y = two.share(torch.rand(size)), two.share(torch.rand(size))
+        two.group.reset_costs()
+        torch.relu((x + 0) * (y + 0))
+        online = two.group.online
+        counts.append((online.rounds, max(online.bytes_sent) / size))
+    assert counts[0] == counts[1]
