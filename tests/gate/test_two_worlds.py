@@ -89,7 +89,8 @@ def test_a_row_gives_what_torch_gives(family):
         plain_args, plain_kwargs = tensors_of(call, "recorded", 1)
         torch.default_generator.manual_seed(7)
         try:
-            with warnings.catch_warnings():
+            # NB: as a worker runs it: with gradients, torch's recurrent layers round otherwise on some processors.
+            with warnings.catch_warnings(), torch.no_grad():
                 warnings.simplefilter("ignore")
                 plain = admission.row.function(*plain_args, **plain_kwargs)
         except Exception:  # noqa: BLE001  (whatever torch refuses)

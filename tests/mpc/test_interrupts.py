@@ -25,6 +25,7 @@ from syft.mpc.network.driver import NetworkDriver
 from syft.mpc.protocols import beaver, securenn, select
 from syft.mpc.protocols.truncate import truncate
 from syft.mpc.provider import LocalSource
+from syft.workers.network import presence
 
 ROOT = str(Path(syft.mpc.__file__).parent)
 LINKS = str(Path(syft.workers.network.__file__).parent)
@@ -278,7 +279,36 @@ def test_a_client_that_is_interrupted_at_any_line_keeps_its_secrets(
     for at in range(7, counting.lines * 9 // 10, counting.lines // places):
         with contextlib.suppress(KeyboardInterrupt, SyftError), Interrupting(at, rooms):
             compute().get()
+        assert presence.current_look() is None
         assert in_the_end(compute) == [0, 6]
+
+
+@pytest.mark.network
+@pytest.mark.parametrize("method", ["__enter__", "__exit__"])
+def test_an_interrupt_beside_a_wait_for_parties_leaves_no_watch_behind(
+    parties: Parties, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or later calls to other workers would fail as soon as a member of that group is gone."""
+    client = parties.client()
+    x = client.share(torch.tensor([3, -4]))
+    (x * x).get()
+    original, raised = getattr(presence.among_parties, method), []
+
+    def interrupted(self: Any, *what: Any) -> None:
+        if method == "__enter__":
+            original(self, *what)
+        if not raised:
+            raised.append(True)
+            raise KeyboardInterrupt
+        if method == "__exit__":
+            original(self, *what)
+
+    monkeypatch.setattr(presence.among_parties, method, interrupted)
+    with pytest.raises(KeyboardInterrupt) as kept:  # as a notebook keeps the last traceback
+        (x * x).get()
+    assert raised and presence.current_look() is None
+    assert presence.patience_with(client.alice._link) == client.alice._link.patience
+    assert in_the_end(lambda: x * x) == [9, 16] and kept.value is not None
 
 
 @pytest.mark.network

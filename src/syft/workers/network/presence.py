@@ -10,9 +10,11 @@ system ends; a machine that went silent by its heartbeats. Knows links by name o
 from __future__ import annotations
 
 import contextlib
+import sys
 import time
 from collections.abc import Callable
 from contextvars import ContextVar
+from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from syft.core import worker_lock
@@ -29,42 +31,59 @@ _INTRODUCTION_SECONDS = 5.0
 PEER_PATIENCE = 1.0
 
 
-class _Parties(NamedTuple):
-    look: Callable[[], None]
-
-
-_parties: ContextVar[_Parties | None] = ContextVar("syft_parties", default=None)
-
-
 def _nobody() -> None:
     """There is nobody else to look for."""
 
 
 # NB: a class, because parties send often, and a generator costs more.
 class among_parties:
-    """See NOTE [Parties]."""
+    """See NOTE [Parties].
 
-    __slots__ = ("_parties", "_token")
+    Ctrl-C may come inside `__enter__` or `__exit__`, so that the block is left and its mark stays. So a mark counts only
+    while the function that entered it runs.
+    """
+
+    __slots__ = ("_entered_by", "_outer", "look")
 
     def __init__(self, look: Callable[[], None] = _nobody) -> None:
-        self._parties = _Parties(look)
+        self.look = look
 
     def __enter__(self) -> None:
-        self._token = _parties.set(self._parties)
+        self._outer, self._entered_by = _entered(), sys._getframe(1)
+        _parties.set(self)
 
     def __exit__(self, *_exception: object) -> None:
-        _parties.reset(self._token)
+        _parties.set(self._outer)
+
+    def is_over(self) -> bool:
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and frame is not self._entered_by:
+            frame = frame.f_back
+        return frame is None
+
+
+_parties: ContextVar[among_parties | None] = ContextVar("syft_parties", default=None)
+
+
+def _entered() -> among_parties | None:
+    """The innermost block that this thread is in."""
+    found = _parties.get()
+    if found is not None and found.is_over():
+        while found is not None and found.is_over():
+            found = found._outer
+        _parties.set(found)
+    return found
 
 
 def current_look() -> Callable[[], None] | None:
     """What to call while waiting for a reply; None: nobody asked for that."""
-    found = _parties.get()
+    found = _entered()
     return None if found is None or found.look is _nobody else found.look
 
 
 def patience_with(link: LinkConnection) -> float:
     """Seconds to try to reach a worker again, for whoever calls now."""
-    return link.patience if _parties.get() is None else min(link.patience, link.peer_patience)
+    return link.patience if _entered() is None else min(link.patience, link.peer_patience)
 
 
 class Condition(NamedTuple):
