@@ -43,6 +43,7 @@ def register() -> None:
         fedavg_flower,
         fedavg_many,
         federated,
+        fine_tuning,
         integrity,
         memory,
         mpc_processes,

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from bench.harness import Figure, Run, benchmark, beside, side_by_side
-from bench.memory import resident
+from bench.memory import peak_after, resident
 
 
 @benchmark(rows=("pate_numpy", "pate_torch"), rank=3)
@@ -147,7 +146,7 @@ def dp_sgd_memory() -> Iterator[Figure]:
         ours, hooks, ghost = (_peak_of(name, contestant) for contestant in ("ours", "hooks", "ghost"))
         for theirs, against in ((hooks, "opacus"), (ghost, "opacus, ghost clipping")):
             what = f"DP-SGD, {name}, memory of steps"
-            yield Figure(what, ours, theirs, against, "at most 1 times", ours <= theirs, unit="bytes")
+            yield Figure(what, ours, theirs, against, "at most 1 times", ours <= theirs, unit="B")
 
 
 def _peak_of(model: str, contestant: str) -> float:
@@ -176,13 +175,10 @@ def tell_peak(model: str, contestant: str) -> None:
     few = torch.randn(4, 2), torch.randint(0, 2, (4,))
     # NB: what is imported or cached at the first step of any model is no memory of this one.
     (_our_step(small, *few) if contestant == "ours" else _opacus_step(small, *few, contestant))()
-    before = resident()
-    Path("/proc/self/clear_refs").write_text("5")  # the peak is counted from here (Linux)
+    before, peak = resident(), peak_after()
     for _ in range(3):
         step()
-    status = Path("/proc/self/status").read_text()
-    peak = int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1]) * 1024
-    print(peak - before)
+    print(peak() - before)
 
 
 @benchmark(rank=5)

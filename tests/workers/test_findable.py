@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import random
+import sys
+import threading
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ import torch
 import syft as sy
 from call_counts import calls_of_python
 from syft.core.identity import known_identity
+from syft.workers.entry import Entry
 
 TAGS = ("#a", "#b", "#c")
 
@@ -67,12 +70,18 @@ def test_a_search_finds_what_there_is(hook: Any, seed: int) -> None:
             for pointer in held:
                 pointer.child.garbage_collect_data = False
             held, owned = [], []
+        pair = chance.sample(TAGS, 2)
+        assert {found.id_at_location for found in worker.search(pair)} == (
+            found_by_looking(worker, pair[0]) & found_by_looking(worker, pair[1])
+        )
         for term in (*TAGS, str(number), str(held[-1].id_at_location) if held else "?"):
             assert found_by_search(worker, term) == found_by_looking(worker, term)
     held.clear()
     gc.collect()
     worker.run_deletes()
-    assert set(worker.findable_ids()) <= set(worker._entries)
+    assert set(worker._findable.order) <= set(worker._entries)
+    worker.clear_objects()
+    assert not worker._findable.order and not worker._findable._by_tag
 
 
 def test_a_search_does_not_look_at_results_that_nobody_named(bob: Any) -> None:
@@ -80,7 +89,7 @@ def test_a_search_does_not_look_at_results_that_nobody_named(bob: Any) -> None:
     few = calls_of_python(lambda: bob.search("#x"), 3)
     results = [x + number for number in range(2000)]
     assert calls_of_python(lambda: bob.search("#x"), 3) == few
-    assert len(bob._findable) < 10
+    assert len(bob._findable.order) < 10
     results[7].child.location.get_obj(results[7].id_at_location).tag("#seven")
     (found,) = bob.search("#seven")
     assert found.get().tolist() == [8, 8]
@@ -89,7 +98,52 @@ def test_a_search_does_not_look_at_results_that_nobody_named(bob: Any) -> None:
 def test_what_is_deleted_is_not_remembered(bob: Any) -> None:
     for _ in range(50):
         torch.ones(2).tag("#gone").send(bob)  # type: ignore[attr-defined]
-    assert not bob._findable and not bob.search("#gone")
+    assert not bob._findable.order and not bob._findable._by_tag and not bob.search("#gone")
+
+
+def test_a_search_looks_only_at_those_that_have_the_tag(bob: Any) -> None:
+    wanted = [torch.ones(2).tag("#wanted", f"#{n}").send(bob) for n in range(3)]  # type: ignore[attr-defined]
+    few = calls_of_python(lambda: bob.search("#wanted"), 3)
+    others = [torch.ones(2).tag("#other", f"#{n}").send(bob) for n in range(2000)]  # type: ignore[attr-defined]
+    assert calls_of_python(lambda: bob.search("#wanted"), 3) == few
+    assert found_by_search(bob, "#2") == {wanted[2].id_at_location, others[2].id_at_location}
+    (both,) = bob.search(["#wanted", "#2"])
+    assert both.id_at_location == wanted[2].id_at_location
+
+
+def test_a_tag_is_found_after_another_value_took_the_place_of_what_had_one(bob: Any) -> None:
+    torch.ones(2).tag("#old").send(bob, garbage_collect_data=False)  # type: ignore[attr-defined]
+    (obj_id,) = bob._entries
+    bob.store_entry(Entry(obj_id, torch.zeros(2).tag("#new")))  # type: ignore[attr-defined]
+    assert not bob.search("#old")
+    assert found_by_search(bob, "#new") == {obj_id}
+    bob.rm_obj(obj_id)
+    assert not bob._findable.order and not bob._findable._by_tag
+
+
+def test_threads_that_store_and_delete_lose_no_tag(bob: Any) -> None:
+    """One tag, of which there are some or none all the time."""
+    missed = []
+
+    def work() -> None:
+        for _ in range(300):
+            x = torch.ones(1).tag("#shared").send(bob)  # type: ignore[attr-defined]
+            if x.id_at_location not in found_by_search(bob, "#shared"):
+                missed.append(x.id_at_location)
+            del x
+
+    switching, before = 1e-5, sys.getswitchinterval()
+    sys.setswitchinterval(switching)
+    try:
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert not missed
+    assert not bob._findable._by_tag
 
 
 def test_a_search_without_a_query_finds_all_and_an_empty_list_nothing(hook: Any, me: Any) -> None:

@@ -198,7 +198,7 @@ class BaseWorker(
             entry.allowed = self.policy.on_registration(chosen, tags_of(obj))
             entry.is_owners, entry.chosen = True, chosen
         self.store_entry(entry)
-        self._findable[entry.id] = None  # who has it may name it later
+        self._findable.may_be_named(entry)
 
     @property
     def is_client_worker(self) -> bool:

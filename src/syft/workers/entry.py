@@ -99,7 +99,7 @@ class Objects(MutableMapping[Any, Any]):
         if known_identity(value) is None:  # nobody asked before: it is the object of that id, here
             identity = identity_of(value)
             identity.id, identity.owner = obj_id, self._store
-        self._store._findable[obj_id] = None
+        self._store._findable.may_be_named(entry)
         pointer = gradient_at(getattr(self._store, "id", None), obj_id)
         if pointer is None or pointer.id_at_location not in self._entries:
             return value
@@ -133,7 +133,7 @@ class Objects(MutableMapping[Any, Any]):
         shown = {}
         for obj_id, entry in self._entries.copy().items():
             shown[obj_id], entry.spec = entry.value, SHOWN
-        self._store._findable.update(dict.fromkeys(shown))  # who has them may name them
+            self._store._findable.may_be_named(entry)
         return shown
 
     def __repr__(self) -> str:

@@ -352,9 +352,10 @@ def find(worker: Worker, terms: tuple[Any, ...]) -> list[Found]:
         worker.policy.count("searches", user_of(None))
     names = {str(term) for term in terms}
     worker.run_deletes()
-    ids = worker.findable_ids() if names else list(worker._entries)
-    if len(names) == 1:
-        ids += [i for i in names | _as_numbers(names) if i in worker._entries and i not in worker._findable]
+    if names:
+        ids = worker._findable.among(terms, names | _as_numbers(names))
+    else:
+        ids = list(worker._entries)
     for obj_id in ids:
         entry = worker._entries.get(obj_id)
         obj = None if entry is None else entry.value
@@ -366,8 +367,9 @@ def find(worker: Worker, terms: tuple[Any, ...]) -> list[Found]:
         description = getattr(obj, "description", None) or ""
         if not all(str(term) == str(obj_id) or term in tags or str(term) in description for term in terms):
             continue
-        if not asks or worker.policy.may_find(user_of(None), worker.about(obj_id)):
-            found.append(found_of(worker, obj_id))
+        may_find = not asks or worker.policy.may_find(user_of(None), worker.about(obj_id))
+        if may_find and worker._entries.get(obj_id) is entry:  # another thread may have taken it away
+            found.append(_told(entry))
     return found
 
 
@@ -377,13 +379,16 @@ def _as_numbers(names: set[str]) -> set[Any]:
 
 
 def found_of(worker: Worker, obj_id: Id) -> Found:
-    """What may be told about an object."""
-    entry = worker._entries[obj_id]
+    """What may be told about an object that is held here."""
+    return _told(worker._entries[obj_id])
+
+
+def _told(entry: Entry) -> Found:
     obj = entry.value
     is_tensor = isinstance(obj, torch.Tensor)
     spec = spec_of(obj) if is_tensor else None
     return Found(
-        obj_id,
+        entry.id,
         "secret" if entry.secret is not None else "tensor" if is_tensor else _kind(obj),
         spec,
         tuple(getattr(obj, "tags", None) or ()),

@@ -16,6 +16,7 @@ from syft.exceptions import ObjectNotFoundError, QuotaExceededError
 from syft.policy.permissions import About, Allowed, intersect
 from syft.tensors import kept_graphs
 from syft.workers.entry import SHOWN, Entry, Objects, changed_copy
+from syft.workers.findable import Findable
 from syft.workers.guards import PERMISSION, RELEASED_ONLY, Guard, Guards, Ownership, Quota
 from syft.workers.holdings import Holdings, storages_of
 
@@ -25,11 +26,6 @@ from syft.workers.holdings import Holdings, storages_of
 # stays, and with it all that was known about it.
 
 _Kept = TypeVar("_Kept")
-# NOTE [What can be found]
-# A search looks at the objects in `_findable`, and not at all there are: most are results that nobody named. A tensor is
-# there if it had a name (an id, tags or a description of its own) when it was stored, if the owner of the worker stored
-# it, who may still have it and name it, or if somebody was handed it since (`get_obj`, `_objects`), and may have.
-
 #: In the place of a restriction: the one that is there.
 AS_IT_IS: Any = object()
 
@@ -49,8 +45,8 @@ class ObjectStorage:
 
     def __init__(self) -> None:
         self._entries: dict[Any, Entry] = {}
-        #: Ids of the objects that a search may find; see NOTE [What can be found].
-        self._findable: dict[Any, None] = {}
+        #: The objects that a search may find.
+        self._findable = Findable()
         self._view = Objects(self)
         #: What upper rooms keep with a worker: one object of each class.
         self._extensions: dict[type, Any] = {}
@@ -126,7 +122,7 @@ class ObjectStorage:
         obj, entry.spec = entry.value, SHOWN
         if type(obj) is torch.Tensor and known_identity(obj) is None:
             identity_of(obj).id = obj_id
-        self._findable[obj_id] = None
+        self._findable.may_be_named(entry)
         return obj
 
     def entry_of(self, obj_id: Id) -> Entry:
@@ -141,8 +137,9 @@ class ObjectStorage:
 
         `is_private`: it was brought here as private.
         """
-        self.store_entry(Entry(obj_id, obj, allowed, is_private=is_private))
-        self._findable[obj_id] = None
+        entry = Entry(obj_id, obj, allowed, is_private=is_private)
+        self.store_entry(entry)
+        self._findable.may_be_named(entry)
 
     def store_entry(self, entry: Entry) -> None:
         """Put an entry into the table: see NOTE [Prepared, then committed]."""
@@ -172,16 +169,14 @@ class ObjectStorage:
         """Into the table, as it is; what may only be released comes with its guard."""
         if entry.is_released_only and RELEASED_ONLY not in self.guards:
             self.add_guard(RELEASED_ONLY)
+        before = self._entries.get(entry.id)
         self._entries[entry.id] = entry
-        if type(entry.value) is not torch.Tensor or known_identity(entry.value) is not None:
-            self._findable[entry.id] = None
-
-    def findable_ids(self) -> list[Any]:
-        """The ids of the objects that a search may find, in the order in which they became so."""
-        gone = [obj_id for obj_id in list(self._findable) if obj_id not in self._entries]
-        for obj_id in gone:
-            self._findable.pop(obj_id, None)
-        return list(self._findable)
+        if (
+            type(entry.value) is not torch.Tensor
+            or known_identity(entry.value) is not None
+            or (before is not None and entry.id in self._findable.order)
+        ):
+            self._findable.note(entry, before)
 
     def _drop(self, entry: Entry, heir: Entry | None = None) -> None:
         for drop in self.guards.drop:
@@ -213,7 +208,8 @@ class ObjectStorage:
             entry.references -= 1
             return
         self._entries.pop(obj_id, None)
-        self._findable.pop(obj_id, None)
+        if obj_id in self._findable.order:
+            self._findable.forget(entry)
         for drop in self.guards.drop:
             drop(entry, None)
 
@@ -257,9 +253,9 @@ class ObjectStorage:
             entry = self._entries.get(obj_id)
             if entry is None or not entry.references:
                 entry = self._entries.pop(obj_id, None)
-                if self._findable:
-                    self._findable.pop(obj_id, None)
                 if entry is not None:
+                    if obj_id in self._findable.order:
+                        self._findable.forget(entry)
                     for drop in self.guards.drop:
                         drop(entry, None)
                 return
