@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -25,7 +26,7 @@ def product(op: Bilinear, x: Any, y: Any, func: Any, *params: Any) -> Any:
     """op(x, y): a program if both are secret, `func(x, y, *params)` at every holder if one is public."""
     if isinstance(x, AST) and isinstance(y, AST):
         return x.run(square) if x is y and op == MUL else _multiply(x, y, op)
-    if op != MUL and _needs_kernels(x if isinstance(x, AST) else y):
+    if op != MUL and _is_for_kernels(op, x, y):
         return _by_kernel(op, x, y)
     return at_every_holder(func, (as_public(x), as_public(y), *params), {})
 
@@ -37,14 +38,29 @@ def _multiply(x: AST, y: AST, op: Bilinear) -> Any:
     return multiply(x, y, op)
 
 
-def _needs_kernels(x: AST) -> bool:
-    """Whether a share lies where torch has no int64 product: on a device here, or on that of a holder on a network.
+#: From so many multiplications on, it matters whether a holder's processor is fast at int64.
+_LARGE = 1 << 20
 
-    Shares with MACs are computed on the CPU, wherever they lie.
+
+def _is_for_kernels(op: Bilinear, x: Any, y: Any) -> bool:
+    """Whether our kernels multiply a share and a public value, and not torch.
+
+    torch has no product of int64 on a device, here or at a holder on a network, and may be slow at large ones on
+    processors (NOTE [Products in doubles]). Shares with MACs are computed on the CPU, by torch, wherever they lie.
     """
-    if is_authenticated(x):
+    secret = x if isinstance(x, AST) else y
+    if is_authenticated(secret):
         return False
-    return is_on_cuda(x) or any(getattr(holder, "keeps_on", "") for holder in x.locations)
+    if is_on_cuda(secret) or any(getattr(holder, "keeps_on", "") for holder in secret.locations):
+        return True
+    return _multiplications(op, tuple(x.shape), tuple(y.shape)) >= _LARGE
+
+
+def _multiplications(op: Bilinear, x: tuple[int, ...], y: tuple[int, ...]) -> int:
+    """How many numbers a product multiplies; of a convolution about, without a look at its parameters."""
+    if op == MATMUL:
+        return math.prod(x) * math.prod(y[-1:] if len(y) > 1 else ())
+    return math.prod(x) * math.prod(y[1:] if op.name == "conv_transpose" else y[:1] + y[2:])
 
 
 def _by_kernel(op: Bilinear, x: Any, y: Any) -> Any:
@@ -140,7 +156,7 @@ def convolution(
     op = _conv(transposed, stride, padding, dilation, output_padding, groups)
     if isinstance(x, AST) and isinstance(weight, AST):
         result = _multiply(x, weight, op)
-    elif _needs_kernels(x if isinstance(x, AST) else weight):
+    elif _is_for_kernels(op, x, weight):
         result = _by_kernel(op, x, weight)
     else:
         rest = (None, stride, padding, dilation, transposed, output_padding, groups)
