@@ -10,7 +10,7 @@ import torch
 from syft.core.shapes import contiguous_spec
 from syft.core.spec import make_spec, spec_of
 from syft.exceptions import OperationNotAdmittedError
-from syft.operations import admit, is_admitted, run, run_backward
+from syft.operations import admit, is_admitted, run
 
 
 def floats(*shape: int, dtype: torch.dtype = torch.float32):
@@ -189,7 +189,7 @@ def test_random_numbers_leave_the_generator_of_torch_as_it_was():
 
 
 @pytest.mark.parametrize("name", ["lstm", "gru", "rnn_tanh", "rnn_relu"])
-def test_recurrent_layers_run_and_are_differentiated_as_torch_does_it(name):
+def test_recurrent_layers_run_as_torch_does_it(name):
     torch.manual_seed(0)
     gates = {"lstm": 4, "gru": 3}.get(name, 1)
     x, state = torch.randn(5, 2, 4), torch.zeros(1, 2, 3)
@@ -206,25 +206,8 @@ def test_recurrent_layers_run_and_are_differentiated_as_torch_does_it(name):
 
     admission = admit(f"torch.{name}", arguments(spec_of))
     assert is_admitted(f"torch.{name}") and admission.way == "decomposed"
-    leaves: list[torch.Tensor] = []
-
-    def leaf(tensor):
-        leaves.append(tensor.clone().requires_grad_())
-        return leaves[-1]
-
-    outcome = run(admission, arguments(leaf))
-    mine, leaves = leaves, []
-    plain = getattr(torch, name)(*arguments(leaf))
+    outcome = run(admission, arguments(torch.clone))
+    with torch.no_grad():  # as a worker runs it: with gradients, some processors round otherwise
+        plain = getattr(torch, name)(*arguments(torch.clone))
     assert outcome.failure is None
     assert all(torch.equal(a, b) for a, b in zip(plain, outcome.results, strict=True))
-    gradients = [torch.ones_like(t) for t in plain]
-    backward = run_backward(outcome.results, mine, gradients)
-    wanted = torch.autograd.grad(plain, leaves, gradients)
-    assert backward.failure is None
-    assert all(torch.equal(a, b) for a, b in zip(wanted, backward.results, strict=True))
-
-
-def test_a_backward_pass_that_fails_gives_zeros():
-    x = torch.randn(3, requires_grad=True)
-    outcome = run_backward([x * 2], [x], [torch.ones(7)])
-    assert outcome.failure is not None and outcome.results[0].tolist() == [0.0, 0.0, 0.0]

@@ -84,7 +84,7 @@ def test_a_row_gives_what_torch_gives(family):
         if admission is None or "empty" in call[0]:
             continue
         outcome, args, kwargs = run_in(admission, call, "recorded")
-        if outcome.failure is not None and admission.way == "checked":
+        if admission.way == "checked" and (outcome.failure is not None or admission.makes_nothing):
             continue  # torch may write beside its memory
         plain_args, plain_kwargs = tensors_of(call, "recorded", 1)
         torch.default_generator.manual_seed(7)
@@ -94,7 +94,7 @@ def test_a_row_gives_what_torch_gives(family):
                 warnings.simplefilter("ignore")
                 plain = admission.row.function(*plain_args, **plain_kwargs)
         except Exception:  # noqa: BLE001  (whatever torch refuses)
-            assert outcome.failure is not None, call
+            assert outcome.failure is not None or admission.makes_nothing, call
             continue
         assert outcome.failure is None, (call, outcome.failure)
         wanted = list(running._new_tensors(plain, admission.row.function._schema.returns))

@@ -18,6 +18,7 @@ import zoo
 import zoo_ways
 from syft.core import shapes
 from syft.core.memory import CACHES, Memory
+from syft.execution.held import HeldPlan
 from syft.operations import admission
 from syft.policy.caller import speaking_for
 from syft.policy.permissions import Policy
@@ -242,6 +243,8 @@ def _plain(value: Any) -> Any:
     """A result as values that are compared with `==`: bit for bit."""
     if isinstance(value, sy.Wrapper):
         return None  # it is compared in the store
+    if isinstance(value, HeldPlan):
+        return value._name, value._names, value._kinds, repr(value._program)
     if isinstance(value, torch.Tensor):
         return tuple(value.shape), str(value.dtype), value.detach().contiguous().view(-1).tolist()
     if isinstance(value, dict):

@@ -13,7 +13,6 @@ from syft.operations.admission import Result as Result
 from syft.operations.admission import admit as admit
 from syft.operations.running import Outcome as Outcome
 from syft.operations.running import run as run
-from syft.operations.running import run_backward as run_backward
 from syft.operations.table import all_rows as all_rows
 from syft.operations.table import is_admitted as is_admitted
 

@@ -67,6 +67,10 @@ class Result:
         return f"Result({self.spec}, view_of={self.view_of})"
 
 
+def _is_empty(result: Result) -> bool:
+    return result.view_of is None and 0 in result.spec.shape
+
+
 class Admission:
     """What an operation will return, write and cost. Equal calls share one.
 
@@ -79,6 +83,7 @@ class Admission:
 
     __slots__ = (
         "answer",
+        "makes_nothing",
         "makes_one",
         "memory",
         "operation",
@@ -104,6 +109,8 @@ class Admission:
         self.work, self.memory = work, memory
         #: It makes one new tensor, and writes into none.
         self.makes_one = not writes and answer.spec is not None and results[0].view_of is None
+        #: All that it makes has no elements, and it writes into nothing: no kernel is called for it.
+        self.makes_nothing = bool(results) and not writes and all(_is_empty(r) for r in results)
         #: How its kernel is run at once, where nothing else is to be done: see `running.straight_of`.
         self.straight: Any = None
         self.result_bytes = sum(size_in_memory(r.spec) for r in results if r.view_of is None)

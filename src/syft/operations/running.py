@@ -8,6 +8,10 @@ zeroed, too. The reason is handed back beside the results, for those who may see
 NOTE [Memory of its own]
 A result that is no view is handed out in new memory of exactly its size, all of it written. Kernels that make
 more memory than they fill are not in the table, and what has gaps between its elements is copied.
+
+NOTE [Nothing to compute]
+Kernels are tested least on tensors without elements: torch 2.11 divides by the number of heads in its attention, and
+the process ends. Where all results are empty there is nothing to compute, so no kernel is called: the specs tell all.
 """
 
 from __future__ import annotations
@@ -23,10 +27,10 @@ from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from syft.core.nested import found_in
-from syft.core.shapes import contiguous_spec
+from syft.core.shapes import contiguous_spec, to_meta
 from syft.core.spec import TensorSpec, extent_in_bytes
 from syft.operations.admission import Admission, Result
-from syft.operations.expansion import inner_row
+from syft.operations.expansion import as_specs, inner_row
 from syft.operations.row import Call, Row
 from syft.operations.table import all_rows
 from syft.operations.value_checks import VALUE_CHECKS
@@ -54,6 +58,9 @@ def run(admission: Admission, args: Sequence[Any], kwargs: Mapping[str, Any] | N
     """Run an admitted operation on tensors of the specs that it was admitted for. It never raises because of values."""
     row = admission.row
     given = dict(kwargs) if kwargs else {}
+    if admission.makes_nothing:
+        tensors = _tensors_of(args, given)
+        return Outcome([_zeros(result, tensors) for result in admission.results])
     if "device" in given:
         given["device"] = None
     if admission.makes_one and _is_one_kernel(row.name):
@@ -130,7 +137,7 @@ def straight_of(admission: Admission, args: Sequence[Any]) -> Any:
     `args` are specs and public values. What is answered holds for all calls that share the admission.
     """
     row = admission.row
-    if row.way != "native" or row.is_random or row.name in WRITTEN_WHOLE:
+    if row.way != "native" or row.is_random or row.name in WRITTEN_WHOLE or admission.makes_nothing:
         return NOT_STRAIGHT
     if row.trusts_memory and not all(type(v) is not TensorSpec or _is_in_order(v) for v in args):
         return NOT_STRAIGHT
@@ -205,6 +212,28 @@ def _compute(row: Row, args: Any, kwargs: dict[str, Any], tensors: list[torch.Te
     return function(*args, **kwargs)
 
 
+def _nothing_made(row: Row, args: Any, kwargs: dict[str, Any]) -> Any:
+    """The results of an operation, if all of them are empty; else None. See NOTE [Nothing to compute]."""
+    tensors = _tensors_of(args, kwargs)
+    if row.is_view or row.declared_writes or row.writes or all(t.numel() for t in tensors):
+        return None
+    try:
+        with torch.device("meta"):
+            made = row.function(*to_meta(as_specs(args)), **to_meta(as_specs(kwargs)))
+    except Exception:  # noqa: BLE001  (torch cannot tell without values, or refuses it: its kernel will say so)
+        return None
+    parts = list(found_in(made, torch.Tensor))
+    if not parts or any(part.numel() for part in parts):
+        return None
+
+    def put(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return torch.zeros(value.shape, dtype=value.dtype, device=tensors[0].device)
+        return type(value)(map(put, value)) if isinstance(value, (tuple, list)) else value
+
+    return put(made)
+
+
 _NO_TENSORS = frozenset({int, float, bool, type(None), str, torch.dtype})
 
 
@@ -243,8 +272,9 @@ def is_dense_layout(shape: torch.Size, strides: tuple[int, ...]) -> bool:
 
 
 def compute_inner(row: Row, args: Any, kwargs: dict[str, Any]) -> Any:
-    """One of the operations that an admitted function runs as, in a backward pass of that function."""
-    return _compute(row, args, kwargs, [])
+    """One of the operations that an admitted function runs as, or its backward pass."""
+    nothing = _nothing_made(row, args, kwargs)
+    return _compute(row, args, kwargs, []) if nothing is None else nothing
 
 
 class _Tabled(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -265,7 +295,7 @@ class _Tabled(TorchDispatchMode):  # type: ignore[no-untyped-call]
         row = inner_row(self.name, func)
         if row.way == "decomposed":
             return func(*args, **(kwargs or {}))
-        return _compute(row, args, kwargs or {}, [])
+        return compute_inner(row, args, kwargs or {})
 
 
 @contextlib.contextmanager
@@ -289,31 +319,6 @@ def own_randomness() -> Iterator[None]:
 
 def new_seed() -> int:
     return secrets.randbits(63)
-
-
-def run_backward(
-    outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor | None]
-) -> Outcome:
-    """The gradients of the inputs of a decomposed operation that was run with a graph: as many, of the inputs' shapes."""
-    specs = [contiguous_spec(tuple(leaf.shape), leaf.dtype) for leaf in inputs]
-    reason: str | None = None
-    try:
-        pairs = [(o, g) for o, g in zip(outputs, gradients, strict=True) if g is not None and o.requires_grad]
-        with own_randomness(), _Tabled("A backward pass"):
-            found = torch.autograd.grad(
-                [o for o, _ in pairs],
-                list(inputs),
-                [g for _, g in pairs],
-                retain_graph=True,
-                allow_unused=True,
-            )
-        made = []
-        for value, spec in zip(found, specs, strict=True):
-            made.append(_memory_for(spec).reshape(spec.shape) if value is None else _copied(value, spec))
-        return Outcome(made)
-    except Exception as error:  # noqa: BLE001  (whatever it is, it must not show)
-        reason = f"{type(error).__name__}: {error}"
-    return Outcome([_memory_for(spec).reshape(spec.shape) for spec in specs], reason)
 
 
 # -- in place --------------------------------------------------------------------------------------------
