@@ -53,7 +53,9 @@ def test_no_kernel_is_called_for_empty_results(family, without_kernel):
         args, kwargs = tensors_of(call, "recorded", 1)
         outcome = run(admission, args, kwargs)
         assert outcome.failure is None, call
-        assert [tuple(made.shape) for made in outcome.results] == [tuple(r.spec.shape) for r in admission.results]
+        assert [tuple(made.shape) for made in outcome.results] == [
+            tuple(r.spec.shape) for r in admission.results
+        ]
         assert running.straight_of(admission, args) is running.NOT_STRAIGHT
 
 
