@@ -49,7 +49,8 @@ _VALUES = (
 )
 #: NB: a plan that is replayed remembers shapes, and nothing of values.
 _CONSTANT = (Replay, type, types.ModuleType, types.BuiltinFunctionType, property, torch.jit.ScriptFunction)
-_EMPTY = (dict, OrderedDict, list, set)
+_EMPTY = frozenset({dict, OrderedDict, list, set})
+_PLAIN = frozenset({int, str, bool, type(None)})
 _SEQUENCES = (list, tuple, deque)
 _MOST_ELEMENTS = 1 << 16
 _MOST_OBJECTS = 100_000
@@ -89,16 +90,34 @@ def _drop_old_gradients(roots: Any) -> None:
 
 def _changed(first: _Walk, second: _Walk) -> str | None:
     """A place at which two walks found something else."""
-    for before, after in ((first.found, second.found), (first.values, second.values)):
+    if first.notes != second.notes or first.values.keys() != second.values.keys():
+        # NB: an attribute that was deleted and set again stands behind the others, and is the same.
+        before, after = first.by_name(), second.by_name()
         if before.keys() != after.keys():
             return next(iter(before.keys() ^ after.keys()))
-    if first.found != second.found:
-        return next(path for path, one in first.found.items() if one != second.found[path])
-    for path, one in first.values.items():
+        for name, one in before.items():
+            if one != after[name]:
+                return name
+        if first.values.keys() != second.values.keys():
+            return _name(next(iter(first.values.keys() ^ second.values.keys())))
+    for path, tensor in first.values.items():
         other = second.values[path]
-        if one.dtype != other.dtype or not torch.equal(one, other):
-            return path
+        if tensor.dtype != other.dtype or not torch.equal(tensor, other):
+            return _name(path)
     return None
+
+
+def _name(path: Any) -> str:
+    """A path as the user reads it: a path is a name, or a path and what follows it."""
+    parts = list[str]()
+    while type(path) is tuple:
+        path, form, last = path
+        parts.append(form.format(last))
+    return "".join([path, *reversed(parts)])
+
+
+#: How a part of an object is shown behind the object.
+_DOT, _ITEM, _ABOUT = ".{}", "[{!r}]", " ({})"
 
 
 @functools.lru_cache(maxsize=4096)
@@ -125,50 +144,61 @@ def _slots(of: Any) -> tuple[str, ...]:
 
 
 class _Walk:
-    """Notes, for every place that can be reached, what stands there."""
+    """Notes, for every place that can be reached, what stands there.
+
+    It goes over every attribute of a model twice in a step, so paths are names only when one is to be shown.
+    """
 
     def __init__(self, roots: Mapping[str, Any]) -> None:
-        self.found: dict[str, Any] = {}
-        self.values: dict[str, Tensor] = {}
+        self.notes: list[Any] = []
+        self.values: dict[Any, Tensor] = {}
+        self._paths: list[Any] = []
         self._seen: set[int] = set()
         self._alive: list[Any] = []  # so that an id is not used twice
         for name, root in roots.items():
             self.visit(name, root)
 
-    def visit(self, path: str, value: Any) -> None:
+    def by_name(self) -> dict[str, Any]:
+        return dict(zip(map(_name, self._paths), self.notes, strict=True))
+
+    def _note(self, path: Any, what: Any) -> None:
+        self._paths.append(path)
+        self.notes.append(what)
+
+    def visit(self, path: Any, value: Any) -> None:
         kind = _kind(type(value))  # type: ignore[arg-type]  # a class is hashable
         if kind == "value":
-            self.found[path] = (type(value), value)
+            self._note(path, (type(value), value))
             return
         if kind == "text":
-            self.found[path] = (type(value), repr(value))
+            self._note(path, (type(value), repr(value)))
             return
         if kind == "tensor":
             self._visit_tensor(path, value)
             return
         self._alive.append(value)
         if kind == "table" and not value:
-            self.found[path] = (id(value), 0)
+            self._note(path, (id(value), 0))
             return
-        self.found[path] = id(value)
+        self._note(path, id(value))
         if kind == "constant" or id(value) in self._seen:
             return
         self._seen.add(id(value))
         if len(self._seen) > _MOST_OBJECTS:
             raise KeptStateError(
-                f"`{path.split('.')[0]}` leads to more than {_MOST_OBJECTS} objects, too many to compare. Keep data sets "
-                "and caches out of the model and the loss."
+                f"`{_name(path).split('.')[0]}` leads to more than {_MOST_OBJECTS} objects, too many to compare. Keep "
+                "data sets and caches out of the model and the loss."
             )
         self._visit_parts(path, value)
 
-    def _visit_tensor(self, path: str, value: Tensor) -> None:
+    def _visit_tensor(self, path: Any, value: Tensor) -> None:
         if torch._C._functorch.is_functorch_wrapped_tensor(value):
             raise KeptStateError(
-                f"`{path}` holds a tensor of an earlier pass, with numbers of its examples. They would show in the "
-                "gradients of others. Compute it from the arguments each time."
+                f"`{_name(path)}` holds a tensor of an earlier pass, with numbers of its examples. They would show in "
+                "the gradients of others. Compute it from the arguments each time."
             )
         self._alive.append(value)
-        self.found[path] = (id(value), None if value.is_inference() else value._version, tuple(value.shape))
+        self._note(path, (id(value), None if value.is_inference() else value._version, tuple(value.shape)))
         if (
             not isinstance(value, nn.Parameter)
             and value.numel() <= _MOST_ELEMENTS
@@ -176,81 +206,98 @@ class _Walk:
         ):
             self.values[path] = value.detach().clone()
         if value.grad_fn is None and value.grad is not None:
-            self.visit(path + ".grad", value.grad)
+            self.visit((path, _DOT, "grad"), value.grad)
 
-    def _visit_parts(self, path: str, value: Any) -> None:
-        if isinstance(value, Mapping):
+    def _visit_parts(self, path: Any, value: Any) -> None:
+        if isinstance(value, nn.Module):
+            self._visit_module(path, value)
+        elif isinstance(value, Mapping):
             for key, part in list(value.items()):
-                self.visit(f"{path}[{key!r}]" if isinstance(key, _VALUES) else f"{path}[...]", part)
-            self.found[path + " (keys)"] = [k if isinstance(k, _VALUES) else id(k) for k in value]
+                self.visit((path, _ITEM, key) if isinstance(key, _VALUES) else (path, "[...]", None), part)
+            self._note((path, _ABOUT, "keys"), [k if isinstance(k, _VALUES) else id(k) for k in value])
         elif isinstance(value, _SEQUENCES):
-            self.found[path + " (length)"] = len(value)
+            self._note((path, _ABOUT, "length"), len(value))
             for index, part in enumerate(value):
-                self.visit(f"{path}[{index}]", part)
+                self.visit((path, _ITEM, index), part)
         elif isinstance(value, (set, frozenset)):
-            self.found[path + " (elements)"] = {k if isinstance(k, _VALUES) else id(k) for k in value}
+            self._note((path, _ABOUT, "elements"), {k if isinstance(k, _VALUES) else id(k) for k in value})
         elif isinstance(value, types.FunctionType):
             self._visit_function(path, value)
         elif isinstance(value, types.MethodType):
-            self.visit(f"{path}.__self__", value.__self__)
-            self.visit(f"{path}.__func__", value.__func__)
+            self.visit((path, _DOT, "__self__"), value.__self__)
+            self.visit((path, _DOT, "__func__"), value.__func__)
         elif isinstance(value, functools.partial):
-            self.visit(f"{path}.func", value.func)
-            self.visit(f"{path}.args", value.args)
-            self.visit(f"{path}.keywords", value.keywords)
+            self.visit((path, _DOT, "func"), value.func)
+            self.visit((path, _DOT, "args"), value.args)
+            self.visit((path, _DOT, "keywords"), value.keywords)
         elif isinstance(value, types.GeneratorType):
             frame = value.gi_frame
-            self.found[path + " (position)"] = None if frame is None else frame.f_lasti
+            self._note((path, _ABOUT, "position"), None if frame is None else frame.f_lasti)
             for name, part in ({} if frame is None else dict(frame.f_locals)).items():
-                self.visit(f"{path}.{name}", part)
+                self.visit((path, _DOT, name), part)
         elif isinstance(value, torch.Generator):
             self.values[path] = value.get_state()
         elif isinstance(value, (itertools.count, itertools.repeat)):
-            self.found[path + " (position)"] = repr(value)
+            self._note((path, _ABOUT, "position"), repr(value))
         elif isinstance(value, bytearray):
-            self.found[path + " (values)"] = bytes(value)
+            self._note((path, _ABOUT, "values"), bytes(value))
         elif isinstance(value, types.CellType):
-            self.visit(f"{path}.cell_contents", _content(value))
+            self.visit((path, _DOT, "cell_contents"), _content(value))
         else:
-            self._visit_attributes(path, value)
+            self._visit_attributes(path, _attributes(value))
 
-    def _visit_attributes(self, path: str, value: Any) -> None:
-        attributes = dict(getattr(value, "__dict__", {}))
-        for name in _slots(type(value)):  # type: ignore[arg-type]
-            if hasattr(value, name):
-                attributes[name] = getattr(value, name)
-        if isinstance(value, nn.Module):
-            # The old weight norm computes the weight from its parts before each use.
-            for hook in value._forward_pre_hooks.values():
-                if isinstance(hook, WeightNorm):
-                    attributes.pop(hook.name, None)
+    def _visit_module(self, path: Any, module: nn.Module) -> None:
+        attributes = _attributes(module)
+        # The old weight norm computes the weight from its parts before each use.
+        for hook in module._forward_pre_hooks.values():
+            if isinstance(hook, WeightNorm):
+                attributes.pop(hook.name, None)
+        # The tables of a module are shown as its attributes.
+        for name in ("_parameters", "_buffers", "_modules"):
+            table: Any = attributes.pop(name, None)
+            if table:
+                self._note((path, _DOT + " (keys)", name), list(table))
+                for key, one in table.items():
+                    self.visit((path, _DOT, key), one)
+        self._visit_attributes(path, attributes)
+
+    def _visit_attributes(self, path: Any, attributes: dict[str, Any]) -> None:
+        # NB: most are plain values or empty tables, which are noted here to save a call.
+        notes, paths, alive = self.notes, self._paths, self._alive
         for name, part in attributes.items():
-            # The tables of a module are shown as its attributes.
-            is_table = isinstance(value, nn.Module) and name in ("_parameters", "_buffers", "_modules")
-            if is_table:
-                self.found[f"{path}.{name} (keys)"] = list(part)
-                for key, one in part.items():
-                    self.visit(f"{path}.{key}", one)
-            elif type(part) in _EMPTY and not part:  # most tables of a module are
-                self._alive.append(part)
-                self.found[f"{path}.{name}"] = (id(part), 0)
+            of = type(part)
+            if of in _PLAIN:
+                paths.append((path, _DOT, name))
+                notes.append((of, part))
+            elif of in _EMPTY and not part:
+                alive.append(part)
+                paths.append((path, _DOT, name))
+                notes.append((id(part), 0))
             else:
-                self.visit(f"{path}.{name}", part)
+                self.visit((path, _DOT, name), part)
 
-    def _visit_function(self, path: str, function: types.FunctionType) -> None:
+    def _visit_function(self, path: Any, function: types.FunctionType) -> None:
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-            self.visit(f"{path}.{name}", _content(cell))
+            self.visit((path, _DOT, name), _content(cell))
         for index, part in enumerate(function.__defaults__ or ()):
-            self.visit(f"{path}.__defaults__[{index}]", part)
+            self.visit((path, ".__defaults__[{}]", index), part)
         for name, part in (function.__kwdefaults__ or {}).items():
-            self.visit(f"{path}.{name}", part)
+            self.visit((path, _DOT, name), part)
         for name, part in function.__dict__.items():
-            self.visit(f"{path}.{name}", part)
+            self.visit((path, _DOT, name), part)
         if _is_of_a_library(function):
             return
         for name in _names_used(function.__code__):
             if name in function.__globals__:
-                self.visit(f"{path}.{name}", function.__globals__[name])
+                self.visit((path, _DOT, name), function.__globals__[name])
+
+
+def _attributes(value: Any) -> dict[str, Any]:
+    found = dict(getattr(value, "__dict__", ()))
+    for name in _slots(type(value)):  # type: ignore[arg-type]
+        if hasattr(value, name):
+            found[name] = getattr(value, name)
+    return found
 
 
 def _content(cell: types.CellType) -> Any:
