@@ -53,7 +53,7 @@ def train_privately(**privacy):
     for _ in range(4):
         for inputs, targets in training.loader:
             training.step(inputs, targets)
-            curve.append(training.epsilon(1e-5))
+        curve.append(training.epsilon(1e-5))
     accuracy = (model(x_test).argmax(1) == y_test).float().mean().item()
     return accuracy, curve, training
 
@@ -74,9 +74,9 @@ accuracies = [trial[0] for trial in trials]
 epsilons = [trial[1][-1] for trial in trials]
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3))
-left.plot(curve)
+left.plot(range(1, 5), curve, marker="o")
 left.axhline(3.0, linestyle="--", color="grey")
-left.set(xlabel="step", ylabel="epsilon spent", title="never above the target")
+left.set(xlabel="epoch", ylabel="epsilon spent", title="never above the target")
 right.plot(epsilons, accuracies, marker="o")
 right.set(xscale="log", xlabel="epsilon", ylabel="accuracy", title="privacy costs accuracy")
 plt.tight_layout()

@@ -66,6 +66,7 @@ class TestCompile:
         assert compiled(tagged).tolist() == [3.0, 5.0]
 
     @compiles
+    @pytest.mark.slow
     @pytest.mark.skipif(shutil.which("g++") is None, reason="inductor needs a C++ compiler")
     def test_inductor(self):
         torch._dynamo.reset()

@@ -137,9 +137,9 @@ class Accountant:
         if self.kind == "rdp":
             accounts = importlib.import_module("dp_accounting.rdp.rdp_privacy_accountant")
             return min(basic, float(accounts.compute_epsilon(*self._divergences(), delta)[0]))
-        found = float(self._distribution(_COARSE).get_epsilon(delta))
+        found = float(self._distribution(_COARSE).get_epsilon_for_delta(delta))
         if found < 1:  # where a coarse grid shows, and a fine one does not take long
-            found = float(self._distribution(_FINE).get_epsilon(delta))
+            found = float(self._distribution(_FINE).get_epsilon_for_delta(delta))
         return min(basic, found)
 
     def delta(self, epsilon: float) -> float:
@@ -150,7 +150,8 @@ class Accountant:
             _dp_accounting()
             accounts = importlib.import_module("dp_accounting.rdp.rdp_privacy_accountant")
             return float(accounts.compute_delta(*self._divergences(), epsilon)[0])
-        return float(self._distribution(_FINE).get_delta(epsilon))
+        _dp_accounting()
+        return float(self._distribution(_FINE).get_delta_for_epsilon(epsilon))
 
     def after(self, event: Event, count: int = 1) -> Accountant:
         """A copy with `event` composed."""
@@ -163,11 +164,32 @@ class Accountant:
         return each[0][0][0], sum(count * divergence for (_orders, divergence), count in each)
 
     def _distribution(self, interval: float) -> Any:
-        dp = _dp_accounting()
-        accountant = dp.pld.PLDAccountant(value_discretization_interval=interval)
+        """The distribution of the privacy loss of all events together."""
+        total: Any = None
         for event, count in self.spent.items():
-            accountant.compose(_translated(dp, event, "pld"), count)
-        return accountant
+            if isinstance(event, Gaussian) and event.sampling_rate == 1.0:
+                part = _loss_of(Gaussian(event.noise_multiplier / math.sqrt(count)), interval)
+            else:
+                part = _loss_of(event, interval).self_compose(count)
+            total = part if total is None else total.compose(part)
+        return total
+
+
+@lru_cache(maxsize=64)
+def _loss_of(event: Event, interval: float) -> Any:
+    """The distribution of the privacy loss of one event. To make it takes longer than to compose thousands of it."""
+    distributions = importlib.import_module("dp_accounting.pld.privacy_loss_distribution")
+    if isinstance(event, Gaussian):
+        return distributions.from_gaussian_mechanism(
+            event.noise_multiplier,
+            value_discretization_interval=interval,
+            sampling_prob=event.sampling_rate,
+        )
+    # Randomised response dominates everything epsilon-DP (Kairouz et al. 2015), and is what discrete Laplace
+    # noise is for a sensitivity of one step: its loss is epsilon or -epsilon.
+    return distributions.from_discrete_laplace_mechanism(
+        event.epsilon, 1, value_discretization_interval=interval
+    )
 
 
 def _own_epsilon(spent: Spent, delta: float) -> float:
@@ -185,7 +207,7 @@ def _own_epsilon(spent: Spent, delta: float) -> float:
 @lru_cache(maxsize=256)
 def _divergence_of(event: Event, orders: tuple[float, ...] | None) -> tuple[Any, Any]:
     dp = _dp_accounting()
-    accountant = dp.rdp.RdpAccountant(orders).compose(_translated(dp, event, "rdp"))
+    accountant = dp.rdp.RdpAccountant(orders).compose(_translated(dp, event))
     if orders is not None:
         return accountant.orders, accountant.rdp
     far = [_far_divergence(event, order) for order in FAR_ORDERS]
@@ -201,16 +223,12 @@ def _far_divergence(event: Event, order: int) -> float:
     return sampled_divergence(event, order)
 
 
-def _translated(dp: Any, event: Event, kind: Kind) -> Any:
+def _translated(dp: Any, event: Event) -> Any:
     if isinstance(event, Gaussian):
         noise = dp.GaussianDpEvent(event.noise_multiplier)
         return noise if event.sampling_rate == 1.0 else dp.PoissonSampledDpEvent(event.sampling_rate, noise)
-    if kind == "rdp":
-        # epsilon-DP is epsilon^2/2-zCDP (Bun and Steinke 2016, proposition 1.4).
-        return dp.ZCDpEvent(event.epsilon**2 / 2.0)
-    # Randomised response dominates everything epsilon-DP (Kairouz et al. 2015), and is what discrete Laplace
-    # noise is for a sensitivity of one step: its loss is epsilon or -epsilon.
-    return dp.dp_event.DiscreteLaplaceDpEvent(event.epsilon, 1)
+    # epsilon-DP is epsilon^2/2-zCDP (Bun and Steinke 2016, proposition 1.4).
+    return dp.ZCDpEvent(event.epsilon**2 / 2.0)
 
 
 def noise_multiplier_for(

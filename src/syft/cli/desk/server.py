@@ -189,6 +189,7 @@ class DeskServer(ThreadingHTTPServer):
     """Serves a desk at an address of the loopback interface."""
 
     daemon_threads = True
+    request_queue_size = 128  # with Python's 5, whoever comes beside many others waits for seconds
 
     def __init__(self, desk: Desk, port: int = 0) -> None:
         self.desk = desk
