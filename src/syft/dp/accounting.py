@@ -330,10 +330,18 @@ class Budget:
     def spend(self, event: Event, count: int = 1) -> None:
         """Charge the event. Call it before anything leaves."""
         if not self.allows(event, count):
+            after = self._cost(self.accountant.after(event, count).spent)
+            if self.planned is not None and self._is_planned(self.accountant.spent):
+                raise BudgetExceededError(
+                    f"{event} (times {count}) goes beyond the plan of this budget, {self.planned[1]} times "
+                    f"{self.planned[0]}, of which {self.spent():.4g} of epsilon {self.epsilon:g} at delta "
+                    f"{self.delta:g} is spent. What is not planned counts as if it were chosen by the answers so far, for "
+                    f"which the rule is stricter: together it would be {after:.4g}. Plan more steps with more noise from the beginning, or "
+                    "ask the data owner for more."
+                )
             raise BudgetExceededError(
-                f"{event} (times {count}) would bring epsilon from {self.spent():.4g} to "
-                f"{self._cost(self.accountant.after(event, count).spent):.4g} at delta {self.delta:g}, and the "
-                f"budget is {self.epsilon:g}. {self._cure(event)}"
+                f"{event} (times {count}) would bring epsilon from {self.spent():.4g} to {after:.4g} at delta "
+                f"{self.delta:g}, and the budget is {self.epsilon:g}. {self._cure(event)}"
             )
         self.accountant.compose(event, count)
 
