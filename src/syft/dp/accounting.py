@@ -335,9 +335,9 @@ class Budget:
                 raise BudgetExceededError(
                     f"{event} (times {count}) goes beyond the plan of this budget, {self.planned[1]} times "
                     f"{self.planned[0]}, of which {self.spent():.4g} of epsilon {self.epsilon:g} at delta "
-                    f"{self.delta:g} is spent. What is not planned counts as if it were chosen by the answers so far, for "
-                    f"which the rule is stricter: together it would be {after:.4g}. Plan more steps with more noise from the beginning, or "
-                    "ask the data owner for more."
+                    f"{self.delta:g} is spent. What is not planned counts as if it were chosen by the answers so "
+                    f"far, for which the rule is stricter: together it would be {after:.4g}. Plan more steps with "
+                    "more noise from the beginning, or ask the data owner for more."
                 )
             raise BudgetExceededError(
                 f"{event} (times {count}) would bring epsilon from {self.spent():.4g} to {after:.4g} at delta "
