@@ -11,6 +11,7 @@ import contextlib
 import copy
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -39,9 +40,12 @@ def _serve() -> None:
     ).start(block=False)
     from websockets.sync.server import serve
 
+    bare = socket.create_server(("127.0.0.1", 0))
+    threading.Thread(target=_call_barely, args=(bare,), daemon=True).start()
     with serve(_echo, "127.0.0.1", 0, compression=None, max_size=None) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        print(json.dumps([*worker.addresses, server.socket.getsockname()[1]]), flush=True)
+        ports = [server.socket.getsockname()[1], bare.getsockname()[1]]
+        print(json.dumps([*worker.addresses, *ports]), flush=True)
         sys.stdin.read()
     os._exit(0)
 
@@ -49,6 +53,23 @@ def _serve() -> None:
 def _echo(connection: Any) -> None:
     for message in connection:
         connection.send(message)
+
+
+def _called_model() -> tuple[torch.nn.Module, torch.Tensor]:
+    """The model that plan calls are measured with, and its input."""
+    torch.manual_seed(0)
+    layers = [torch.nn.Linear(784, 128), torch.nn.ReLU(), torch.nn.Linear(128, 64), torch.nn.ReLU()]
+    return torch.nn.Sequential(*layers, torch.nn.Linear(64, 10)), torch.randn(64, 784)
+
+
+@torch.no_grad()
+def _call_barely(listener: socket.socket) -> None:
+    """The least that a call over a network can be: a byte comes, the model runs, the bytes of its result go."""
+    connection, _ = listener.accept()
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    model, data = _called_model()
+    while connection.recv(1):
+        connection.sendall(model(data).numpy().data)
 
 
 # -- this process ----------------------------------------------------------------------------------------
@@ -71,8 +92,8 @@ def child_process(*words: str) -> Iterator[Any]:
 
 
 @contextlib.contextmanager
-def _other() -> Iterator[tuple[Any, Any, Any, Peers]]:
-    """(client over tcp, client over ws, websocket echo, peers)."""
+def _other() -> Iterator[tuple[Any, Any, Any, Any, Peers]]:
+    """(client over tcp, client over ws, websocket echo, bare socket, peers)."""
     from websockets.sync.client import connect
 
     import syft as sy
@@ -80,14 +101,16 @@ def _other() -> Iterator[tuple[Any, Any, Any, Peers]]:
 
     with contextlib.ExitStack() as stack:
         child = stack.enter_context(child_process("serve"))
-        tcp_address, ws_address, echo_port = json.loads(child.stdout.readline())
+        tcp_address, ws_address, echo_port, bare_port = json.loads(child.stdout.readline())
         peers = Peers(stack)
         peers.start(RPC, "bench.peers.torch_rpc")
         hook = sy.local_worker.hook
         tcp = stack.enter_context(NetworkClientWorker(hook, tcp_address, auto_add=False))
         ws = stack.enter_context(NetworkClientWorker(hook, ws_address, auto_add=False))
         echo = stack.enter_context(connect(f"ws://127.0.0.1:{echo_port}", compression=None, max_size=None))
-        yield tcp, ws, echo, peers
+        bare = stack.enter_context(socket.create_connection(("127.0.0.1", bare_port)))
+        bare.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        yield tcp, ws, echo, bare, peers
 
 
 def _jobs(peers: Peers, name: str) -> dict[str, Any]:
@@ -111,12 +134,12 @@ _ROWS = ("chain_1000", "sgd_tcp", "plan_step_tcp", "plan_call_tcp", "send_get_tc
 
 @benchmark(rows=_ROWS, rank=1, limit=180)
 def network() -> Iterator[Figure]:
-    with _other() as (tcp, ws, echo, peers):
+    with _other() as (tcp, ws, echo, bare, peers):
         yield _round_trip(tcp)
         yield _adds(tcp, peers)
         yield from _sgd_step(tcp, peers)
         yield _training_plan_step(tcp, peers)
-        yield _plan_call(tcp)
+        yield from _plan_call(tcp, bare)
         yield from _send_and_get(tcp, ws, echo, peers)
         yield _bert_forward(tcp)
 
@@ -124,7 +147,7 @@ def network() -> Iterator[Figure]:
 @benchmark(rank=6)
 def network_beside_ray() -> Iterator[Figure]:
     """Apart, because Ray keeps processes busy that cannot be stopped while others are timed."""
-    with _other() as (tcp, _, _, peers):
+    with _other() as (tcp, _, _, _, peers):
         peers.start("Ray", "bench.peers.ray_calls", name="ray")
         if why := peers.absent.get("Ray"):
             yield Figure("1000 chained adds, tcp, beside Ray", None, absent={"Ray": why})
@@ -219,20 +242,32 @@ def _training_plan_step(client: Any, peers: Peers) -> Figure:
     return beside("plan_step_tcp", ours / 10, known, absent=peers.absent)
 
 
-def _plan_call(client: Any) -> Figure:
-    """The target is the local call and one and a half round trips, all of it taken in turns."""
+def _plan_call(client: Any, bare: socket.socket) -> Iterator[Figure]:
+    """The target is the local call and one and a half round trips, all of it taken in turns.
+
+    NB: a model that is called in a loop is in the caches, and its core awake. Whoever waits for a call has neither:
+    the same call over a bare socket shows how much of the time is that.
+    """
     import syft as sy
 
-    torch.manual_seed(0)
-    layers = [torch.nn.Linear(784, 128), torch.nn.ReLU(), torch.nn.Linear(128, 64), torch.nn.ReLU()]
-    model = torch.nn.Sequential(*layers, torch.nn.Linear(64, 10))
+    model, data = _called_model()
     plan = sy.func2plan(args_shape=[(-1, 784)])(model).send(client)
-    data = torch.randn(64, 784)
     there = data.send(client)  # type: ignore[attr-defined]
+    result = memoryview(bytearray(64 * 10 * 4))
+
+    def barely() -> None:
+        bare.sendall(b"c")
+        come = 0
+        while come < len(result):
+            come += bare.recv_into(result[come:])
+
     with torch.no_grad():
-        local, round_trip, ours = side_by_side(lambda: model(data), client.sync, lambda: plan(there).get())
-    details = {"local us": local * 1e6, "round trip us": round_trip * 1e6}
-    return beside(
+        local, round_trip, ours, least = side_by_side(
+            lambda: model(data), client.sync, lambda: plan(there).get(), barely
+        )
+    details = {"local us": local * 1e6, "round trip us": round_trip * 1e6, "bare socket us": least * 1e6}
+    yield Figure("plan call and get, 3-layer MLP, over tcp", ours, least, "a bare socket and plain torch")
+    yield beside(
         "plan_call_tcp",
         ours,
         {"local + 1.5 round trips": float(local) + 1.5 * float(round_trip)},
