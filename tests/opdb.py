@@ -38,7 +38,7 @@ def seed(number: int) -> None:
     torch.default_generator.manual_seed(number)
 
 
-def _samples(op: Any, dtype: torch.dtype, requires_grad: bool, limit: int) -> Iterator[Any]:
+def samples(op: Any, dtype: torch.dtype, requires_grad: bool, limit: int) -> Iterator[Any]:
     seed(0)
     # NB: not op.sample_inputs, which reads the source of every frame of the stack (80 ms under pytest).
     for index, sample in enumerate(op.sample_inputs_func(op, "cpu", dtype, requires_grad)):
@@ -52,11 +52,11 @@ def _has_tensor(sample: Any) -> bool:
     return any(isinstance(value, torch.Tensor) for value in flat)
 
 
-def _leaves(value: Any) -> list[torch.Tensor]:
+def leaves(value: Any) -> list[torch.Tensor]:
     return [leaf for leaf in tree_flatten(value)[0] if isinstance(leaf, torch.Tensor)]
 
 
-def _differentiable(outputs: list[torch.Tensor]) -> list[torch.Tensor]:
+def differentiable(outputs: list[torch.Tensor]) -> list[torch.Tensor]:
     return [t for t in outputs if t.requires_grad and (t.is_floating_point() or t.is_complex())]
 
 
@@ -67,8 +67,8 @@ def _run(op: Any, arguments: Any, requires_grad: bool, settle: Any) -> tuple[Any
     result = op(*call_args, **call_kwargs)
     gradients: list[Any] = []
     if requires_grad:
-        outputs = _differentiable(_leaves(settle(result)))
-        inputs = [t for t in _leaves(arguments) if t.requires_grad]
+        outputs = differentiable(leaves(settle(result)))
+        inputs = [t for t in leaves(arguments) if t.requires_grad]
         if outputs and inputs:
             weights = [torch.ones_like(t) for t in outputs]
             gradients = list(torch.autograd.grad(outputs, inputs, weights, allow_unused=True))
@@ -102,7 +102,7 @@ def compare(
     """
     requires_grad = dtype.is_floating_point and op.supports_autograd
     run = 0
-    for sample in _samples(op, dtype, requires_grad, limit):
+    for sample in samples(op, dtype, requires_grad, limit):
         if not _has_tensor(sample):
             continue
         arguments = ((sample.input, *sample.args), dict(sample.kwargs))
@@ -117,7 +117,7 @@ def compare(
             run += 1
             continue
         for want, got in ((expected, actual), (expected_grads, actual_grads)):
-            for t in _leaves(got):
+            for t in leaves(got):
                 if lower(t) is t and not may_be_plain:
                     raise AssertionError(f"a result is a {type(t).__name__} and no chain any more")
             got = tree_map(lambda t: lower(t) if isinstance(t, torch.Tensor) else t, got)
@@ -141,7 +141,7 @@ def compare_written(op: Any, dtype: torch.dtype, lift: Convert, lower: Convert, 
     """
     run = 0
     in_place = op.get_inplace()
-    for sample in _samples(op, dtype, False, limit):
+    for sample in samples(op, dtype, False, limit):
         if not is_dense(sample.input):
             continue
         arguments = ((sample.input, *sample.args), dict(sample.kwargs))

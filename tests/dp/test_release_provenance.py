@@ -236,7 +236,7 @@ def test_no_operation_of_torch_keeps_its_mark_and_mixes_rows(bob: Any, dtype: to
         for op in opdb.entries(dtype):
             if op.name == "nn.functional.one_hot":
                 continue  # looks at values before it runs, here and not on the worker
-            for sample in opdb._samples(op, dtype, False, 4):
+            for sample in opdb.samples(op, dtype, False, 4):
                 leaves, tree = tree_flatten(((sample.input, *sample.args), dict(sample.kwargs)))
                 sizes = [
                     t.shape[0] if opdb.is_dense(t) and t.dim() and not t.is_complex() else 0 for t in leaves

@@ -101,7 +101,7 @@ def record_operators(recorder: _Recorder) -> None:
         recorder.source = str(dtype)
         for op in opdb.entries(dtype):
             differentiable = dtype.is_floating_point and op.supports_autograd
-            for sample in _attempted(lambda: list(opdb._samples(op, dtype, differentiable, 10))):  # noqa: B023
+            for sample in _attempted(lambda: list(opdb.samples(op, dtype, differentiable, 10))):  # noqa: B023
                 call = ((sample.input, *sample.args), dict(sample.kwargs))
                 with recorder:
                     _attempted(partial(opdb._run, op, call, differentiable, sample.output_process_fn_grad))

@@ -81,7 +81,7 @@ def _compare(
 def _run_entry(op: Any, sample: Any, arguments: Any) -> Any:
     args, kwargs = arguments
     result = op(*args, **kwargs)
-    outputs = opdb._differentiable(_tensors(sample.output_process_fn_grad(result)))
+    outputs = opdb.differentiable(_tensors(sample.output_process_fn_grad(result)))
     inputs = [t for t in _tensors(arguments) if t.requires_grad]
     if not (outputs and inputs):
         return [result]
@@ -92,7 +92,7 @@ def _run_entry(op: Any, sample: Any, arguments: Any) -> Any:
 
 
 def _check_entry(op: Any, limit: int) -> None:
-    for sample in opdb._samples(op, torch.float32, op.supports_autograd, limit):
+    for sample in opdb.samples(op, torch.float32, op.supports_autograd, limit):
         if opdb._has_tensor(sample) and op.name not in opdb.WITHOUT_VALUES:
             arguments = ((sample.input, *sample.args), dict(sample.kwargs))
             name = opdb.op_id(op)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch._prims_common import suggest_memory_format
 
 
 def _argument(args: Any, kwargs: dict[str, Any], position: int, name: str, default: Any = None) -> Any:
@@ -26,6 +27,28 @@ def _type_of_statistics(whole: torch.Tensor, parameters: Any) -> torch.dtype:
     return torch.float32 if whole.dtype in _LOW_PRECISION and is_mixed else whole.dtype
 
 
+def _in_order(result: Any, _args: Any = (), _kwargs: Any = None) -> Any:
+    """Fresh results are contiguous, whatever the inputs are."""
+    if isinstance(result, torch.Tensor):
+        return torch.empty_like(result, memory_format=torch.contiguous_format)
+    return type(result)(_in_order(value) for value in result)
+
+
+def _as_images(result: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """Batch norms keep the layout "channels last" of images and volumes, and no other."""
+    return torch.empty_like(result, memory_format=suggest_memory_format(like))
+
+
+def _batch_norm_backward(result: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """The meta kernel makes the gradient of the input, wanted or not."""
+    is_wanted = _argument(args, kwargs, 9, "output_mask")[0]
+    return (_as_images(result[0], args[1]) if is_wanted else None, *result[1:])
+
+
+def _gradients_in_order(result: Any, _args: Any, _kwargs: dict[str, Any]) -> Any:
+    return tuple(None if value is None else _in_order(value) for value in result)
+
+
 def _layer_norm(result: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     dtype = _type_of_statistics(
         args[0], [_argument(args, kwargs, 2, "weight"), _argument(args, kwargs, 3, "bias")]
@@ -36,7 +59,8 @@ def _layer_norm(result: Any, args: Any, kwargs: dict[str, Any]) -> Any:
 def _batch_norm(result: Any, args: Any, kwargs: dict[str, Any], trains: bool) -> Any:
     dtype = _type_of_statistics(args[0], args[1:5])
     sizes = [args[0].shape[1]] if trains else [0]
-    return (result[0], *(args[0].new_empty(sizes, dtype=dtype) for _ in range(2)), *result[3:])
+    statistics = (args[0].new_empty(sizes, dtype=dtype) for _ in range(2))
+    return (_as_images(result[0], args[0]), *statistics, *result[3:])
 
 
 def _batch_norm_told(result: Any, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -71,6 +95,14 @@ CORRECTED: dict[str, Callable[[Any, Any, dict[str, Any]], Any]] = {
     "aten._native_batch_norm_legit_functional.default": _batch_norm_told,
     "aten._batch_norm_with_update.default": _batch_norm_updated,
     "aten._batch_norm_no_update.default": _batch_norm_not_updated,
+    "aten.native_batch_norm_backward.default": _batch_norm_backward,
+    "aten.batch_norm_backward.default": _batch_norm_backward,
+    "aten.native_layer_norm_backward.default": _gradients_in_order,
+    "aten._log_softmax_backward_data.default": _in_order,
+    "aten.mse_loss_backward.default": _in_order,
+    "aten.huber_loss_backward.default": _in_order,
+    "aten.log_sigmoid_forward.default": _in_order,
+    "aten.normal.Tensor_Tensor": _in_order,
 }
 
 

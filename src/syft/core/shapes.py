@@ -58,7 +58,15 @@ def _in_evaluation(args: Any) -> bool:
     return not args[5]
 
 
+def _in_another_layout(args: Any) -> bool:
+    """Whether an input is not contiguous: which layout the result has then, only the kernel tells."""
+    return any(
+        spec.strides != contiguous_spec(spec.shape, spec.dtype).strides for spec in found_in(args, TensorSpec)
+    )
+
+
 #: Operations whose meta kernels answer something else than the CPU kernel does, and for which arguments.
+#: The worker is asked, once for each metadata. Where a formula is right for all arguments, it is in `CORRECTED`.
 MISJUDGED: dict[str, Callable[[Any], bool]] = {
     "aten._embedding_bag.default": _always,  # shapes of the bookkeeping results
     "aten._fft_r2c.default": _always,  # strides
@@ -66,6 +74,27 @@ MISJUDGED: dict[str, Callable[[Any], bool]] = {
     "aten.linalg_eig.default": _always,  # strides
     "aten._native_batch_norm_legit.default": _in_evaluation,  # saved statistics are empty
     "aten.native_batch_norm.default": _in_evaluation,
+    **dict.fromkeys(
+        (
+            "aten._fft_c2r.default",
+            "aten.channel_shuffle.default",
+            "aten.convolution.default",
+            "aten.convolution_backward.default",
+            "aten.copysign.Tensor",
+            "aten.div.Tensor_mode",
+            "aten.floor_divide.default",
+            "aten.hardswish_backward.default",
+            "aten.hardtanh_backward.default",
+            "aten.logit_backward.default",
+            "aten.max_unpool2d.default",
+            "aten.native_dropout_backward.default",
+            "aten.pixel_shuffle.default",
+            "aten.pow.Scalar",
+            "aten.replication_pad2d.default",
+            "aten.replication_pad2d_backward.default",
+        ),
+        _in_another_layout,
+    ),
 }
 
 
@@ -84,9 +113,14 @@ recalled = _answers.get
 def infer(key: list[Any], func: Any, args: Any, kwargs: dict[str, Any]) -> Answer:
     """The metadata of `func(*args, **kwargs)`, where tensors are given by their specs."""
     answer = _ask_meta(func, args, kwargs)
-    with contextlib.suppress(TypeError):
-        _answers[tuple(key)] = answer
+    remember(key, answer)
     return answer
+
+
+def remember(key: list[Any], answer: Answer) -> None:
+    """Answer the same question so next time."""
+    with contextlib.suppress(TypeError):  # an unhashable argument
+        _answers[tuple(key)] = answer
 
 
 def depends_on_data(func: Any, args: Any = ()) -> bool:

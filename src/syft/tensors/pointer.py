@@ -246,9 +246,13 @@ def _repeat(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     answer = shapes.recalled(tuple(key))
     if answer is None or first is None:
         return MISSED
-    if first._location.admits_only_table and facts.name not in admitted_names():
-        return MISSED
     location = first._location
+    if location.admits_only_table and facts.name not in admitted_names():
+        return MISSED
+    if answer.asks:
+        answer = shapes.recalled((*key, *_told_by(location)))
+        if answer is None:
+            return MISSED
     speaker = first._owner or session.local_worker
     at_once = location.run_at_once
     if answer.spec is not None:
@@ -409,6 +413,9 @@ class _Call:
                     facts.name, PointerTensor, "Chains hold dense tensors: fetch the value first."
                 )
             answer = shapes.infer(self.key, func, _specs(args), _specs(kwargs))
+        if answer.asks:
+            self.key += _told_by(location)
+            answer = shapes.remembered(self.key) or answer
         if facts.mutates:
             kept_graphs.invalidate(found_in((args, kwargs), PointerTensor))
             learnt_graphs.forget(location)
@@ -449,7 +456,14 @@ class _Call:
         reply = speaker.send_msg(
             Operation(facts.name, None, refs, ref_kwargs, (), wants_specs=True), self.location
         )
+        if facts.name in shapes.MISJUDGED:
+            shapes.remember(self.key, reply[1])
         return results_from_reply(reply, self.location, facts, args, kwargs)
+
+
+def _told_by(location: Any) -> tuple[Any, ...]:
+    """What is added to a key that only the worker can answer: open workers and those that deny may differ."""
+    return location.id, location.admits_only_table
 
 
 def _specs(values: Any) -> Any:
