@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from itertools import count as counted
 from typing import Any
 
+import numpy as np
 import torch
 
 from syft.exceptions import SyftError
@@ -227,6 +228,43 @@ class Provider:
             self.count(kind, time.perf_counter() - start, also)
             return Deal(kind, [tuple(part) for part in parts], place, device)
 
+    def corrections(
+        self,
+        kind: Correlation,
+        place: Place,
+        also: ProviderCost | None = None,
+        device: torch.device | None = None,
+    ) -> list[Tensors]:
+        """Like `make`, but only what has to be sent, by holder. What they draw themselves is not kept."""
+        values = self._values_to_send(kind, place, also) if device is None or kind.on_cpu else None
+        if values is None:
+            deal, start = self.make(kind, place, also, device), len(kind.base)
+            values = [deal.take(rank)[start:] for rank in range(self.holders)][-1]
+        common = tuple(t for t, one in zip(values, kind.derived, strict=True) if one.common)
+        return [*[common] * (self.holders - 1), values]
+
+    def _values_to_send(self, kind: Correlation, place: Place, also: ProviderCost | None) -> Tensors | None:
+        """The last holder's derived fields, made without a buffer for each share; None for kinds with ways of their own."""
+        own = type(kind)
+        if own.deal is not Correlation.deal or own.derive_from_parts is not Correlation.derive_from_parts:
+            return None
+        with self._making:
+            start = time.perf_counter()
+            meant = purpose(place.run, place.program, place.position, kind, False)
+            kept = [self.mask(mask, shape) for mask, shape in kind.kept]
+            first, *others = [stream.at(meant) for stream in self._streams]
+            plain = []
+            for one in kind.base:
+                plain.append(first.words(one.shape))
+                for stream in others:
+                    stream.combine(plain[-1], np.bitwise_xor if one.bits else np.add)
+            values = [value.contiguous() for value in kind.derive(*kept, *plain)]
+            for value, one in zip(values, kind.derived, strict=True):
+                for stream in (first, *others[:-1]) if not one.common else ():
+                    stream.combine(value, np.bitwise_xor if one.bits else np.subtract)
+            self.count(kind, time.perf_counter() - start, also)
+            return tuple(values)
+
     def count(self, kind: Correlation, seconds: float = 0.0, also: ProviderCost | None = None) -> None:
         """Count what one correlation costs to make and to send."""
         derived = kind.derived
@@ -353,12 +391,9 @@ class Dealing:
         if not kind.derived:  # holders draw all of it themselves
             self._made += 1
             return [()] * self.provider.holders
-        deal, start = self.make(kind), len(kind.base)
-        parts = [deal.take(rank)[start:] for rank in range(self.provider.holders)]
-        common = [
-            tuple(t for t, one in zip(part, kind.derived, strict=True) if one.common) for part in parts[:-1]
-        ]
-        return [*common, parts[-1]]
+        position, self._made = self._made, self._made + 1
+        place = Place(self.run, self.program, position)
+        return self.provider.corrections(kind, place, self.cost, self.device)
 
     def source(self, rank: int) -> LocalSource:
         """Holder `rank`'s side of this run, in the same process."""

@@ -132,6 +132,16 @@ class Stream:
         self.fill(memoryview(raw.numpy().view(np.uint8).data), 8 * count)
         return raw[:count].view(shape)
 
+    def combine(self, into: torch.Tensor, function: np.ufunc) -> None:
+        """into = function(into, words) with the next words, in place: they never leave the cache. On the CPU."""
+        flat = into.view(-1).numpy()
+        words = np.empty(min(flat.size, _CHUNK // 8) + 2, dtype=np.int64)  # slack for `fill`
+        memory = memoryview(words.view(np.uint8).data)
+        for start in range(0, flat.size, _CHUNK // 8):
+            part = flat[start : start + _CHUNK // 8]
+            self.fill(memory, part.nbytes)
+            function(part, words[: part.size], out=part)
+
     def wide_words(self, shape: Sequence[int], device: torch.device) -> torch.Tensor:
         """Like `words`, from ChaCha20 keyed by the next 32 bytes of this stream. NOTE [Wide words]"""
         key, count = self.raw(WIDE_KEY_BYTES), math.prod(shape)
@@ -256,7 +266,7 @@ class BoundStream(Stream):
         return self
 
     def fill(self, buffer: memoryview, size: int) -> None:
-        if self._fast is None and size >= _LARGE and self._drawn <= size // 4 and is_gcm_faster():
+        if self._fast is None and size >= _LARGE and self._drawn <= size and is_gcm_faster():
             before = max(_GCM_BEGINS - self._drawn, 0)
             _encrypt_zeros(self._encryptor, buffer, before)
             self._fast = Cipher(algorithms.AES(self._key), modes.GCM(self._place)).encryptor()
