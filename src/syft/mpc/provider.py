@@ -29,6 +29,7 @@ from syft.exceptions import SyftError
 from syft.mpc.binding import purpose
 from syft.mpc.correlations import Correlation, Field, Mask, Place, Shape, Tensors, placed
 from syft.mpc.integrity.sealed import Key
+from syft.mpc.parcels import parcels
 from syft.mpc.party import RoundMismatchError
 from syft.mpc.randomness import SEED_BYTES, WIDE_KEY_BYTES, BoundStream, Stream, new_seed
 from syft.mpc.taken import Taken, note_taken
@@ -268,12 +269,10 @@ class Provider:
     def count(self, kind: Correlation, seconds: float = 0.0, also: ProviderCost | None = None) -> None:
         """Count what one correlation costs to make and to send."""
         derived = kind.derived
-        cost = ProviderCost(
-            1,
-            sum(one.nbytes * (self.holders if one.common else 1) for one in derived),
-            self.holders if any(one.common for one in derived) else bool(derived),
-            seconds,
-        )
+        sizes, common = [one.nbytes for one in derived], [one.nbytes for one in derived if one.common]
+        others = self.holders - 1
+        messages = (len(parcels(sizes)) if sizes else 0) + (others * len(parcels(common)) if common else 0)
+        cost = ProviderCost(1, sum(sizes) + others * sum(common), messages, seconds)
         for noted in (self.cost, also):
             if noted is not None:
                 noted.add(cost)

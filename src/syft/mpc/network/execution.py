@@ -22,6 +22,7 @@ from syft.mpc.integrity.sealed import Entrance, Key, Sealed
 from syft.mpc.network.membership import Membership, TakenAhead
 from syft.mpc.network.messages import KINDS, SEALED, Agreement, Dealt, Frame
 from syft.mpc.network.programs import program_named
+from syft.mpc.parcels import parcels
 from syft.mpc.party import Party, Round, RoundMismatchError
 from syft.mpc.provider import CorrelationReusedError, expand
 from syft.mpc.randomness import Stream
@@ -86,15 +87,16 @@ class HolderSource(NoSource):
         is_last = membership.rank == membership.holders - 1
         due = [one for one in kind.derived if is_last or one.common]
         received: Tensors = ()
-        if due:
+        for part in parcels([one.nbytes for one in due]) if due else ():
             dealt: Dealt = membership.receive(membership.holders, Dealt)
-            received = dealt.tensors
             _check_dealt(membership, dealt, self._program)
-            if dealt.kind != kind_digest(kind) or [t.shape for t in received] != [one.shape for one in due]:
+            shapes = [tensor.shape for tensor in dealt.tensors]
+            if dealt.kind != kind_digest(kind) or shapes != [one.shape for one in due[part]]:
                 raise RoundMismatchError(
                     f"Holder {membership.rank} takes a {kind}, and the provider dealt another kind, or another shape, in "
                     f"run {membership.last_run}."
                 )
+            received += dealt.tensors
         return self.expand(kind, position, received)
 
     def expand(self, kind: Correlation, position: int, received: Tensors) -> Tensors:
@@ -191,14 +193,18 @@ def _exchange(membership: Membership, one: Round, device: torch.device | None = 
     sent, is_round = 0, False
     outgoing = one.outgoing if device is None else departing(one.outgoing)
     for to, tensors in outgoing.items():
-        channel = membership.channels[to]
-        channel.send(Frame(channel.ticket, membership.last_run, tensors))
-        for tensor in tensors:
-            sent += tensor.nbytes
+        channel, sizes = membership.channels[to], [tensor.nbytes for tensor in tensors]
+        for part in parcels(sizes):
+            channel.send(Frame(channel.ticket, membership.last_run, tensors[part]))
+        sent += sum(sizes)
     received = {}
     for rank, expected in one.incoming.items():
-        tensors = received[rank] = membership.receive(rank, Frame).tensors
-        check_from(membership.rank, rank, expected, tensors)
+        tensors = ()
+        for part in parcels([kind.nbytes for kind in expected] if len(expected) > 1 else (0,)):
+            arrived = membership.receive(rank, Frame).tensors
+            check_from(membership.rank, rank, expected[part], arrived)
+            tensors += arrived
+        received[rank] = tensors
         is_round = is_round or any(tensor.nbytes for tensor in tensors)
     membership.bytes_sent += sent
     membership.rounds += is_round or sent > 0
@@ -240,9 +246,9 @@ def deal(
     for kind in kinds:
         corrections = departing(dict(enumerate(dealing.corrections(kind))))
         for rank, tensors in corrections.items():
-            if tensors:
-                channel = membership.channels[rank]
-                channel.send(Dealt(channel.ticket, run, dealing.program, kind_digest(kind), tensors))
+            channel, digest = membership.channels[rank], kind_digest(kind)
+            for part in parcels([tensor.nbytes for tensor in tensors]) if tensors else ():
+                channel.send(Dealt(channel.ticket, run, dealing.program, digest, tensors[part]))
 
 
 def _check_kind(kind: Any) -> None:
