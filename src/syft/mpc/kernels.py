@@ -31,7 +31,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from syft.mpc import doubles
+from syft.mpc import blocks, doubles
 
 Ints = tuple[int, ...]
 Kernel = Callable[..., torch.Tensor]
@@ -90,6 +90,16 @@ def accumulate(out: torch.Tensor, op: Bilinear, x: torch.Tensor, y: torch.Tensor
     if op == _MATMUL and x.ndim == y.ndim == 2 and _is_one_call(x, y):
         return out.addmm_(x, y)
     return out.add_(op(x, y))
+
+
+Pair = tuple[torch.Tensor, torch.Tensor]
+
+
+def accumulate_both(out: torch.Tensor, op: Bilinear, first: Pair, second: Pair) -> torch.Tensor:
+    """out += op(*first) + op(*second), in place."""
+    if op.name == "mul" and blocks.pay_for(out, *first, *second):
+        return blocks.add_products(out, *first, *second)
+    return accumulate(accumulate(out, op, *first), op, *second)
 
 
 _GEOMETRY = (("stride", 1), ("padding", 0), ("dilation", 1))

@@ -1,0 +1,46 @@
+"""What is made block by block is bit by bit what the passes one after the other give."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from mpc.lower import deal, revealed, spread
+from syft.mpc import blocks
+from syft.mpc.drivers import Lockstep
+from syft.mpc.protocols.beaver import spdz_mul
+from syft.mpc.protocols.truncate import LOW, truncate
+from syft.mpc.provider import Provider
+from syft.mpc.randomness import new_seed
+
+SIZES = [blocks._LEAST, blocks._LEAST + 1, 3 * blocks._WORDS - 1, 100_003]
+
+
+@pytest.mark.parametrize("holders", [2, 3])
+@pytest.mark.parametrize("size", SIZES)
+def test_products_and_truncations_are_the_same_in_blocks(monkeypatch, size, holders):
+    x, y = spread(size), spread(size).flip(0)
+    small = (spread(size) >> 2).clamp_min(LOW)
+    seeds = [new_seed() for _ in range(holders)]
+    given = [deal(value, holders) for value in (x, y, small)]
+    found = []
+    for least in (blocks._LEAST, 1 << 60):
+        monkeypatch.setattr(blocks, "_LEAST", least)
+        lockstep = Lockstep(holders, Provider(holders, seeds))
+        shares = [tuple(part.clone() for part in one) for one in given]
+        product = lockstep.run(spdz_mul, *map(type(given[0]), shares[:2]))
+        parts = [lockstep.run(truncate, type(given[0])(shares[2]), divisor) for divisor in (2, 1 << 16, 1 << 61, 77)]
+        assert torch.equal(revealed(product), x * y)
+        found.append([product, *parts])
+    for ours, others in zip(*found, strict=True):
+        assert all(torch.equal(one, other) for one, other in zip(ours, others, strict=True))
+
+
+def test_what_is_not_alike_or_small_has_no_blocks():
+    x = torch.zeros(blocks._LEAST, dtype=torch.int64)
+    assert blocks.pay_for(x, x)
+    assert not blocks.pay_for(x[1:], x[1:])
+    assert not blocks.pay_for(x, x.view(2, -1))
+    assert not blocks.pay_for(x.view(2, -1).t(), x.view(2, -1).t())
+    assert not blocks.pay_for(x, x.double())
+    assert not blocks.pay_for(x.to("meta"), x)
