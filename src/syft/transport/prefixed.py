@@ -71,9 +71,7 @@ class PrefixedConnection(SocketConnection):
         if total < KEPT_BYTES:
             self._stream.write([b"".join([offer, _LENGTH.pack(total), *parts])], self._out_pace)
         elif lane is not None and LEAST_BYTES <= total <= lane.room:
-            header = offer + _LENGTH.pack(
-                _WORD | _IN_LANE | total << _LENGTH_AT | lane.begin() << _BEGIN_AT
-            )
+            header = offer + _LENGTH.pack(_WORD | _IN_LANE | total << _LENGTH_AT | lane.begin() << _BEGIN_AT)
             self._transmit_through(lane, header, parts)
         else:
             self._stream.write(coalesce([offer, _LENGTH.pack(total), *parts]), self._out_pace)
