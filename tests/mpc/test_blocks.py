@@ -51,7 +51,7 @@ def test_what_is_not_alike_or_small_has_no_blocks():
 
 
 @pytest.mark.parametrize("tables", [1, 2, 3, 4])
-@pytest.mark.parametrize("size, count", [(1, 5), (4, 3), (16, 5000), (64, 1025)])
+@pytest.mark.parametrize(("size", "count"), [(1, 5), (4, 3), (16, 5000), (64, 1025)])
 def test_tables_are_read_at_a_digit_however_many_there_are(tables, size, count):
     rows, digit = spread(count * size).view(count, size), spread(count) & (size - 1)
     entries = spread(tables * size).view(tables, size)

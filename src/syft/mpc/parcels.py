@@ -15,8 +15,6 @@ def parcels(sizes: Sequence[int]) -> list[slice]:
     """Slices of the tensors with these sizes in bytes, in order: one of nothing if there are none."""
     if len(sizes) < 2 or max(sizes) < LARGE_BYTES:
         return [slice(0, len(sizes))]
-    starts = [0]
-    for at in range(1, len(sizes)):
-        if sizes[at] >= LARGE_BYTES or sizes[at - 1] >= LARGE_BYTES:
-            starts.append(at)
+    alone = [size >= LARGE_BYTES for size in sizes]
+    starts = [0, *(at for at in range(1, len(sizes)) if alone[at] or alone[at - 1])]
     return [slice(begin, end) for begin, end in zip(starts, [*starts[1:], len(sizes)], strict=True)]

@@ -245,7 +245,7 @@ class Provider:
         return [*[common] * (self.holders - 1), values]
 
     def _values_to_send(self, kind: Correlation, place: Place, also: ProviderCost | None) -> Tensors | None:
-        """The last holder's derived fields, made without a buffer for each share; None for kinds with ways of their own."""
+        """The last holder's derived fields, without a buffer for each share; None for kinds with ways of their own."""
         own = type(kind)
         if own.deal is not Correlation.deal or own.derive_from_parts is not Correlation.derive_from_parts:
             return None
