@@ -64,21 +64,22 @@ class ProviderCost:
 def expand(
     kind: Correlation,
     stream: Stream,
-    received: Tensors,
+    received: Callable[[], Tensors],
     corrected: bool,
     device: torch.device | None = None,
 ) -> Tensors:
     """A holder's fields from its seed and from what `Provider.corrections` gave for it.
 
-    Everybody draws the base fields. The last holder (`corrected`) was sent all derived fields, the others
-    only the common ones.
+    Everybody draws the base fields. The last holder (`corrected`) is sent all derived fields, the others
+    only the common ones. They are asked for when all else is drawn: the provider makes them meanwhile.
     """
-    drawn = stream.draw_all(drawn_shapes(kind, corrected), device)
-    base = tuple(next(drawn) for _ in kind.base)
+    drawn = tuple(stream.draw_all(drawn_shapes(kind, corrected), device))
+    base, own = drawn[: len(kind.base)], iter(drawn[len(kind.base) :])
+    sent = received()
     if corrected:
-        return base + received
-    common = iter(received)
-    return base + tuple(next(common) if one.common else next(drawn) for one in kind.derived)
+        return base + sent
+    common = iter(sent)
+    return base + tuple(next(common) if one.common else next(own) for one in kind.derived)
 
 
 def drawn_shapes(kind: Correlation, corrected: bool) -> list[Shape]:

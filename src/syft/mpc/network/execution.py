@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -82,8 +82,12 @@ class HolderSource(NoSource):
 
     def draw(self, kind: Correlation) -> Tensors:
         """This holder's part of a new correlation."""
-        membership = self._membership
         position, self._drawn = self._drawn, self._drawn + 1
+        return self.expand(kind, position, lambda: self._sent(kind))
+
+    def _sent(self, kind: Correlation) -> Tensors:
+        """What the provider sends of the next correlation."""
+        membership = self._membership
         is_last = membership.rank == membership.holders - 1
         due = [one for one in kind.derived if is_last or one.common]
         received: Tensors = ()
@@ -97,14 +101,14 @@ class HolderSource(NoSource):
                     f"run {membership.last_run}."
                 )
             received += dealt.tensors
-        return self.expand(kind, position, received)
+        return received
 
-    def expand(self, kind: Correlation, position: int, received: Tensors) -> Tensors:
+    def expand(self, kind: Correlation, position: int, received: Callable[[], Tensors]) -> Tensors:
         """This holder's fields, where its shares lie, of what the provider sent and of the stream that they share."""
         membership, device = self._membership, None if kind.on_cpu else self._device
         meant = purpose(membership.last_run, self._program, position, kind, device is not None)
         is_last = membership.rank == membership.holders - 1
-        return expand(kind, self._stream.at(meant), _arrived(received, device), is_last, device)
+        return expand(kind, self._stream.at(meant), lambda: _arrived(received(), device), is_last, device)
 
     def mask(self, shape: Sequence[int]) -> tuple[Place, torch.Tensor]:
         kind = Mask(tuple(shape))
