@@ -7,6 +7,7 @@ import json
 import re
 import signal
 import sys
+import threading
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,19 @@ def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
     status, out, _ = run(capsys, "worker", "--help")
     assert status == 0
     assert "syft cert make" in out and "syft token new" in out and "--policy" in out
+
+
+def test_a_worker_keeps_freed_memory_before_it_has_threads(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def kept() -> bool:
+        raise ValueError("the memory is kept")
+
+    monkeypatch.setattr("syft.mpc.kernels.keep_freed_memory", kept)
+    threads = threading.active_count()
+    status, _, err = run(capsys, "worker", "--isolation", "none", "--listen", "tcp://127.0.0.1:0")
+    assert status != 0 and "the memory is kept" in err
+    assert threading.active_count() == threads
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

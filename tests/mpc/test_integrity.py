@@ -300,7 +300,7 @@ def test_dealt_on_a_network_is_dealt_in_one_process() -> None:
     sent = Provider(3, seeds).begin(5, b"p").corrections(kind)
     for rank, seed in enumerate(seeds):
         stream = BoundStream(seed).at(purpose(5, b"p", 0, kind))
-        part = expand(kind, stream, sent[rank], rank == 2)
+        part = expand(kind, stream, lambda rank=rank: sent[rank], rank == 2)
         assert all(torch.equal(a, b) for a, b in zip(part, whole.take(rank), strict=True))
 
 

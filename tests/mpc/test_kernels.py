@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import platform
+import subprocess
+import sys
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -71,6 +75,33 @@ def test_floor_division(divisor):
     x = spread(1000)
     assert torch.equal(kernels.floor_divide(x, divisor), torch.div(x, divisor, rounding_mode="floor"))
     assert kernels.floor_divide(x[0], divisor).shape == ()
+
+
+_TAKES_MEMORY_AGAIN = """
+import resource, threading
+from syft.mpc.kernels import keep_freed_memory
+assert keep_freed_memory()
+import torch
+def take():
+    for _ in range(8):
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        large = [torch.ones(megabytes << 17, dtype=torch.int64) for megabytes in (8, 30, 8, 8, 16, 3)]
+        del large
+        faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+faults = []
+thread = threading.Thread(target=take)
+thread.start()
+thread.join()
+print(faults[-1])
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="glibc is asked to keep memory")
+def test_a_thread_takes_memory_that_was_kept():
+    found = subprocess.run(
+        [sys.executable, "-c", _TAKES_MEMORY_AGAIN], capture_output=True, text=True, check=True
+    )
+    assert int(found.stdout) < 400  # of 18,700 pages
 
 
 def test_an_unknown_kernel_is_refused_by_name():

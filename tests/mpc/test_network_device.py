@@ -140,8 +140,8 @@ def test_wide_words_lie_at_other_places_of_the_stream() -> None:
         corrections = dealing.corrections(kind)
         meant = purpose(7, b"p", 0, kind, device is not None)
         fields = [
-            expand(kind, BoundStream(seed).at(meant), corrections[rank], rank == 1, device)
-            for rank, seed in enumerate(seeds)
+            expand(kind, BoundStream(seed).at(meant), lambda sent=sent: sent, rank == 1, device)
+            for rank, (seed, sent) in enumerate(zip(seeds, corrections, strict=True))
         ]
         a, square = (sum(parts) for parts in zip(*fields, strict=True))
         assert torch.equal(a * a, square)
@@ -284,7 +284,7 @@ def test_a_holder_expands_on_its_device(rank: int) -> None:
     with fake_cuda():
         source = execution.HolderSource(membership, b"p", device=CUDA)  # type: ignore[arg-type]
         received = (torch.empty(2, 2, dtype=torch.int64),) if rank else ()
-        fields = source.expand(kind, 0, received)
+        fields = source.expand(kind, 0, lambda: received)
     assert [t.device for t in fields] == [CUDA] * 3
     assert [tuple(t.shape) for t in fields] == [(2, 3), (3, 2), (2, 2)]
 

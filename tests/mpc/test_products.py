@@ -214,7 +214,7 @@ def test_seeds_and_one_correction_expand_to_what_was_dealt(holders, kind):
     corrections = Provider(holders, seeds).begin(7, b"p").corrections(kind)
     for rank, seed in enumerate(seeds):
         stream = BoundStream(seed).at(purpose(7, b"p", 0, kind))
-        grown = expand(kind, stream, corrections[rank], corrected=rank == holders - 1)
+        grown = expand(kind, stream, lambda rank=rank: corrections[rank], corrected=rank == holders - 1)
         for mine, theirs, alone in zip(grown, parts[rank], dealt[rank].take(kind), strict=True):
             assert torch.equal(mine, theirs) and torch.equal(mine, alone)
     fields = [*kind.base, *kind.derived]

@@ -102,7 +102,7 @@ def test_fss_keys_expand_from_seeds():
     here, away = Provider(2, seeds).begin(), Provider(2, seeds).begin().corrections(kind)
     for rank, seed in enumerate(seeds):
         stream = BoundStream(seed).at(purpose(1, b"", 0, kind))
-        grown = expand(kind, stream, away[rank], corrected=rank == 1)
+        grown = expand(kind, stream, lambda rank=rank: away[rank], corrected=rank == 1)
         assert all(torch.equal(a, b) for a, b in zip(grown, here.source(rank).take(kind), strict=True))
 
 

@@ -7,12 +7,13 @@ import os
 
 import pytest
 import torch
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mpc.lower import HOLDERS, STREAM, spread
-from syft.mpc import ring
-from syft.mpc.randomness import Stream, new_seed
+from syft.mpc import randomness, ring
+from syft.mpc.randomness import BoundStream, Stream, new_seed
 
 INT64 = st.integers(ring.MIN, ring.MAX)
 
@@ -31,6 +32,19 @@ def test_a_stream_reads_the_same_in_one_piece_and_in_many():
     whole, pieces = Stream(seed), Stream(seed)
     sizes = [1, 2, 3, 16384, 16385, 40_000]
     assert torch.equal(whole.words(sum(sizes)), torch.cat([pieces.words(size) for size in sizes]))
+
+
+@pytest.mark.parametrize("is_faster", [True, False])
+@pytest.mark.parametrize(
+    "sizes", [[30_000], [1, 9_000], [4, 9_000, 3, 20_000], [3_000, 20_000, 1], [9_000, 2], [20_000, 10_000]]
+)
+def test_a_bound_stream_is_the_key_stream_of_ctr_however_it_is_made(monkeypatch, is_faster, sizes):
+    monkeypatch.setattr(randomness, "is_gcm_faster", lambda: is_faster)
+    stream = BoundStream(b"0123456789abcdef")
+    for purpose in (b"one", b"other"):  # the second begins afresh
+        drawn = torch.cat([stream.at(purpose).words(sizes[0]), *map(stream.words, sizes[1:])])
+        reference = Cipher(algorithms.AES(stream._key), modes.CTR(stream._place + bytes(4))).encryptor()
+        assert drawn.numpy().tobytes() == reference.update(bytes(8 * sum(sizes)))
 
 
 def test_a_seed_of_the_wrong_size_is_refused():

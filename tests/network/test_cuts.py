@@ -12,7 +12,9 @@ import torch
 from network.proxy import Proxy, random_budgets
 from network.served import Served
 from network.waiting import Running, wait_until
+from syft.exceptions import ProtocolError, WorkerRestartedError
 from syft.messaging.message import Operation, Ref
+from syft.mpc.network.messages import Frame
 from syft.workers.network.server import ServerSettings
 
 pytestmark = pytest.mark.network
@@ -101,3 +103,26 @@ def test_a_cut_tells_where_a_command_was_issued_that_failed_before(connect: Any,
             client.sync()
         assert "test_cuts.py" in caught.value.__notes__[-1]
         client.sync()
+
+
+@pytest.mark.parametrize("is_changed", [False, True])
+def test_a_lent_message_goes_again_unless_its_tensor_was_written_to(
+    connect: Any, serve: Any, is_changed: bool
+) -> None:
+    client = connect(serve().address)
+    held = torch.ones(3).send(client)
+    client.sync()
+    link, tensor = client._link, torch.arange(1 << 17)
+    with link._sending:  # as if the connection had been cut before it arrived
+        link._outbox.add(Frame(b"of nobody", 1, (tensor,)))
+        assert link._outbox.pack(0, 1 << 30, is_lent=True).sums is not None
+        tensor[0] += is_changed
+        link._connection.close()
+    if is_changed:
+        with pytest.raises(WorkerRestartedError):
+            client.sync()
+        assert torch.ones(3).send(client).get().tolist() == [1.0] * 3  # in a new session
+    else:
+        with pytest.raises(ProtocolError, match="no such ticket"):  # so it arrived, as it was
+            client.sync()
+        assert held.get().tolist() == [1.0] * 3

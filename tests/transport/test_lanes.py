@@ -79,7 +79,8 @@ def test_a_frame_that_does_not_fit_goes_over_the_socket(pair: Any) -> None:
     ours, theirs = pair
     open_lane(ours, theirs)
     assert across(ours, theirs, pattern(RING_BYTES + 1)) > RING_BYTES
-    three = [pattern(3 * MB, seed) for seed in (1, 2, 3)]
+    size = 3 * RING_BYTES // 8
+    three = [pattern(size, seed) for seed in (1, 2, 3)]
     sent = []
 
     def send() -> None:
@@ -90,7 +91,7 @@ def test_a_frame_that_does_not_fit_goes_over_the_socket(pair: Any) -> None:
     thread = threading.Thread(target=send)
     thread.start()
     thread.join(0.5)  # the third waits for somebody who reads, as without a lane
-    assert sent[:2] == [RING_BYTES - 3 * MB, RING_BYTES - 6 * MB]
+    assert sent[:2] == [RING_BYTES - size, RING_BYTES - 2 * size]
     assert [theirs.receive(10) == data for data in three] == [True] * 3
     thread.join(10)
     assert ours._out_lane.room == RING_BYTES
@@ -101,7 +102,7 @@ def test_frames_that_wait_lie_one_after_the_other_and_around_the_end(pair: Any) 
     open_lane(ours, theirs)
     waiting: deque[bytes] = deque()
     for number in range(1, 40):
-        data = pattern(LEAST_BYTES + 111_111 * (number % 17), number)
+        data = pattern(LEAST_BYTES + RING_BYTES // 76 * (number % 17), number)
         if ours._out_lane.room < len(data) or number % 5 == 0:
             while waiting:
                 assert theirs.receive(5) == waiting.popleft()
@@ -294,8 +295,8 @@ def test_words_out_of_place_end_the_connection(pair: Any, said: bytes) -> None:
     [
         struct.pack("<Q", WORD | 4),  # of nothing
         struct.pack("<Q", WORD | 4 | (RING_BYTES + 1) << 8),
-        struct.pack("<Q", WORD | 4 | MB << 8 | RING_BYTES << 32),  # begins beyond the end
-        struct.pack("<Q", WORD | 4 | MB << 8 | (1 << 30) << 32),
+        struct.pack("<Q", WORD | 4 | MB << 8 | RING_BYTES << 35),  # begins beyond the end
+        struct.pack("<Q", WORD | 4 | MB << 8 | ((1 << 27) - 1) << 35),
         struct.pack("<QB", WORD | 4 | MB << 8, 2),  # what is no sign of a piece
     ],
 )

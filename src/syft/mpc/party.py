@@ -20,6 +20,7 @@ tensors that `exchange` returns belong to their sender: read only.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
@@ -45,6 +46,10 @@ class Expected:
 
     shape: tuple[int, ...]
     dtype: torch.dtype = torch.int64
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
 
 
 @dataclass(frozen=True)

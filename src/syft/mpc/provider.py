@@ -22,12 +22,14 @@ from dataclasses import dataclass, field
 from itertools import count as counted
 from typing import Any
 
+import numpy as np
 import torch
 
 from syft.exceptions import SyftError
 from syft.mpc.binding import purpose
 from syft.mpc.correlations import Correlation, Field, Mask, Place, Shape, Tensors, placed
 from syft.mpc.integrity.sealed import Key
+from syft.mpc.parcels import parcels
 from syft.mpc.party import RoundMismatchError
 from syft.mpc.randomness import SEED_BYTES, WIDE_KEY_BYTES, BoundStream, Stream, new_seed
 from syft.mpc.taken import Taken, note_taken
@@ -62,21 +64,22 @@ class ProviderCost:
 def expand(
     kind: Correlation,
     stream: Stream,
-    received: Tensors,
+    received: Callable[[], Tensors],
     corrected: bool,
     device: torch.device | None = None,
 ) -> Tensors:
     """A holder's fields from its seed and from what `Provider.corrections` gave for it.
 
-    Everybody draws the base fields. The last holder (`corrected`) was sent all derived fields, the others
-    only the common ones.
+    Everybody draws the base fields. The last holder (`corrected`) is sent all derived fields, the others
+    only the common ones. They are asked for when all else is drawn: the provider makes them meanwhile.
     """
-    drawn = stream.draw_all(drawn_shapes(kind, corrected), device)
-    base = tuple(next(drawn) for _ in kind.base)
+    drawn = tuple(stream.draw_all(drawn_shapes(kind, corrected), device))
+    base, own = drawn[: len(kind.base)], iter(drawn[len(kind.base) :])
+    sent = received()
     if corrected:
-        return base + received
-    common = iter(received)
-    return base + tuple(next(common) if one.common else next(drawn) for one in kind.derived)
+        return base + sent
+    common = iter(sent)
+    return base + tuple(next(common) if one.common else next(own) for one in kind.derived)
 
 
 def drawn_shapes(kind: Correlation, corrected: bool) -> list[Shape]:
@@ -227,15 +230,50 @@ class Provider:
             self.count(kind, time.perf_counter() - start, also)
             return Deal(kind, [tuple(part) for part in parts], place, device)
 
+    def corrections(
+        self,
+        kind: Correlation,
+        place: Place,
+        also: ProviderCost | None = None,
+        device: torch.device | None = None,
+    ) -> list[Tensors]:
+        """Like `make`, but only what has to be sent, by holder. What they draw themselves is not kept."""
+        values = self._values_to_send(kind, place, also) if device is None or kind.on_cpu else None
+        if values is None:
+            deal, start = self.make(kind, place, also, device), len(kind.base)
+            values = [deal.take(rank)[start:] for rank in range(self.holders)][-1]
+        common = tuple(t for t, one in zip(values, kind.derived, strict=True) if one.common)
+        return [*[common] * (self.holders - 1), values]
+
+    def _values_to_send(self, kind: Correlation, place: Place, also: ProviderCost | None) -> Tensors | None:
+        """The last holder's derived fields, without a buffer for each share; None for kinds with ways of their own."""
+        own = type(kind)
+        if own.deal is not Correlation.deal or own.derive_from_parts is not Correlation.derive_from_parts:
+            return None
+        with self._making:
+            start = time.perf_counter()
+            meant = purpose(place.run, place.program, place.position, kind, False)
+            kept = [self.mask(mask, shape) for mask, shape in kind.kept]
+            first, *others = [stream.at(meant) for stream in self._streams]
+            plain = []
+            for one in kind.base:
+                plain.append(first.words(one.shape))
+                for stream in others:
+                    stream.combine(plain[-1], np.bitwise_xor if one.bits else np.add)
+            values = [value.contiguous() for value in kind.derive(*kept, *plain)]
+            for value, one in zip(values, kind.derived, strict=True):
+                for stream in (first, *others[:-1]) if not one.common else ():
+                    stream.combine(value, np.bitwise_xor if one.bits else np.subtract)
+            self.count(kind, time.perf_counter() - start, also)
+            return tuple(values)
+
     def count(self, kind: Correlation, seconds: float = 0.0, also: ProviderCost | None = None) -> None:
         """Count what one correlation costs to make and to send."""
         derived = kind.derived
-        cost = ProviderCost(
-            1,
-            sum(one.nbytes * (self.holders if one.common else 1) for one in derived),
-            self.holders if any(one.common for one in derived) else bool(derived),
-            seconds,
-        )
+        sizes, common = [one.nbytes for one in derived], [one.nbytes for one in derived if one.common]
+        others = self.holders - 1
+        messages = (len(parcels(sizes)) if sizes else 0) + (others * len(parcels(common)) if common else 0)
+        cost = ProviderCost(1, sum(sizes) + others * sum(common), messages, seconds)
         for noted in (self.cost, also):
             if noted is not None:
                 noted.add(cost)
@@ -353,12 +391,9 @@ class Dealing:
         if not kind.derived:  # holders draw all of it themselves
             self._made += 1
             return [()] * self.provider.holders
-        deal, start = self.make(kind), len(kind.base)
-        parts = [deal.take(rank)[start:] for rank in range(self.provider.holders)]
-        common = [
-            tuple(t for t, one in zip(part, kind.derived, strict=True) if one.common) for part in parts[:-1]
-        ]
-        return [*common, parts[-1]]
+        position, self._made = self._made, self._made + 1
+        place = Place(self.run, self.program, position)
+        return self.provider.corrections(kind, place, self.cost, self.device)
 
     def source(self, rank: int) -> LocalSource:
         """Holder `rank`'s side of this run, in the same process."""

@@ -12,7 +12,7 @@ container, or as another user, or at the other end of a tunnel.
   into it.
 - The receiver copies each piece before anybody looks at it. What the sender writes afterwards changes nothing.
 - How far the receiver has read stands in the file. One that lies about it spoils what is sent to itself.
-- The sender never waits for room. A frame that does not fit goes over the socket.
+- The sender never waits for room. A frame that does not fit goes over the socket. Room comes back piece by piece.
 - There are only so many lanes in a process, and none for those whose frames must be small until it is known who speaks.
 
 Counts are written without a fence, which is right for processors that keep the order of what they write. There are no
@@ -35,7 +35,7 @@ import weakref
 from syft.transport.base import Buffer
 
 #: What a lane holds at most.
-RING_BYTES = 1 << 23
+RING_BYTES = 1 << 25
 #: Frames of less go over the socket.
 LEAST_BYTES = 1 << 18
 #: What is copied at once, while the other end copies what came before.

@@ -14,8 +14,8 @@ Its lowest byte says which:
     1   the connection is ended because a frame was too long
     2   the connection is ended because something else was wrong
     3   there is a lane (see `lanes`), offered in the 32 bytes that follow
-    4   a frame comes through the lane: its length stands in the word above the lowest byte (u24), where it begins above
-        that (u24), and a 1 follows for each piece that lies there
+    4   a frame comes through the lane: its length stands in the word above the lowest byte (u27), where it begins above
+        that (u27), and a 1 follows for each piece that lies there
 
 Who goes away without a word was cut off.
 """
@@ -49,6 +49,8 @@ _LENGTH = struct.Struct("<Q")
 _WORD = 1 << 63
 _GOODBYE, _TOO_LONG, _WRONG, _LANE, _IN_LANE = range(5)
 _LIES_THERE = b"\x01"
+#: Where the length of a frame in a lane stands in its word, and where its beginning; both have so many bits.
+_LENGTH_AT, _BEGIN_AT, _PLACE_BITS = 8, 35, 27
 
 
 class PrefixedConnection(SocketConnection):
@@ -69,7 +71,7 @@ class PrefixedConnection(SocketConnection):
         if total < KEPT_BYTES:
             self._stream.write([b"".join([offer, _LENGTH.pack(total), *parts])], self._out_pace)
         elif lane is not None and LEAST_BYTES <= total <= lane.room:
-            header = offer + _LENGTH.pack(_WORD | _IN_LANE | total << 8 | lane.begin() << 32)
+            header = offer + _LENGTH.pack(_WORD | _IN_LANE | total << _LENGTH_AT | lane.begin() << _BEGIN_AT)
             self._transmit_through(lane, header, parts)
         else:
             self._stream.write(coalesce([offer, _LENGTH.pack(total), *parts]), self._out_pace)
@@ -134,7 +136,8 @@ class PrefixedConnection(SocketConnection):
             self._in_pace.begin()
 
     def _length_in_lane(self, word: int) -> int:
-        lane, length, begin = self._in_lane, word >> 8 & 0xFFFFFF, word >> 32
+        mask = (1 << _PLACE_BITS) - 1
+        lane, length, begin = self._in_lane, word >> _LENGTH_AT & mask, word >> _BEGIN_AT
         if word & 0xFF != _IN_LANE or lane is None or not 0 < length <= RING_BYTES or begin >= RING_BYTES:
             raise self._farewell(word)
         lane.position = begin
@@ -151,8 +154,7 @@ class PrefixedConnection(SocketConnection):
             lane.read_into(piece)
             partial.filled += len(piece)
             self._in_pace.progress(len(piece))
-            if partial.filled == size:
-                lane.give_back()
+            lane.give_back()
             if self.on_part is not None:
                 self.on_part(partial.view, partial.filled)
 

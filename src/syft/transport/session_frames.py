@@ -94,13 +94,15 @@ class Head(NamedTuple):
 new_head = tuple.__new__
 
 
-def encode(head: Head, payload: Sequence[Buffer] = ()) -> list[Buffer]:
-    """A frame in pieces; the payload is not copied."""
+def encode(head: Head, payload: Sequence[Buffer] = (), sums: Sums | None = None) -> list[Buffer]:
+    """A frame in pieces; the payload is not copied. `sums` are those of the payload, if they are known."""
     kind, flags, number, confirmed, failed, count, total, offset = head
     packed = bytearray(
         _HEAD.pack(MAGIC, kind, flags, 0, number, confirmed, failed, count, 0, total, offset, 0)
     )
-    if sum(map(len, payload)) <= _CRC_BYTES:
+    if sums is not None:
+        checksum = sums.checksum(zlib.crc32(packed))
+    elif sum(map(len, payload)) <= _CRC_BYTES:
         checksum = zlib.crc32(packed)  # `_checksum`, without a call
         for part in payload:
             checksum = zlib.crc32(part, checksum)
@@ -110,10 +112,10 @@ def encode(head: Head, payload: Sequence[Buffer] = ()) -> list[Buffer]:
     return [packed, *payload]
 
 
-def encode_all(head: Head, payload: Sequence[Buffer]) -> Iterable[list[Buffer]]:
-    """A frame in pieces, as one or as the several that travel in its place."""
-    if sum(map(len, payload)) <= CHUNK_BYTES:
-        return (encode(head, payload),)
+def encode_all(head: Head, payload: Sequence[Buffer], sums: Sums | None = None) -> Iterable[list[Buffer]]:
+    """A frame in pieces, as one or as the several that travel in its place. `sums`: only of what travels as one."""
+    if sums is not None or sum(map(len, payload)) <= CHUNK_BYTES:
+        return (encode(head, payload, sums),)
     return (encode(part_head, part) for part_head, part in in_chunks(head, payload, CHUNK_BYTES))
 
 
@@ -150,7 +152,7 @@ def decode(frame: Buffer, arriving: Arriving | None = None) -> tuple[Head, memor
 _KINDS = frozenset(int(kind) for kind in Kind)
 
 
-class _Sums:
+class Sums:
     """The sums of the columns of a payload, as far as it was added."""
 
     __slots__ = ("_columns", "added")
@@ -158,6 +160,15 @@ class _Sums:
     def __init__(self) -> None:
         self._columns = np.zeros(_COLUMNS, dtype="<u8")
         self.added = 0
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Sums)
+            and self.added == other.added
+            and bool((self._columns == other._columns).all())
+        )
+
+    __hash__ = None  # type: ignore[assignment]
 
     def add(self, memory: memoryview) -> None:
         """What follows next in the payload."""
@@ -179,6 +190,16 @@ class _Sums:
         row[begin : begin + len(memory)] = memory
         self._columns += np.frombuffer(row, dtype="<u8")
 
+    @classmethod
+    def of(cls, payload: Sequence[Buffer]) -> Sums | None:
+        """Those of a whole payload that travels as one; None if it is too short or too long for that."""
+        if not _CRC_BYTES < sum(map(len, payload)) <= CHUNK_BYTES:
+            return None
+        made = cls()
+        for part in payload:
+            made.add(memoryview(part).cast("B"))
+        return made
+
     def checksum(self, crc: int) -> int:
         return zlib.crc32(self._columns.data, crc) | self.added << 32 & 0xFFFF_FFFF_0000_0000
 
@@ -188,32 +209,32 @@ class Arriving:
 
     def __init__(self) -> None:
         self._frame: memoryview | None = None
-        self._sums = _Sums()
+        self._sums = Sums()
 
     def __call__(self, frame: memoryview, filled: int) -> None:
         if len(frame) - HEAD_BYTES <= _CRC_BYTES:
             return
         if frame is not self._frame:
-            self._frame, self._sums = frame, _Sums()
+            self._frame, self._sums = frame, Sums()
         begin = HEAD_BYTES + self._sums.added
         rows = (filled - begin) // _ROW_BYTES
         if rows > 0:
             self._sums.add(frame[begin : begin + rows * _ROW_BYTES])
 
-    def sums_of(self, frame: Buffer) -> _Sums | None:
+    def sums_of(self, frame: Buffer) -> Sums | None:
         """Those of how the payload of this very frame begins, once."""
         known, self._frame = self._frame, None
         return self._sums if known is frame else None
 
 
-def _checksum(head: Buffer, payload: Sequence[Buffer], begun: _Sums | None = None) -> int:
+def _checksum(head: Buffer, payload: Sequence[Buffer], begun: Sums | None = None) -> int:
     """Finds what noise does to a frame. Against people there is TLS. `begun` are the sums of what came before."""
     crc = zlib.crc32(head)
     if begun is None and sum(map(len, payload)) <= _CRC_BYTES:
         for part in payload:
             crc = zlib.crc32(part, crc)
         return crc
-    sums = _Sums() if begun is None else begun
+    sums = Sums() if begun is None else begun
     for part in payload:
         sums.add(memoryview(part).cast("B"))
     return sums.checksum(crc)

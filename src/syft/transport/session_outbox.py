@@ -34,7 +34,10 @@ _UNCOPIED_BYTES = 256 << 10
 
 
 class Sent(msgspec.Struct, frozen=True):
-    """A frame of commands on its way. A borrowed one looks into the memory of the user's tensors."""
+    """A frame of commands on its way. A borrowed one looks into the memory of the user's tensors.
+
+    So does a lent one, which has the sums of its payload: NOTE [Lent memory].
+    """
 
     last: int
     head: Head
@@ -42,6 +45,7 @@ class Sent(msgspec.Struct, frozen=True):
     sites: list[Site]
     nbytes: int
     is_borrowed: bool
+    sums: frames.Sums | None = None
 
 
 class _Collected:
@@ -67,6 +71,12 @@ class Outbox:
     KeyboardInterrupt may come at any line. A command is taken by one call (`batch.add`), its number is its place, and
     what was packed is first kept to be sent and then taken out of what is collected. So a command is there or not, under
     one number; at worst it travels in two frames, and the worker runs each number once.
+
+    NOTE [Lent memory]
+    What parties of a program tell each other is not written to as a rule, and they go on once it is sent. So a large
+    message of theirs is neither copied nor waited for: the outbox looks into the tensors until it is confirmed. Sums of
+    them are taken when it is sent first, and stand in its head every time. If a tensor was written to before the message
+    has to be sent again, the session is given up: no peer ever accepts other words than those that were sent.
     """
 
     def __init__(self) -> None:
@@ -128,8 +138,11 @@ class Outbox:
 
     # -- packing -----------------------------------------------------------------------------------
 
-    def pack(self, flags: int, most_bytes: int) -> Sent:
-        """What was collected, as one frame. !! SerdeError if it is too much: then it is dropped."""
+    def pack(self, flags: int, most_bytes: int, is_lent: bool = False) -> Sent:
+        """What was collected, as one frame. !! SerdeError if it is too much: then it is dropped.
+
+        `is_lent`: NOTE [Lent memory]
+        """
         collected = self._collected
         first, count = collected.first, len(collected.commands)
         try:
@@ -145,23 +158,34 @@ class Outbox:
             if count > 1:
                 error.add_note(f"{count - 1} commands that were to travel with it were not sent either.")
             raise
-        is_borrowed = nbytes > _UNCOPIED_BYTES and (nbytes > _WINDOW_BYTES // 2 or not self.unconfirmed)
-        if not is_borrowed:
+        sums = frames.Sums.of(payload) if is_lent and nbytes > _UNCOPIED_BYTES else None
+        is_borrowed = (
+            sums is None
+            and nbytes > _UNCOPIED_BYTES
+            and (nbytes > _WINDOW_BYTES // 2 or not self.unconfirmed)
+        )
+        if not is_borrowed and sums is None:
             payload = [joined(payload, nbytes)]
-        last = first + count - 1
+        last, lent = first + count - 1, 0 if sums is None else nbytes
         if (
             is_borrowed
             or last - self.confirmed > _WINDOW_COMMANDS // 2
-            or self._sent_bytes - self._confirmed_bytes > _WINDOW_BYTES // 2
+            or self._sent_bytes + lent - self._confirmed_bytes > _WINDOW_BYTES // 2
         ):
             flags |= frames.CONFIRM
         self._seconds = _FIRST_SECONDS if flags & frames.WAITS else min(2 * self._seconds, _LATER_SECONDS)
         head = frames.new_head(Head, (_COMMANDS, flags, first, 0, 0, count, 0, 0))
-        sent = Sent(last, head, payload, collected.sites[:count], nbytes, is_borrowed)
+        sent = Sent(last, head, payload, collected.sites[:count], nbytes, is_borrowed, sums)
         self.unconfirmed.append(sent)  # NOTE [Interrupted between two lines]
         self._collected = _Collected(last + 1)
         self._sent_bytes += nbytes
         return sent
+
+    def has_changed(self) -> bool:
+        """Whether something was written to that is lent, and may have to be sent again. NOTE [Lent memory]"""
+        return any(
+            one.sums is not None and one.sums != frames.Sums.of(one.payload) for one in self.unconfirmed
+        )
 
     # -- the window --------------------------------------------------------------------------------
 

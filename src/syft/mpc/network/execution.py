@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -22,6 +22,7 @@ from syft.mpc.integrity.sealed import Entrance, Key, Sealed
 from syft.mpc.network.membership import Membership, TakenAhead
 from syft.mpc.network.messages import KINDS, SEALED, Agreement, Dealt, Frame
 from syft.mpc.network.programs import program_named
+from syft.mpc.parcels import parcels
 from syft.mpc.party import Party, Round, RoundMismatchError
 from syft.mpc.provider import CorrelationReusedError, expand
 from syft.mpc.randomness import Stream
@@ -81,28 +82,33 @@ class HolderSource(NoSource):
 
     def draw(self, kind: Correlation) -> Tensors:
         """This holder's part of a new correlation."""
-        membership = self._membership
         position, self._drawn = self._drawn, self._drawn + 1
+        return self.expand(kind, position, lambda: self._sent(kind))
+
+    def _sent(self, kind: Correlation) -> Tensors:
+        """What the provider sends of the next correlation."""
+        membership = self._membership
         is_last = membership.rank == membership.holders - 1
         due = [one for one in kind.derived if is_last or one.common]
         received: Tensors = ()
-        if due:
+        for part in parcels([one.nbytes for one in due]) if due else ():
             dealt: Dealt = membership.receive(membership.holders, Dealt)
-            received = dealt.tensors
             _check_dealt(membership, dealt, self._program)
-            if dealt.kind != kind_digest(kind) or [t.shape for t in received] != [one.shape for one in due]:
+            shapes = [tensor.shape for tensor in dealt.tensors]
+            if dealt.kind != kind_digest(kind) or shapes != [one.shape for one in due[part]]:
                 raise RoundMismatchError(
                     f"Holder {membership.rank} takes a {kind}, and the provider dealt another kind, or another shape, in "
                     f"run {membership.last_run}."
                 )
-        return self.expand(kind, position, received)
+            received += dealt.tensors
+        return received
 
-    def expand(self, kind: Correlation, position: int, received: Tensors) -> Tensors:
+    def expand(self, kind: Correlation, position: int, received: Callable[[], Tensors]) -> Tensors:
         """This holder's fields, where its shares lie, of what the provider sent and of the stream that they share."""
         membership, device = self._membership, None if kind.on_cpu else self._device
         meant = purpose(membership.last_run, self._program, position, kind, device is not None)
         is_last = membership.rank == membership.holders - 1
-        return expand(kind, self._stream.at(meant), _arrived(received, device), is_last, device)
+        return expand(kind, self._stream.at(meant), lambda: _arrived(received(), device), is_last, device)
 
     def mask(self, shape: Sequence[int]) -> tuple[Place, torch.Tensor]:
         kind = Mask(tuple(shape))
@@ -191,14 +197,18 @@ def _exchange(membership: Membership, one: Round, device: torch.device | None = 
     sent, is_round = 0, False
     outgoing = one.outgoing if device is None else departing(one.outgoing)
     for to, tensors in outgoing.items():
-        channel = membership.channels[to]
-        channel.send(Frame(channel.ticket, membership.last_run, tensors))
-        for tensor in tensors:
-            sent += tensor.nbytes
+        channel, sizes = membership.channels[to], [tensor.nbytes for tensor in tensors]
+        for part in parcels(sizes):
+            channel.send(Frame(channel.ticket, membership.last_run, tensors[part]))
+        sent += sum(sizes)
     received = {}
     for rank, expected in one.incoming.items():
-        tensors = received[rank] = membership.receive(rank, Frame).tensors
-        check_from(membership.rank, rank, expected, tensors)
+        tensors = ()
+        for part in parcels([kind.nbytes for kind in expected] if len(expected) > 1 else (0,)):
+            arrived = membership.receive(rank, Frame).tensors
+            check_from(membership.rank, rank, expected[part], arrived)
+            tensors += arrived
+        received[rank] = tensors
         is_round = is_round or any(tensor.nbytes for tensor in tensors)
     membership.bytes_sent += sent
     membership.rounds += is_round or sent > 0
@@ -240,9 +250,9 @@ def deal(
     for kind in kinds:
         corrections = departing(dict(enumerate(dealing.corrections(kind))))
         for rank, tensors in corrections.items():
-            if tensors:
-                channel = membership.channels[rank]
-                channel.send(Dealt(channel.ticket, run, dealing.program, kind_digest(kind), tensors))
+            channel, digest = membership.channels[rank], kind_digest(kind)
+            for part in parcels([tensor.nbytes for tensor in tensors]) if tensors else ():
+                channel.send(Dealt(channel.ticket, run, dealing.program, digest, tensors[part]))
 
 
 def _check_kind(kind: Any) -> None:

@@ -24,7 +24,7 @@ from typing import Any
 import torch
 
 from syft.mpc.correlations import And, Place, Square, Triple
-from syft.mpc.kernels import Bilinear, accumulate
+from syft.mpc.kernels import Bilinear, accumulate_both
 from syft.mpc.party import Party, Program, primitive
 from syft.mpc.programs import opening_program, party_program
 
@@ -125,7 +125,7 @@ def multiply_keeping(
         opened.update(zip(pending, (found,) if isinstance(found, torch.Tensor) else found, strict=True))
     # Beaver 1991, section 2; NOTE [Two products]
     y_share = y.share if isinstance(y, MaskedOperand) else y
-    share = accumulate(accumulate(c, op, opened["x"], y_share), op, masks["x"], opened["y"])
+    share = accumulate_both(c, op, (opened["x"], y_share), (masks["x"], opened["y"]))
     return share, *(masked(given[name], masks[name], opened[name], places[name]) for name in keep)  # type: ignore[arg-type]
 
 

@@ -32,6 +32,8 @@ from syft.mpc.protocols.truncate import truncate
 
 _MATMUL = Bilinear("matmul")
 _BLOCK = 1 << 11
+#: Up to so many tables are turned; with more of them it is the rows. And words of a block of rows then.
+_FEW_TABLES, _CACHED_WORDS = 3, 1 << 15
 
 
 def packed(*tables: list[int]) -> bytes:
@@ -127,9 +129,11 @@ def _placed(tables: bytes, size: int, device: torch.device) -> torch.Tensor:
 def _read(rows: torch.Tensor, digit: torch.Tensor, entries: torch.Tensor) -> torch.Tensor:
     """(tables, n): each table times each row (n, size), which is read from the digit downwards.
 
-    Block by block on the CPU: what is moved stays in the cache.
+    Block by block on the CPU: what is moved stays in the cache. A few tables are turned instead of the rows.
     """
     count, size = rows.shape
+    if rows.device.type == "cpu" and entries.shape[0] <= _FEW_TABLES and count > size:
+        return _read_turned(rows, digit, entries)
     counts = torch.arange(size, device=rows.device)
     out = rows.new_empty((entries.shape[0], count))
     step = count if is_on_cuda(rows) else _BLOCK
@@ -138,6 +142,28 @@ def _read(rows: torch.Tensor, digit: torch.Tensor, entries: torch.Tensor) -> tor
         places = (digit[part].unsqueeze(1) - counts).bitwise_and_(size - 1)
         out[:, part] = _MATMUL(entries, rows[part].gather(1, places).t())
     return out
+
+
+def _read_turned(rows: torch.Tensor, digit: torch.Tensor, entries: torch.Tensor) -> torch.Tensor:
+    """The same on the CPU: sum_j row[digit - j] table[j] = sum_k row[k] table[digit - k]."""
+    count, size = rows.shape
+    counts = np.arange(size)
+    turned = np.ascontiguousarray(
+        entries.numpy()[:, (counts[:, None] - counts) & (size - 1)]
+    )  # [table][digit][k]
+    all_rows, digits = rows.numpy(), digit.numpy()
+    out = np.empty((len(turned), count), np.int64)
+    step = max(1, _CACHED_WORDS // size)
+    factors = np.empty((step, size), np.int64)
+    for start in range(0, count, step):
+        part = slice(start, start + step)
+        block, at = all_rows[part], digits[part]
+        for table, into in zip(turned, out, strict=True):
+            found = table.take(
+                at, axis=0, out=factors[: len(at)], mode="clip"
+            )  # NB: others make a copy; none is cut
+            np.einsum("nk,nk->n", found, block, out=into[part])
+    return torch.from_numpy(out)
 
 
 @party_program

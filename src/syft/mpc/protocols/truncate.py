@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import torch
 
-from syft.mpc import ring
+from syft.mpc import blocks, ring
 from syft.mpc.correlations import Truncation
 from syft.mpc.kernels import floor_divide
 from syft.mpc.party import Party, Program, primitive
@@ -40,16 +40,27 @@ def truncate(party: Party, x: torch.Tensor, divisor: int) -> Program[torch.Tenso
     if divisor == 1:
         return x
     r, quotient, sign = party.take(Truncation(tuple(x.shape), divisor))
-    z = yield party.open(r.add_(x).add_(OFFSET) if party.first else r.add_(x))
-    negative = z >> 63  # all ones where z < 0
+    in_blocks = blocks.pay_for(r, x, quotient, sign)
+    if in_blocks and party.first:
+        blocks.add_with(r, x, OFFSET)
+    else:
+        r.add_(x)
+        if party.first:
+            r.add_(OFFSET)
+    z = yield party.open(r)
     if divisor & (divisor - 1) == 0:
         # All constants are multiples of the divisor, so with D = 2^64 / d the quotients differ by constants:
         # V_0 = floor(z / d) - D/4 for z >= 0;  V_1 = floor(z / d) - D/4 + D and V_1 - V_0 = D for z < 0.
         shift = divisor.bit_length() - 1
+        if in_blocks:
+            constants = ring.signed(1 << (64 - shift)), -(OFFSET >> shift)
+            return blocks.shifted(z, sign, quotient, shift, constants if party.first else None)
+        negative = z >> 63  # all ones where z < 0
         if party.first:
             sign.add_(ring.signed(1 << (64 - shift)))
         share = sign.bitwise_and_(negative).sub_(quotient)  # `sign` comes as -s D
         return share.add_(z.bitwise_right_shift_(shift)).sub_(OFFSET >> shift) if party.first else share
+    negative = z >> 63
     z.bitwise_and_((1 << 63) - 1)  # z mod 2^63: z itself, or z + 2^63
     whole = floor_divide(z, divisor)
     rest = z.sub_(whole * divisor)

@@ -75,7 +75,7 @@ class Link(LinkConnection):
                 self._flush()
             place = outbox.add(message, () if at_once else site_of_caller())
             if at_once or (self._is_gathered(message) if self._gathering else outbox.is_due()):
-                self._flush()
+                self._flush(is_lent=at_once and not place)
             elif place <= last_of_new:  # nothing was waiting before
                 self._keeper.wake()
 
@@ -225,8 +225,8 @@ class Link(LinkConnection):
 
     # -- sending ---------------------------------------------------------------------------------------
 
-    def _flush(self, flags: int = 0) -> Key:
-        """Send the collected commands; returns the key of the last one."""
+    def _flush(self, flags: int = 0, is_lent: bool = False) -> Key:
+        """Send the collected commands; returns the key of the last one. `is_lent`: NOTE [Lent memory] in `outbox`"""
         outbox, epoch = self._outbox, self._epoch
         if outbox.is_full():
             self._read_until(lambda: outbox.has_room() or self._epoch != epoch)
@@ -236,7 +236,7 @@ class Link(LinkConnection):
         if flags & frames.WAITS:
             self._awaited.add(key)
         try:
-            sent = outbox.pack(flags, self._most_bytes())
+            sent = outbox.pack(flags, self._most_bytes(), is_lent)
             self._transmit(sent)
             if sent.is_borrowed and not flags & frames.WAITS:
                 self._read_until(lambda: outbox.confirmed >= sent.last or self._epoch != epoch)

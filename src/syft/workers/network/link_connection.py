@@ -26,7 +26,7 @@ from syft import serde
 from syft.exceptions import NetworkError, ProtocolError, SyftError, WorkerUnreachableError
 from syft.serde.handed_over import HandedOver
 from syft.tensors.learnt_graphs import Learnt
-from syft.transport import Connection
+from syft.transport import Connection, ConnectionLost
 from syft.transport import session_frames as frames
 from syft.transport import session_greeting as greeting
 from syft.transport import session_records as handshake
@@ -145,7 +145,7 @@ class LinkConnection(ABC):
     def _send_frame(self, connection: Connection, sent: Sent, more_flags: int = 0) -> None:
         kind, flags, number, _confirmed, failed, count, total, offset = sent.head
         fields = kind, flags | more_flags, number, self._last_reply, failed, count, total, offset
-        for frame in frames.encode_all(frames.new_head(Head, fields), sent.payload):
+        for frame in frames.encode_all(frames.new_head(Head, fields), sent.payload, sent.sums):
             connection.send(frame)
         self._last_spoken = time.monotonic()
 
@@ -310,14 +310,10 @@ class LinkConnection(ABC):
                 self._attempts.begin(self.name, patience)
                 self._resume(connection)
                 return connection
-            except WorkerUnreachableError:
+            except BaseException as error:
                 connection.close()
-                raise
-            except OSError:
-                connection.close()
-            except BaseException:
-                connection.close()
-                raise
+                if isinstance(error, WorkerUnreachableError) or not isinstance(error, OSError):
+                    raise
 
     def _greet(self, connection: Connection) -> None:
         session = self.welcome.session if self.welcome is not None else None
@@ -339,6 +335,12 @@ class LinkConnection(ABC):
         self._silences = 0
         if outbox.confirm(welcome.executed, welcome.failed):
             self._attempts.succeed()
+        if outbox.has_changed():
+            self.welcome = None
+            self._lose_session(replies.restarted(self.name))
+            raise ConnectionLost(
+                "A message to send again is not what it was: NOTE [Lent memory] in `outbox`."
+            )
         unread = 0
         for sent in list(outbox.unconfirmed):
             if unread + sent.nbytes > _UNREAD_BYTES:
