@@ -30,6 +30,8 @@ WIDE_KEY_BYTES, WIDE_NONCE_BYTES = 32, 12  # RFC 8439, section 2.3
 _BLOCK = 16  # bytes of one AES block
 _CHUNK = 1 << 17  # plaintext encrypted per call: it stays in the cache, so only the output meets memory
 _ZEROS = bytes(_CHUNK)
+#: So many words together are drawn at once: a draw costs more than some kilobytes of key stream.
+_FEW_WORDS = 1 << 11
 #: So many words together are made by one launch on a device; with more it is busy anyway.
 _SMALL_WORDS = 1 << 22
 
@@ -121,13 +123,36 @@ class Stream:
     ) -> Iterator[torch.Tensor]:
         """`draw` for each shape, in this order, when it is asked for. A CUDA device makes small ones by one launch."""
         counts = [math.prod(shape) for shape in shapes]
-        if device is None or device.type != "cuda" or len(shapes) < 2 or sum(counts) > _SMALL_WORDS:
+        if device is None:
+            return self._words_of(shapes, counts)
+        if device.type != "cuda" or len(shapes) < 2 or sum(counts) > _SMALL_WORDS:
             return (self.draw(shape, device) for shape in shapes)
         from syft.mpc.cuda.chacha import key_streams
 
         keys = [self.raw(WIDE_KEY_BYTES) for _ in shapes]
         parts = key_streams(keys, counts, device)
         return (part.view(tuple(shape)) for part, shape in zip(parts, shapes, strict=True))
+
+    def _words_of(self, shapes: Sequence[Sequence[int]], counts: list[int]) -> Iterator[torch.Tensor]:
+        """`words` for each shape; small neighbours are drawn together, which gives the same words."""
+        start = 0
+        while start < len(shapes):
+            end, total = start, 0
+            while end < len(shapes) and total + counts[end] <= _FEW_WORDS:
+                total += counts[end]
+                end += 1
+            if end - start < 2:
+                yield self.words(shapes[start])
+                start += 1
+                continue
+            raw = np.empty(total + 2, dtype=np.int64)  # two words of slack for `fill`
+            self.fill(memoryview(raw.view(np.uint8).data), 8 * total)
+            place = 0
+            # NB: not cut by torch: each counts by itself how often it was written to.
+            for shape, count in zip(shapes[start:end], counts[start:end], strict=True):
+                yield torch.from_numpy(raw[place : place + count].reshape(shape))
+                place += count
+            start = end
 
     def raw(self, count: int) -> bytes:
         """`count` bytes of key stream."""
