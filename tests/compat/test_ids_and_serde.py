@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import struct
 from typing import Any
 
 import pytest
@@ -56,7 +55,8 @@ def test_an_id_that_was_handed_out_is_refused_by_name() -> None:
 def test_a_random_id_that_nobody_has_yet_is_not_refused() -> None:
     provider = IdProvider()
     first = provider.pop()
-    waiting = [i for batch in provider._batches for i in struct.unpack("256Q", batch) if i != first]
+    waiting = [i for seed in provider._batches for i in ids._batch_of(seed) if i != first]
+    assert set(waiting) == set(provider._fresh)
     provider.set_next_ids(waiting[:1])
     assert provider.pop() == waiting[0]
 
@@ -95,6 +95,7 @@ def test_remembering_ids_takes_bounded_memory() -> None:
         provider._draw()
         provider._fresh.clear()
     assert len(provider._batches) == ids._REMEMBERED_BATCHES
+    assert {len(seed) for seed in provider._batches} == {16}
 
 
 # -- bytes -------------------------------------------------------------------------------------------

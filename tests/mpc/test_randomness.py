@@ -47,6 +47,22 @@ def test_a_bound_stream_is_the_key_stream_of_ctr_however_it_is_made(monkeypatch,
         assert drawn.numpy().tobytes() == reference.update(bytes(8 * sum(sizes)))
 
 
+@given(st.lists(st.lists(st.sampled_from([0, 1, 2, 3, 700, 2047, 2048, 2049]), max_size=2), max_size=9))
+@settings(max_examples=60, deadline=None)
+def test_small_tensors_that_are_drawn_together_are_those_drawn_apart(shapes):
+    shapes = [shape for shape in shapes if math.prod(shape) < 5000]
+    seed = new_seed()
+    apart, together = Stream(seed), Stream(seed)
+    expected = [apart.words(shape) for shape in shapes]
+    found = list(together.draw_all(shapes))
+    assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
+    for one in found:
+        one.fill_(-1)  # nothing else is written to, and nothing else says that it was
+    assert [one._version for one in found] == [1] * len(found)
+    assert all(bool((one == -1).all()) for one in found)
+    assert torch.equal(together.words(5), apart.words(5))
+
+
 def test_a_seed_of_the_wrong_size_is_refused():
     with pytest.raises(ValueError, match="16 bytes"):
         Stream(b"short")

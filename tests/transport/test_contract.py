@@ -134,6 +134,20 @@ def test_who_looks_at_a_large_frame_while_it_arrives_sees_it_grow(socket_wires: 
     sent()
 
 
+def test_who_has_to_wait_until_the_peer_reads_says_so_before(wires: Any) -> None:
+    ours, theirs = wires.pair()
+    told = threading.Event()
+    ours.on_full = told.set
+    ours.send([b"small"])
+    assert theirs.receive(10) == b"small"
+    assert not told.is_set()
+    data = bytes(24_000_000)  # more than lies between the two ends
+    sent = in_thread(lambda: ours.send([data]))
+    assert told.wait(10) == ours.tells_when_full or not ours.tells_when_full
+    assert theirs.receive(20) == data
+    sent()
+
+
 def test_a_frame_of_many_parts_is_one_frame(pair: Any) -> None:
     ours, theirs = pair
     rng = random.Random(1)

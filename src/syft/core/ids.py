@@ -1,7 +1,8 @@
-"""Where ids come from: unguessable 60-bit integers from the operating system."""
+"""Where ids come from: unguessable 60-bit integers, from seeds of the operating system."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import struct
 from collections import deque
@@ -10,15 +11,23 @@ from typing import Any
 
 _BATCH = 256
 _MASK = (1 << 60) - 1
-#: How many batches of random ids are remembered, 2 KiB each, to tell a given id that was handed out before.
+_SEED_BYTES = 16
+#: Of how many batches of random ids the seeds are remembered, to tell a given id that was handed out before.
 _REMEMBERED_BATCHES = 512
+
+
+def _batch_of(seed: bytes) -> list[int]:
+    """The ids of a batch. Nobody who has seen some of them finds the seed, or the others (FIPS 202, SHAKE128)."""
+    return [
+        value & _MASK for value in struct.unpack(f"{_BATCH}Q", hashlib.shake_128(seed).digest(8 * _BATCH))
+    ]
 
 
 class IdProvider:
     """Hands out ids, each once.
 
     `given_ids` (or `set_next_ids`) fixes the next ones, which tests and replays use; both are taken from the end.
-    The random ones are drawn from the operating system a batch at a time, so that one id costs a tenth of a
+    The random ones come from a seed of the operating system for each batch, so that one id costs a tenth of a
     microsecond and still cannot be guessed by somebody who has seen others.
     """
 
@@ -47,7 +56,7 @@ class IdProvider:
         from syft.exceptions import IdNotUniqueError
 
         waiting = set(self._fresh)
-        drawn = {i for batch in self._batches for i in struct.unpack(f"{_BATCH}Q", batch)} - waiting
+        drawn = {i for seed in self._batches for i in _batch_of(seed)} - waiting
         known = drawn | self._given_out | set(self._given)
         repeated = {i for i in given if i in known or given.count(i) > 1}
         if repeated:
@@ -79,8 +88,9 @@ class IdProvider:
 
     def _draw(self) -> int:
         # NB: a thread that runs out of ids at the same time draws a batch of its own; none is lost twice.
-        drawn = [value & _MASK for value in struct.unpack(f"{_BATCH}Q", os.urandom(8 * _BATCH))]
-        self._batches.append(struct.pack(f"{_BATCH}Q", *drawn))
+        seed = os.urandom(_SEED_BYTES)
+        drawn = _batch_of(seed)
+        self._batches.append(seed)
         last = drawn.pop()
         self._fresh.extend(drawn)
         return int(last)

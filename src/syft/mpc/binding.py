@@ -111,20 +111,25 @@ _WRITERS |= {bool: _WRITERS[int], dict: _of_mapping}
 _WRITERS |= {tuple: _of_sequence, list: _of_sequence, torch.Size: _of_sequence}
 
 
-#: Kinds are asked for again and again, and are frozen.
+#: Kinds are asked for again and again, and are frozen. Those that name a mask are for one tensor as it is at the time:
+#: in training there are new ones in every step, so few of them are remembered.
 _encoded_kind = lru_cache(maxsize=4096)(encoded)
+_encoded_naming = lru_cache(maxsize=256)(encoded)
 
 
-@lru_cache(maxsize=4096)
+def _of_kind(kind: Any) -> bytes:
+    return _encoded_naming(kind) if kind.kept else _encoded_kind(kind)
+
+
 def kind_digest(kind: Any) -> bytes:
     """By which a provider tells a holder of which kind a correlation is."""
-    return hashlib.blake2b(encoded(kind), digest_size=DIGEST_BYTES, person=b"syft kind").digest()
+    return hashlib.blake2b(_of_kind(kind), digest_size=DIGEST_BYTES, person=b"syft kind").digest()
 
 
 def purpose(run: int, program: bytes, position: int, kind: Any, is_wide: bool = False) -> bytes:
     """What one correlation is for. NOTE [Bound to its purpose] `is_wide`: its words are, NOTE [Wide words]"""
     place = b"%d,%d,%d%s;" % (run, position, len(program), b",wide" if is_wide else b"")
-    return place + program + _encoded_kind(kind)
+    return place + program + _of_kind(kind)
 
 
 def program_digest(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], *more: Any) -> bytes:

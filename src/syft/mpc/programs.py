@@ -22,6 +22,8 @@ P = TypeVar("P", bound=PartyProgram)
 PROGRAMS: dict[str, PartyProgram] = {}
 """name in messages -> generator function."""
 
+_NAMES: dict[PartyProgram, str] = {}
+
 OPENING: set[str] = set()
 """Those whose result is no secret any more to the holders: only for users who may have it."""
 
@@ -43,13 +45,14 @@ def party_program(program: P) -> P:
             f"There is a party program {name!r} already. Programs are told apart by their names."
         )
     PROGRAMS[name] = program
+    _NAMES[program] = name
     return program
 
 
 def opening_program(program: P) -> P:
     """The same for a program that tells the holders a secret."""
     party_program(program)
-    OPENING.add(next(name for name, one in PROGRAMS.items() if one is program))
+    OPENING.add(_NAMES[program])
     return program
 
 
@@ -71,7 +74,7 @@ def name_of(protocol: PartyProgram) -> tuple[str, dict[str, Any]]:
             )
         fixed = {**protocol.keywords, **fixed}
         protocol = protocol.func
-    name = next((name for name, one in PROGRAMS.items() if one is protocol), None)
+    name = _NAMES.get(protocol)
     if name is None:
         raise NotImplementedError(
             f"The program {getattr(protocol, '__qualname__', protocol)!r} has no name among those that workers on a "

@@ -42,6 +42,8 @@ _ZEROS = bytes(_CHUNK)
 #: From so many bytes on a draw pays for a cipher of its own. NOTE [Key stream of GCM]
 _LARGE = 1 << 16
 _GCM_BEGINS, _PLACE_BYTES = 2 * _BLOCK, _BLOCK - 4
+#: So many words together are drawn at once: a draw costs more than some kilobytes of key stream.
+_FEW_WORDS = 1 << 11
 #: So many words together are made by one launch on a device; with more it is busy anyway.
 _SMALL_WORDS = 1 << 22
 
@@ -163,13 +165,36 @@ class Stream:
     ) -> Iterator[torch.Tensor]:
         """`draw` for each shape, in this order, when it is asked for. A CUDA device makes small ones by one launch."""
         counts = [math.prod(shape) for shape in shapes]
-        if device is None or device.type != "cuda" or len(shapes) < 2 or sum(counts) > _SMALL_WORDS:
+        if device is None:
+            return self._words_of(shapes, counts)
+        if device.type != "cuda" or len(shapes) < 2 or sum(counts) > _SMALL_WORDS:
             return (self.draw(shape, device) for shape in shapes)
         from syft.mpc.cuda.chacha import key_streams
 
         keys = [self.raw(WIDE_KEY_BYTES) for _ in shapes]
         parts = key_streams(keys, counts, device)
         return (part.view(tuple(shape)) for part, shape in zip(parts, shapes, strict=True))
+
+    def _words_of(self, shapes: Sequence[Sequence[int]], counts: list[int]) -> Iterator[torch.Tensor]:
+        """`words` for each shape; small neighbours are drawn together, which gives the same words."""
+        start = 0
+        while start < len(shapes):
+            end, total = start, 0
+            while end < len(shapes) and total + counts[end] <= _FEW_WORDS:
+                total += counts[end]
+                end += 1
+            if end - start < 2:
+                yield self.words(shapes[start])
+                start += 1
+                continue
+            raw = np.empty(total + 2, dtype=np.int64)  # two words of slack for `fill`
+            self.fill(memoryview(raw.view(np.uint8).data), 8 * total)
+            place = 0
+            # NB: not cut by torch: each counts by itself how often it was written to.
+            for shape, count in zip(shapes[start:end], counts[start:end], strict=True):
+                yield torch.from_numpy(raw[place : place + count].reshape(shape))
+                place += count
+            start = end
 
     def raw(self, count: int) -> bytes:
         """`count` bytes of key stream."""

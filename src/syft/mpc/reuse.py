@@ -28,6 +28,7 @@ from syft.mpc.correlations import Triple
 from syft.mpc.drivers import Shares
 from syft.mpc.kernels import Bilinear
 from syft.mpc.protocols import beaver
+from syft.mpc.protocols import derived as derived_programs
 
 MOST_FORMS = 4
 MOST_DERIVED = 8
@@ -132,18 +133,18 @@ def _hashable(value: Any) -> Any:
 # -- products ----------------------------------------------------------------------------------------------
 
 
-def multiply(x: Any, y: Any, op: Bilinear) -> Any:
-    """op(x, y) of two secrets with the same holders, opening only what has not been opened. NOTE [Which operands are
-    kept masked]
+def multiply(x: Any, y: Any, op: Bilinear, divisor: int = 1, bias: Any = None) -> Any:
+    """op(x, y) / divisor + bias of two secrets with the same holders, opening only what has not been opened. NOTE [Which
+    operands are kept masked]
     """
     group = x.group
     with group.issuing():
         epoch = group.epoch()
+        given = {"x": x, "y": y}
         if group.driver.provider.ready(
             Triple(op, tuple(x.shape), tuple(y.shape))
         ):  # dealt ahead of time: used first
-            return x.run(beaver.spdz_mul, y, op)
-        given = {"x": x, "y": y}
+            return _product(given, [x, y], op, divisor, "", bias)
         forms = {name: _form(node, epoch, group) for name, node in given.items()}
         keep = "".join(
             name for name, node in given.items() if forms[name] is None and _is_worth_keeping(node)
@@ -151,12 +152,21 @@ def multiply(x: Any, y: Any, op: Bilinear) -> Any:
         if y is x and keep == "xy":
             keep = "y"
         args = [_given(node, forms[name]) for name, node in given.items()]
-        if not keep:
-            return x.run_masked(beaver.spdz_mul, *args, op)
+        return _product(given, args, op, divisor, keep, bias)
+
+
+def _product(given: dict[str, Any], args: list[Any], op: Bilinear, divisor: int, keep: str, bias: Any) -> Any:
+    x = given["x"]
+    if divisor != 1:
+        more = () if bias is None else (bias,)
+        product, *kept = x.run_masked(derived_programs.multiply_truncated, *args, op, divisor, keep, *more)
+    elif keep:
         product, *kept = x.run_masked(beaver.multiply_keeping, *args, op, keep)
-        for name, masked in zip(keep, kept, strict=True):
-            _remember(given[name], masked)
-        return product
+    else:
+        return x.run_masked(beaver.spdz_mul, *args, op)
+    for name, masked in zip(keep, kept, strict=True):
+        _remember(given[name], masked)
+    return product
 
 
 def _given(node: Any, form: Masked | None) -> Any:

@@ -6,6 +6,7 @@ everything else is a party program (`syft.mpc.protocols`) that the group's drive
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any, ClassVar, NoReturn
 
@@ -104,6 +105,8 @@ class AdditiveSharingTensor(SharedMethods, SharedNode):
     is_view = is_stale = False
     #: Put here by `syft.mpc.rules`, which stands on this class: for operations without a rule.
     interpret_unknown: ClassVar[Interpret]
+    #: As well: see `syft.mpc.rules.fixed_ring`.
+    product_truncated: ClassVar[Callable[..., Any]]
 
     def __init__(
         self,
@@ -289,6 +292,14 @@ class AdditiveSharingTensor(SharedMethods, SharedNode):
     def maximum_along(self, dim: int) -> tuple[AdditiveSharingTensor, AdditiveSharingTensor]:
         """The maximum along `dim`, and a 0/1 tensor that shows where it is."""
         return self.run(derived.maximum_and_place, dim, **self.how)
+
+    def maximum_of_windows(
+        self, pooling: select.Pooling, lowest: int
+    ) -> tuple[AdditiveSharingTensor, AdditiveSharingTensor] | None:
+        """The maximum of each window, and a 0/1 tensor that shows where it is."""
+        if authenticated.is_authenticated(self):
+            return None
+        return self.run(derived.maximum_of_windows, pooling, lowest, **self.how)
 
     def largest_along(self, dim: int) -> AdditiveSharingTensor:
         """The maximum along `dim`, which is gone."""

@@ -91,6 +91,10 @@ class Connection(abc.ABC):
     #: Called within `receive`, now and then, while a large frame arrives: whoever has to look at every byte does it while
     #: the rest is under way. Nobody else sees what is here yet, and it may turn out to be all that comes.
     on_part: PartListener | None = None
+    #: Called within `send` before it waits for the peer to read, if `tells_when_full`: who has to read as well lets
+    #: somebody do it.
+    on_full: Callable[[], None] | None = None
+    tells_when_full: bool = False
 
     @abc.abstractmethod
     def send(self, parts: Sequence[Buffer]) -> None:

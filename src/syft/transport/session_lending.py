@@ -5,8 +5,8 @@ Every connection has a thread that serves it. Where a program on shares waits fo
 that thread, which would wake the one that waits: two wake-ups and two changes of the interpreter's lock per round. So
 when somebody has waited for this client lately, the serving thread lends the connection: it rests, and whoever waits
 reads. It takes the connection back when nobody has read for `SECONDS`, when something comes that the serving thread has
-to do, when the connection fails, or when it is called back by somebody who is about to send so much that the peer,
-who does the same, would wait for us to read.
+to do, when the connection fails, or when it is called back by somebody who sends so much that the peer, who does the
+same, has to read before more of it goes.
 """
 
 from __future__ import annotations

@@ -46,6 +46,8 @@ class SocketConnection(Connection):
         #: A large frame that is half here.
         self._partial: Partial | None = None
 
+    tells_when_full = True
+
     # -- what subclasses say -----------------------------------------------------------------------
 
     @abc.abstractmethod
@@ -75,6 +77,7 @@ class SocketConnection(Connection):
                 if self._end is not None or self._send_fault is not None:
                     self._check_sending()
                 self._out_pace.begin()
+                self._stream.on_full = self.on_full
                 is_sent = False
                 try:
                     self._transmit(views, total)

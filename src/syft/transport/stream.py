@@ -107,6 +107,8 @@ class ByteStream:
         #: Called from a waiting reader when nothing came for `idle_seconds`.
         self.on_idle: Callable[[], None] | None = None
         self.idle_seconds = math.inf
+        #: Called by a writer before it waits for room.
+        self.on_full: Callable[[], None] | None = None
 
     # -- reading -----------------------------------------------------------------------------------
 
@@ -155,7 +157,7 @@ class ByteStream:
             try:
                 count = self._socket.sendmsg(parts[index : index + _MOST_PARTS])
             except BlockingIOError:
-                self._wait(self._writer, True, None, pace)
+                self._wait_for_room(True, pace)
                 continue
             except OSError as error:
                 raise self._send_failed(error) from error
@@ -175,7 +177,12 @@ class ByteStream:
                 pace.progress(count)
                 view = view[count:]
             else:
-                self._wait(self._writer, not reading, None, pace)
+                self._wait_for_room(not reading, pace)
+
+    def _wait_for_room(self, writing: bool, pace: Pace) -> None:
+        if self.on_full is not None:
+            self.on_full()
+        self._wait(self._writer, writing, None, pace)
 
     def try_write(self, data: Buffer) -> int:
         """Write what goes without waiting; how many bytes did."""

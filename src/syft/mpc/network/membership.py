@@ -83,7 +83,7 @@ class Channel:
     def send(self, message: Any) -> None:
         """Over our own link, at once. !! PeerGoneError"""
         if self.source is not None and _size(message) > _SMALL_BYTES:
-            self.source.call_back()
+            self._let_others_read(self.source)
         try:
             with presence.among_parties():
                 self.peer._link.post(message, at_once=True)
@@ -91,6 +91,14 @@ class Channel:
             restarted = isinstance(error, WorkerRestartedError)
             self.membership.lose(self.rank, _RESTARTED if restarted else "it cannot be reached")
             self.membership.check_complete()
+
+    def _let_others_read(self, source: Any) -> None:
+        """Give back the connection that we read, at the latest when the peer has to read before we can go on."""
+        connection = self.peer._link._connection
+        if connection is not None and connection.tells_when_full:
+            connection.on_full = source.call_back
+        else:
+            source.call_back()
 
     def ask(self, message: Any) -> Any:
         """Over our own link. !! NetworkError, what it raised there"""

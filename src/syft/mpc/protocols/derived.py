@@ -1,4 +1,4 @@
-"""Programs made of others for what fixed precision asks: where the maximum is, where the highest bit is."""
+"""Programs made of others for what fixed precision asks: products of reals, where the maximum is, the highest bit."""
 
 from __future__ import annotations
 
@@ -6,13 +6,53 @@ from typing import Any
 
 import torch
 
-from syft.mpc.correlations import OneHot
+from syft.mpc.correlations import OneHot, Truncation
+from syft.mpc.kernels import Bilinear, windows
 from syft.mpc.party import Party, Program, primitive, stack
-from syft.mpc.programs import party_program
-from syft.mpc.protocols.beaver import and_bits, spdz_mul
+from syft.mpc.programs import OUTLINES, party_program
+from syft.mpc.protocols.beaver import MaskedOperand, and_bits, multiply_keeping, spdz_mul, square
 from syft.mpc.protocols.compare import TREE, How, negative_bits
 from syft.mpc.protocols.convert import split_bits, to_bits
-from syft.mpc.protocols.select import is_negative, multiply_compared, tournament
+from syft.mpc.protocols.select import Pooling, is_negative, multiply_compared, tournament
+from syft.mpc.protocols.truncate import truncate
+
+
+@party_program
+def multiply_truncated(
+    party: Party,
+    x: torch.Tensor | MaskedOperand,
+    y: torch.Tensor | MaskedOperand,
+    op: Bilinear,
+    divisor: int,
+    keep: str = "",
+    bias: torch.Tensor | None = None,
+) -> Program[tuple[Any, ...]]:
+    """A share of op(x, y) / divisor + bias, and the operands that `keep` names, masked for later: `multiply_keeping` and
+    `truncate`, asked for at once. What is asked for apart is agreed on, dealt and stored apart. The bias of a
+    convolution has a number for each channel.
+    """
+    product, *kept = yield from multiply_keeping(party, x, y, op, keep)
+    share = yield from truncate(party, product, divisor)
+    if bias is not None:
+        share = share + (bias if op.name == "matmul" else bias.view(-1, *[1] * (share.ndim - 2)))
+    return share, *kept
+
+
+def _outline_truncated(ask: Any, _make: Any, args: Any, kwargs: Any) -> Any:
+    """From that of the product: a client need not multiply on zeros what holders multiply."""
+    x, y, op, divisor, keep, *_bias = args
+    product = ask("beaver.multiply_keeping", (x, y, op, keep), kwargs)
+    return (*product.kinds, Truncation(product.results[0].shape, divisor)), product.results
+
+
+OUTLINES["derived.multiply_truncated"] = _outline_truncated
+
+
+@party_program
+def square_truncated(party: Party, x: torch.Tensor, divisor: int) -> Program[torch.Tensor]:
+    """A share of x * x / divisor."""
+    product = yield from square(party, x)
+    return (yield from truncate(party, product, divisor))
 
 
 @party_program
@@ -37,6 +77,20 @@ def maximum_and_place(
     found = yield from tournament(party, values.contiguous(), onehot=True, how=how)
     assert found.onehot is not None  # noqa: S101  (asked for)
     return found.values, found.onehot.movedim(0, dim).contiguous()
+
+
+@party_program
+def maximum_of_windows(
+    party: Party, x: torch.Tensor, pooling: Pooling, lowest: int, how: How = TREE
+) -> Program[tuple[torch.Tensor, torch.Tensor]]:
+    """The maximum of each window over the last two dimensions, and a 0/1 tensor (kh * kw, ..., oh, ow) with one 1 for
+    each, at the first maximum. What lies outside is `lowest`.
+    """
+    *lead, height, width = x.shape
+    planes = x.reshape(1, -1, height, width)
+    found = windows(planes, *pooling.geometry, lowest if party.first else 0, pooling.ceil_mode)
+    rows = found.movedim(-1, 0).reshape(found.shape[-1], *lead, *found.shape[2:4])
+    return (yield from maximum_and_place(party, rows, 0, how))
 
 
 _MOST_PAIRS = 1 << 15

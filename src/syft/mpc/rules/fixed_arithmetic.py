@@ -84,10 +84,9 @@ def product(op: Any, self: Any, other: Any, *args: Any) -> tuple[Any, FixedPreci
         b = kinds.units(other, like) if kinds.is_node(self) else kinds.integers(other)
         return on_children(op, a, b, *args), like, True
     (a, scale_a), (b, scale_b) = kinds.factor(self), kinds.factor(other)
-    child = on_children(op, a, b, *args)
     if not reals:
-        return child, like, False
-    return ring.truncate(child, scale_a * scale_b // like.float_scale), like, True
+        return on_children(op, a, b, *args), like, False
+    return ring.product(op, a, b, scale_a * scale_b // like.float_scale, *args), like, True
 
 
 @rule(FixedPrecisionTensor, aten.mul.Tensor, aten.mul.Scalar)

@@ -100,6 +100,17 @@ class LazyShares(dict[Any, Any]):
         return super(LazyShares, self.force()).items()
 
 
+def computed_later(source: Any, shape: Any, make: Callable[[], Any]) -> Any:
+    """What `make` computes from a secret, when it is first asked for; from anything else, at once."""
+    if not isinstance(source, AdditiveSharingTensor) or is_authenticated(source):
+        return make()
+    shares = LazyShares(lambda: make().child, contiguous_spec(tuple(shape), torch.int64))
+    reuse.remembered(source).pending.add(shares)
+    made = source.of([])
+    made.child, made.was_shared_there = shares, source.was_shared_there
+    return made
+
+
 def _secrets(*nodes: Any) -> list[AdditiveSharingTensor] | None:
     """The secrets below nodes of reals, None among them left out; None if one of them is something else."""
     found = [node for node in nodes if node is not None]

@@ -8,8 +8,10 @@ from typing import Any
 import torch
 
 from syft.mpc.precision import ENCODE_LIMIT, FixedPrecisionTensor
+from syft.mpc.protocols.select import Pooling
 from syft.mpc.rules import fixed_kinds as kinds
 from syft.mpc.rules import fixed_ring as ring
+from syft.mpc.rules.fixed_folding import computed_later
 from syft.mpc.rules.registry import on_children, rule
 
 aten = torch.ops.aten
@@ -24,7 +26,7 @@ class Windows:
         self.shape = shape
         self.kernel = _pair(kernel)
         self.stride = _pair(stride) if stride else self.kernel
-        self.padding, self.dilation = _pair(padding), _pair(dilation)
+        self.padding, self.dilation, self.ceil_mode = _pair(padding), _pair(dilation), ceil_mode
         self.out = [self._count(i, ceil_mode) for i in (0, 1)]
         #: Rows and columns that a last, incomplete window needs beyond the padded input.
         self.beyond = [
@@ -125,13 +127,25 @@ def max_pool2d(
 ) -> Any:
     """Exact. The one-hot selection stays with the indices for the backward pass."""
     windows = Windows(self.shape, kernel_size, stride, padding, dilation, ceil_mode)
-    # NB: below every value, and no difference to one leaves the ring.
-    rows = windows.cut(self.child, -ENCODE_LIMIT)
-    values, selection = ring.maximum_along(rows, 0)
-    places = windows.places().view(-1, *[1] * (len(self.shape) - 2), *windows.out)
-    indices = kinds.whole(ring.summed(ring.times(selection, places), [0]), self)
+    values, selection = _maxima(self.child, windows)
+
+    def place() -> Any:
+        places = windows.places().view(-1, *[1] * (len(self.shape) - 2), *windows.out)
+        return ring.summed(ring.times(selection, places), [0])
+
+    indices = kinds.whole(computed_later(selection, ring.shape_of(values), place), self)
     indices.known["selection"] = selection
     return kinds.same_kind(values, self), indices
+
+
+def _maxima(child: Any, windows: Windows) -> tuple[Any, Any]:
+    """The maximum of every window, and its one-hot place."""
+    # NB: below every value, and no difference to one leaves the ring.
+    lowest = -ENCODE_LIMIT
+    own = ring.fused(child, "maximum_of_windows")
+    pooling = Pooling(windows.kernel, windows.stride, windows.padding, windows.dilation, windows.ceil_mode)
+    made = None if own is None else own(pooling, lowest)
+    return ring.maximum_along(windows.cut(child, lowest), 0) if made is None else made
 
 
 @rule(FixedPrecisionTensor, aten.max_pool2d_with_indices_backward.default)

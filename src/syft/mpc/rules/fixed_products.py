@@ -33,6 +33,16 @@ def matrix_product(func: Any, self: Any, other: Any) -> Any:
     return kinds.result(child, (self, other), like, reals)
 
 
+def _affine(func: Any, a: Any, b: Any, bias: Any, *params: Any) -> Any:
+    """func(a, b, *params) + bias of reals in one step; None for other operands."""
+    if not all(kinds.is_node(one) and one.is_real and not one.is_fine for one in (a, b, bias)):
+        return None
+    like = kinds.template_of(a, b, bias)
+    (x, scale_x), (y, scale_y) = kinds.factor(a), kinds.factor(b)
+    child = ring.product(func, x, y, scale_x * scale_y // like.float_scale, *params, bias=bias.child)
+    return kinds.result(child, (kinds.result(child, (a, b), like, True), bias), like, True)
+
+
 def _scaled_sum(bias: Any, product: Any, beta: float, alpha: float) -> Any:
     if alpha != 1:
         product = arithmetic.multiply(product, alpha)
@@ -45,7 +55,8 @@ def _scaled_sum(bias: Any, product: Any, beta: float, alpha: float) -> Any:
 
 @rule(FixedPrecisionTensor, aten.addmm.default)
 def addmm(self: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
-    return _scaled_sum(self, _either(aten.mm.default, mat1, mat2), beta, alpha)
+    made = _affine(aten.mm.default, mat1, mat2, self) if alpha == beta == 1 else None
+    return made if made is not None else _scaled_sum(self, _either(aten.mm.default, mat1, mat2), beta, alpha)
 
 
 @rule(FixedPrecisionTensor, aten.addmv.default)
@@ -103,6 +114,9 @@ def convolution(
 
 
 def _convolved(input: Any, weight: Any, bias: Any, geometry: tuple[Any, ...]) -> Any:
+    joined = _affine(aten.convolution.default, input, weight, bias, *geometry)
+    if joined is not None:
+        return joined
     child, like, reals = arithmetic.product(aten.convolution.default, input, weight, *geometry)
     made = kinds.result(child, (input, weight), like, reals)
     if bias is None:

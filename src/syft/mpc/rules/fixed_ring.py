@@ -18,6 +18,10 @@ operations; another node has a METHOD OF THE SAME NAME:
     maximum_along(dim)      (values, selection): the maximum along `dim`, which is gone from `values`, and a
                             0/1 tensor of x's shape with one 1 along `dim`, at the first maximum.
     largest_along(dim)      the values alone.
+    product_truncated(func, y, divisor, params, bias)
+                            func(x, y, *params) / divisor + bias; None: there is no form of its own for these.
+    maximum_of_windows(pooling, lowest)
+                            (values, selection) of windows, what lies outside being `lowest`; None as above.
 
     rescaled, polynomial, piecewise, scaled_power, divided_bounded, clamped, cut_magnitude
                             what `fixed_approximations` says of them, as one program each.
@@ -80,6 +84,23 @@ def truncate(child: Any, divisor: int) -> Any:
         return on_children(aten.bitwise_right_shift.Tensor_Scalar, on_children(aten.add.Tensor, down, 1), 1)
     raised = on_children(aten.add.Tensor, child, half)
     return on_children(aten.div.Tensor_mode, raised, divisor, rounding_mode="floor")
+
+
+def product(func: Any, a: Any, b: Any, divisor: int, *params: Any, bias: Any = None) -> Any:
+    """func(a, b, *params) / divisor + bias: of secrets one program where that can be.
+
+    A bias has the shape of what is added; for a convolution, a number for each channel.
+    """
+    joined = _own(a, "product_truncated")
+    made = None if joined is None else joined(func, b, divisor, params, bias)
+    if made is not None:
+        return made
+    made = truncate(on_children(func, a, b, *params), divisor)
+    if bias is None:
+        return made
+    if func is aten.convolution.default:
+        bias = on_children(aten.view.default, bias, [-1, *[1] * (len(shape_of(made)) - 2)])
+    return plus(made, bias)
 
 
 def less_than_zero(child: Any) -> Any:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from syft.mpc import checking
 from syft.mpc.authenticated import Held, is_authenticated
 from syft.mpc.kernels import Bilinear, is_on_cuda
 from syft.mpc.protocols import local
 from syft.mpc.protocols.beaver import spdz_mul, square
+from syft.mpc.protocols.derived import square_truncated
+from syft.mpc.protocols.truncate import HIGH
 from syft.mpc.reuse import multiply
 from syft.mpc.rules.registry import rule
 from syft.mpc.rules.shared_linear import add, as_public, at_every_holder, own_of
@@ -29,6 +33,25 @@ def product(op: Bilinear, x: Any, y: Any, func: Any, *params: Any) -> Any:
     if op != MUL and _is_for_kernels(op, x, y):
         return _by_kernel(op, x, y)
     return at_every_holder(func, (as_public(x), as_public(y), *params), {})
+
+
+def product_truncated(
+    x: AST, func: Any, y: Any, divisor: int, params: tuple[Any, ...] = (), bias: Any = None
+) -> Any:
+    """func(x, y, *params) / divisor + bias of secrets, or of one and a number, as one program; None if that takes two."""
+    if not 1 < divisor <= HIGH or not x.is_split or is_authenticated(x) or checking.is_checking():
+        return None  # NB: a check looks at the product itself
+    if func is aten.mul.Tensor and type(y) is int and abs(y) <= HIGH and bias is None:
+        return x.rescaled(y, divisor)
+    # NB: on a card each of the two programs is replayed.
+    if not isinstance(y, AST) or not y.is_split or func not in _KERNELS or is_on_cuda(x):
+        return None
+    for other in (y,) if bias is None else (y, bias):
+        x.check_same_holders(other)
+    op = _KERNELS[func](*params)
+    if x is y and op == MUL:
+        return x.run(square_truncated, divisor)
+    return multiply(x, y, op, divisor, bias)
 
 
 def _multiply(x: AST, y: AST, op: Bilinear) -> Any:
@@ -168,3 +191,16 @@ def convolution(
         at_every_holder(aten.view.default, (bias, shape), {}) if isinstance(bias, AST) else bias.view(shape)
     )
     return add(result, wide)
+
+
+def _conv_of(_bias: Any, *geometry: Any) -> Bilinear:
+    stride, padding, dilation, transposed, output_padding, groups = geometry
+    return _conv(transposed, stride, padding, dilation, output_padding, groups)
+
+
+#: Which products of secrets are one kernel, and what gives it from their public parameters.
+_KERNELS: dict[Any, Callable[..., Bilinear]] = {
+    aten.mul.Tensor: lambda: MUL,
+    aten.convolution.default: _conv_of,
+    **{getattr(aten, name).default: lambda: MATMUL for name in ("mm", "bmm", "mv", "dot")},
+}
