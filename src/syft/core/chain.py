@@ -81,6 +81,8 @@ class Wrapper(torch.Tensor):
     # the instance's own attribute wins. Slots would make `__class__` unswappable (see syft.core.swap).
     child: Any = None
     calls: ClassVar[Calls]
+    #: function of torch -> what runs it on chains as one command, or answers MISSED; see syft.tensors.fused.
+    fused: ClassVar[dict[Any, Callable[[tuple[Any, ...], dict[str, Any]], Any]]] = {}
 
     @staticmethod
     def __new__(cls: Any, child: Any = None, *, requires_grad: bool = False) -> Wrapper:
@@ -99,6 +101,11 @@ class Wrapper(torch.Tensor):
             with _disable_torch_function():
                 return func(*args)
         kwargs = kwargs or {}
+        at_once = cls.fused.get(func)
+        if at_once is not None:
+            response = at_once(args, kwargs)
+            if response is not MISSED:
+                return response
         if func in _USES_GRAPHS:
             _tell_of_graphs(func, args)
         if len(types) > 1 and any(issubclass(t, Node) for t in types):

@@ -37,7 +37,16 @@ from syft.core.session import session
 from syft.messaging.message import BackwardMessage, LeafRef, TrackedRef
 from syft.tensors import learnt_graphs
 from syft.tensors.stale_graphs import free_graph
-from syft.tensors.tapes import GRAD, GRAD_FN, Tape, grad_fn_of, is_listened_to, node_is_ours, saved_hooks
+from syft.tensors.tapes import (
+    FUSED_NODES,
+    GRAD,
+    GRAD_FN,
+    Tape,
+    grad_fn_of,
+    is_listened_to,
+    node_is_ours,
+    saved_hooks,
+)
 
 _disable_torch_function = torch._C.DisableTorchFunctionSubclass
 
@@ -60,10 +69,11 @@ def follow(args: Any, refs: list[Any], location: Any) -> Tape | None:
                 return None
             leaves.append((place, value))
             continue
-        if own is None or isinstance(
-            grad_fn_of(value), BackwardCFunction
-        ):  # NB: `node_is_ours`, without a call
+        if own is None:
             return None
+        node = grad_fn_of(value)
+        if isinstance(node, BackwardCFunction) and type(node) not in FUSED_NODES:
+            return None  # NB: this is `node_is_ours`, without a call
         if own.joined is not None:
             own = own.root()
         if own.used:
@@ -169,7 +179,10 @@ def invalidate(pointers: Any) -> None:
     for pointer in pointers:
         tape = pointer._tape
         if tape is not None:
-            tape.root().is_invalid = True
+            root = tape.root()
+            root.is_invalid = True
+            if root.fused:
+                root.compute_saved()
 
 
 def graph_is_used(func: Any, tensor: Any) -> None:
@@ -182,15 +195,20 @@ def graph_is_used(func: Any, tensor: Any) -> None:
         tape = pointer._tape
         if tape is not None and tape.root().used:
             _free(tensor)
-        if func in _INVALIDATES:
-            invalidate((pointer,))
-        elif func is GRAD_FN:
-            invalidate((pointer,))
-            pointer._location.keeps_graphs = False
+        if func in _INVALIDATES or func is GRAD_FN:
+            if tape is not None:
+                tape.root().is_invalid = True
+            if func is GRAD_FN:
+                pointer._location.keeps_graphs = False
 
 
 def will_be_fetched(tensor: Any) -> None:
     """A result is about to be fetched with its history."""
     tape = tensor.child._tape
-    if tape is not None and tape.root().used:
+    if tape is None:
+        return
+    root = tape.root()
+    if root.used:
         _free(tensor)
+    if root.fused:
+        root.compute_saved()
