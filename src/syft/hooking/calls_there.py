@@ -86,10 +86,25 @@ def call_there(root: torch.nn.Module) -> None:
 
 
 def _with_own_code(root: torch.nn.Module) -> Iterator[torch.nn.Module]:
-    for module in root.modules():
-        has_parts = next(module.children(), None) is not None
+    for module in parts_of(root):
+        has_parts = any(part is not None for part in module._modules.values())
         if module is root or not _is_layer(module) or (has_parts and not isinstance(module, _CONTAINERS)):
             yield module
+
+
+def parts_of(root: torch.nn.Module) -> list[torch.nn.Module]:
+    """A module and its parts, each once, in the order of `root.modules()`, which takes longer than to send a tensor."""
+    found: dict[torch.nn.Module, None] = {}
+    _walk(root, found)
+    return list(found)
+
+
+def _walk(module: torch.nn.Module, found: dict[torch.nn.Module, None]) -> None:
+    if module not in found:
+        found[module] = None
+        for part in module._modules.values():
+            if part is not None:
+                _walk(part, found)
 
 
 def _is_layer(module: torch.nn.Module) -> bool:
@@ -103,7 +118,7 @@ _CONTAINERS = (torch.nn.Sequential, torch.nn.ModuleList, torch.nn.ModuleDict)
 def _common_location(module: torch.nn.Module) -> Any:
     """The one worker that has all parameters and buffers of a module; None: none, several, or this machine."""
     found: Any = None
-    for part in module.modules():
+    for part in parts_of(module):
         for tensor in (*part._parameters.values(), *part._buffers.values()):
             if tensor is None:
                 continue

@@ -146,11 +146,16 @@ def _write(command: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 # -- the graph here ----------------------------------------------------------------------------------
 
 
+def _apply_of(node: Any) -> Any:
+    """`node.apply`, without its look for functorch: `_is_usual` has done that."""
+    return super(torch.autograd.Function, node).apply
+
+
 class Fused(torch.autograd.Function):
     """A function in the graph here.
 
     command   what the worker is told; most: so many arguments at most
-    apply_to  `apply` without its look for functorch, which `_is_usual` has done
+    apply_to  puts it into the graph: (pointer to the result, options, arguments)
     """
 
     command: str
@@ -161,8 +166,8 @@ class Fused(torch.autograd.Function):
     def serve(cls, *functions: Any) -> None:
         """Run these functions of torch as this one."""
         if "apply_to" not in vars(cls):
-            cls.apply_to = super(torch.autograd.Function, cls).apply
-        FUSED_NODES.add(cls._backward_cls)  # type: ignore[attr-defined]
+            cls.apply_to = _apply_of(cls)
+        FUSED_NODES.add(cls._backward_cls)
         for function in functions:
             Wrapper.fused[function] = partial(_run, cls)
 
@@ -262,7 +267,7 @@ class CrossEntropy(Fused):
 
     @classmethod
     def apply_to(cls, made: PointerTensor, options: dict[str, Any], given: Any, target: Any) -> Any:
-        logarithms = LogSoftmax.apply_to(given)
+        logarithms: Any = LogSoftmax.apply_to(given)
         node = grad_fn_of(logarithms)
         made._tape.note_fused(weakref.ref(node))
         return _APPLY(
@@ -290,7 +295,7 @@ class CrossEntropy(Fused):
 
 
 _NLL, _NLL_BACKWARD = torch.ops.aten.nll_loss_forward.default, torch.ops.aten.nll_loss_backward.default
-_APPLY = super(torch.autograd.Function, CrossEntropy).apply
+_APPLY = _apply_of(CrossEntropy)
 _REDUCTIONS = {"none": 0, "mean": 1, "sum": 2}
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 import torch
@@ -64,7 +63,7 @@ class Tape:
         self.fused.append(node)
 
     #: Computes what torch would have saved where a node has saved its input: (node, input).
-    compute_later: ClassVar[Callable[[Any, Any], None]]
+    compute_later: ClassVar[Any]
 
     def compute_saved(self) -> None:
         """What fused nodes saved is about to be written into, or handed out: compute what they need of it."""
