@@ -20,10 +20,10 @@ hook = sy.TorchHook(torch)
 _LINEAR, _LOSS = "torch.nn.functional.linear", "torch.nn.functional.cross_entropy"
 
 
-def _listening(policy: Policy | None = None) -> tuple[Any, list[str]]:
+def _listening(policy: Policy | None = None) -> tuple[Any, list[Any]]:
     """A worker, and the names of the commands that it is asked to run without a message."""
     worker = sy.VirtualWorker(hook, id="fused", auto_add=False, policy=policy)
-    names: list[str] = []
+    names: list[Any] = []
     run = worker.run_at_once
     worker.run_at_once = lambda speaker, name, *rest: (names.append(name), run(speaker, name, *rest))[1]
     return worker, names
@@ -45,7 +45,11 @@ def test_a_step_of_training_is_a_command_for_each_function_and_each_update() -> 
         sgd.zero_grad()
         F.cross_entropy(net(x), y).backward()
         sgd.step()
-        assert names == [_LINEAR, "torch.relu", _LINEAR, _LOSS, *["add_"] * 4]
+        layers = ((_LINEAR, 2, False), ("torch.relu", 0, True), (_LINEAR, 2, True))
+        assert names == [layers, _LOSS, *["add_"] * 4]
+    names.clear()
+    F.cross_entropy(net[2](net[1](net[0](x))), y)
+    assert names == [_LINEAR, "torch.relu", _LINEAR, _LOSS]
 
 
 class _Watching(TorchDispatchMode):
@@ -203,3 +207,109 @@ def test_a_loss_whose_logits_went_is_differentiated(is_fetched: bool) -> None:
     held = len(worker._objects)
     del loss
     assert held - len(worker._objects) <= 1 and len(worker._objects) == 4 + 4 + 2
+
+
+class _Own(nn.Linear):
+    def forward(self, given: Any) -> Any:
+        return super().forward(given) * 2
+
+
+def _plain_layers() -> Any:
+    return nn.Sequential(
+        nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 4, bias=False), nn.ReLU(), nn.Linear(4, 3), nn.ReLU()
+    )
+
+
+def _tied_layers() -> Any:
+    layer = nn.Linear(6, 6)
+    return nn.Sequential(layer, nn.ReLU(), layer, nn.Linear(6, 3))
+
+
+def _frozen_layers() -> Any:
+    model = nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 3))
+    model[0].weight.requires_grad_(False)
+    return model
+
+
+def _all_frozen() -> Any:
+    return nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 3)).requires_grad_(False)
+
+
+def _layers_in_layers() -> Any:
+    return nn.Sequential(nn.Sequential(nn.Linear(6, 5), nn.ReLU()), nn.Linear(5, 3))
+
+
+def _with_a_hook() -> Any:
+    model = nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 3))
+    model[1].register_forward_hook(lambda _module, _given, made: made * 2)
+    return model
+
+
+def _with_a_backward_hook() -> Any:
+    model = nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 3))
+    model[2].register_full_backward_hook(lambda _module, into, _out: tuple(g * 2 for g in into))
+    return model
+
+
+def _with_a_forward_of_its_own() -> Any:
+    model = nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 3))
+    model[1].forward = lambda given: given.tanh()
+    return model
+
+
+def _in_place() -> Any:
+    return nn.Sequential(nn.Linear(6, 5), nn.ReLU(inplace=True), nn.Linear(5, 3))
+
+
+def _of_own_layers() -> Any:
+    return nn.Sequential(_Own(6, 5), nn.ReLU(), nn.Linear(5, 3))
+
+
+def _parametrized() -> Any:
+    model = nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 3))
+    return nn.utils.parametrizations.weight_norm(model[0]) and model
+
+
+_AT_ONCE = {_plain_layers, _tied_layers, _frozen_layers, _all_frozen}
+_MODELS = [value for value in list(globals().values()) if getattr(value, "__module__", "") == __name__]
+_MODELS = _MODELS[[m.__name__ for m in _MODELS].index("_plain_layers") :]
+
+
+@pytest.mark.parametrize("made", _MODELS, ids=lambda made: made.__name__)
+@pytest.mark.parametrize("is_hooked", [False, True])
+def test_layers_at_once_are_layers_one_by_one(made: Any, is_hooked: bool) -> None:
+    found = []
+    names: list[Any] = []
+    for is_remote in (False, True):
+        torch.manual_seed(0)
+        model, x, y = made(), torch.randn(2, 2, 6), torch.arange(4) % 3
+        if is_remote:
+            worker, names = _listening()
+            model.send(worker)
+            x, y = x.send(worker), y.send(worker)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        seen = []
+        for step in range(3):
+            optimizer.zero_grad()
+            names.clear()
+            logits = model(x if step == 1 else x.view(4, 6))
+            is_at_once = any(type(name) is tuple for name in names)
+            assert not is_remote or is_at_once == (made in _AT_ONCE)
+            loss = F.cross_entropy(logits.view(4, 3), y) + logits.pow(2).sum()
+            if made is not _all_frozen:
+                if is_hooked:
+                    logits.register_hook(lambda grad: grad * 2)
+                loss.backward()
+                optimizer.step()
+            with torch.no_grad():
+                seen += [loss.detach().clone(), model(x)]
+            assert logits.requires_grad == (made is not _all_frozen)
+            del logits, loss
+        seen += [p.detach().clone() for p in model.parameters()]
+        seen += [p.grad.clone() for p in model.parameters() if p.grad is not None]
+        found.append([tensor.get() if is_remote else tensor for tensor in seen])
+        del seen
+    assert len(found[0]) == len(found[1])
+    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
+    parameters = list(model.parameters())
+    assert len(worker._objects) == 2 + len(parameters) + sum(p.grad is not None for p in parameters)

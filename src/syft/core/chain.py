@@ -37,6 +37,7 @@ _make_wrapper = torch.Tensor._make_wrapper_subclass
 _disable_torch_function = torch._C.DisableTorchFunctionSubclass
 _plain_data: Any = torch.Tensor.data
 _plain_grad: Any = torch.Tensor.grad
+_get_grad, _set_grad = _plain_grad.__get__, _plain_grad.__set__
 
 
 #: `tensor.grad`, `tensor.shape` and the like arrive as the descriptor's bound `__get__` and `__set__`.
@@ -191,10 +192,11 @@ class Wrapper(torch.Tensor):
     def backward(self, gradient: Any = None, *args: Any, **kwargs: Any) -> None:
         """As torch's, but that a chain of several elements starts from ones when no gradient is given."""
         if gradient is None:
-            if self.child is not None and math.prod(self.child.shape) != 1:
+            node = self.child
+            if node is not None and math.prod(node.spec.shape) != 1:
                 gradient = torch.ones_like(self.detach())
-            elif not args and not kwargs and self.child is not None:
-                differentiate = self.child.backward_there
+            elif node is not None and not args and not kwargs:
+                differentiate = node.backward_there
                 if differentiate is not None and differentiate(self):
                     return
         elif type(gradient) is Wrapper and type(gradient.child) is not type(self.child):
@@ -213,12 +215,12 @@ class Wrapper(torch.Tensor):
     def grad(self) -> Any:
         """As torch's own."""
         with _disable_torch_function():
-            return _plain_grad.__get__(self)
+            return _get_grad(self)
 
     @grad.setter
     def grad(self, value: Any) -> None:
         with _disable_torch_function():
-            _plain_grad.__set__(self, value)
+            _set_grad(self, value)
 
     @grad.deleter
     def grad(self) -> None:

@@ -17,8 +17,10 @@ import torch
 
 from syft.core.chain import Wrapper
 from syft.core.nested import found_in
+from syft.core.node import MISSED
 from syft.core.place import PLACE
 from syft.core.session import session
+from syft.tensors.fused_layers import run_layers
 from syft.tensors.made_at import RUNS_CODE_OF_MODELS, At
 from syft.tensors.pointer import PointerTensor
 
@@ -38,7 +40,13 @@ class CallThere:
         module: Any = self._module()
         call = type(module)._call_impl
         location = self.location
-        if PLACE.at is location or PLACE.is_fixed or _makes_nothing(module):
+        if PLACE.at is location or PLACE.is_fixed:
+            return call(module, *args, **kwargs)
+        if type(module) is torch.nn.Sequential and len(args) == 1 and not kwargs:
+            result = run_layers(module, args[0])
+            if result is not MISSED:
+                return result
+        if _makes_nothing(module):
             return call(module, *args, **kwargs)
         # Nothing of the caller's is sent silently: beside local arguments no local tensor is taken for a constant.
         takes_constants = not _has_local(args) and not (kwargs and _has_local(kwargs))

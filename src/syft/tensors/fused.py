@@ -20,9 +20,11 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch import is_inference_mode_enabled as _is_inference_mode_enabled
 from torch._C import (
     _are_functorch_transforms_active,
     _increment_version,
+    _is_any_autocast_enabled,
     _len_torch_dispatch_stack,
 )
 from torch.autograd import forward_ad
@@ -30,10 +32,10 @@ from torch.nn import functional as F
 
 from syft.core.chain import Wrapper, new_wrapper
 from syft.core.ids import ID_PROVIDER
-from syft.core.memory import CACHES
+from syft.core.memory import CACHES, Memory
 from syft.core.node import MISSED
 from syft.core.session import session
-from syft.core.spec import spec_of
+from syft.core.spec import TensorSpec, spec_of
 from syft.messaging.message import Ref
 from syft.tensors import kept_graphs
 from syft.tensors.pointer import PLAIN, PointerTensor, new_pointer
@@ -42,17 +44,17 @@ from syft.tensors.tapes import FUSED_NODES, Tape, grad_fn_of
 _disable_torch_function = torch._C.DisableTorchFunctionSubclass
 _pop_id = ID_PROVIDER.pop
 #: What torch raises of arguments that it does not take.
-_REFUSALS = (RuntimeError, TypeError, ValueError, IndexError)
+REFUSALS = (RuntimeError, TypeError, ValueError, IndexError)
 _ALIAS = torch.ops.aten.alias.default
 
 
-def _is_usual() -> bool:
+def is_usual() -> bool:
     """Whether nobody in this thread sees or changes the operations that functions are made of."""
     return not (
         _len_torch_dispatch_stack()
         or _are_functorch_transforms_active()
-        or torch.is_autocast_enabled("cpu")
-        or torch.is_inference_mode_enabled()
+        or _is_any_autocast_enabled()
+        or _is_inference_mode_enabled()
         or forward_ad._current_level >= 0
         or not CACHES.are_on
     )
@@ -66,7 +68,7 @@ def _run(node: type[Fused], args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
     if type(first) is not PointerTensor:
         return MISSED
     location = first._location
-    if not location.keeps_graphs or location.run_at_once is None or not _is_usual():
+    if not location.keeps_graphs or location.run_at_once is None or not is_usual():
         return MISSED
     refs: list[Any] = []
     is_tracked = False
@@ -99,7 +101,7 @@ def _run(node: type[Fused], args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
                 first._owner or session.local_worker, node.command, refs, kwargs, (new_id,)
             ):
                 return MISSED
-        except _REFUSALS:
+        except REFUSALS:
             return MISSED  # the long way says what is wrong
         made = new_pointer(location, new_id, spec_of(location._entries[new_id].value))
         if tape is None:
@@ -116,7 +118,7 @@ def _write(command: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if type(written) is not PointerTensor:
         return MISSED
     location = written._location
-    if not location.keeps_graphs or location.run_at_once is None or not _is_usual():
+    if not location.keeps_graphs or location.run_at_once is None or not is_usual():
         return MISSED
     refs: list[Any] = []
     for value in args:
@@ -137,7 +139,7 @@ def _write(command: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     try:
         if not location.run_at_once(written._owner or session.local_worker, command, refs, kwargs, ()):
             return MISSED
-    except _REFUSALS:
+    except REFUSALS:
         return MISSED  # the long way says what is wrong
     _increment_version(args[:1])
     return args[0]
@@ -147,7 +149,7 @@ def _write(command: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _apply_of(node: Any) -> Any:
-    """`node.apply`, without its look for functorch: `_is_usual` has done that."""
+    """`node.apply`, without its look for functorch: `is_usual` has done that."""
     return super(torch.autograd.Function, node).apply
 
 
@@ -315,21 +317,33 @@ def _cross_entropy(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     given, target = args[0].child, args[1].child
     if type(given) is not PointerTensor or type(target) is not PointerTensor:
         return MISSED
-    if kwargs != {
-        **_DEFAULTS,
-        "reduction": kwargs.get("reduction"),
-        "ignore_index": kwargs.get("ignore_index"),
-    }:
-        return MISSED
     rows, labels = given._spec, target._spec
-    if len(rows.shape) != 2 or rows.strides != (rows.shape[1], 1) or not rows.dtype.is_floating_point:
-        return MISSED
-    if rows.offset or len(labels.shape) != 1 or labels.dtype is not torch.int64:
-        return MISSED
+    key = rows, labels, *kwargs.values()
+    if not _is_usual_loss.get(key):
+        if not _is_of_classes(rows, labels, kwargs):
+            return MISSED
+        _is_usual_loss[key] = True
     return _run(CrossEntropy, args, kwargs)
 
 
+def _is_of_classes(rows: TensorSpec, labels: TensorSpec, kwargs: dict[str, Any]) -> bool:
+    options = {name: value for name, value in kwargs.items() if name not in ("reduction", "ignore_index")}
+    return (
+        options == _DEFAULTS
+        and list(kwargs) == _OPTIONS
+        and kwargs["reduction"] in _REDUCTIONS
+        and len(rows.shape) == 2
+        and rows.strides == (rows.shape[1], 1)
+        and not rows.offset
+        and rows.dtype.is_floating_point
+        and len(labels.shape) == 1
+        and labels.dtype is torch.int64
+    )
+
+
 #: What F.cross_entropy hands on of its own accord.
+_OPTIONS = ["weight", "size_average", "ignore_index", "reduce", "reduction", "label_smoothing"]
+_is_usual_loss: Memory[tuple[Any, ...], bool] = Memory(10_000)
 _DEFAULTS = {"weight": None, "size_average": None, "reduce": None, "label_smoothing": 0.0}
 
 

@@ -49,6 +49,7 @@ from syft.tensors.tapes import (
 )
 
 _disable_torch_function = torch._C.DisableTorchFunctionSubclass
+_get_grad, _set_grad = GRAD.__get__, GRAD.__set__
 
 #: Functions after which somebody may listen to the graph of their tensor, and those that free the graph here alone.
 _LISTENS = frozenset({torch.Tensor.register_hook, torch.Tensor.retain_grad})
@@ -122,7 +123,7 @@ def backward_there(loss: Any) -> bool:
             return False
         for leaf, gradient in zip(tape.leaves.values(), made, strict=True):
             if gradient is not None:
-                GRAD.__set__(leaf, new_wrapper(gradient))
+                _set_grad(leaf, new_wrapper(gradient))
         tape.leaves, tape.is_invalid, tape.used = {}, True, True
         if not free_last(location):
             location.keeps_graphs = False
@@ -161,7 +162,7 @@ def _gradients_before(tape: Tape, location: Any) -> tuple[Any, ...] | None:
             return None
         if leaf._backward_hooks or leaf._post_accumulate_grad_hooks or not leaf.requires_grad:
             return None
-        gradient = GRAD.__get__(leaf)
+        gradient = _get_grad(leaf)
         if gradient is None:
             found.append(None)
             continue
