@@ -52,6 +52,41 @@ def test_a_step_of_training_is_a_command_for_each_function_and_each_update() -> 
     assert names == [_LINEAR, "torch.relu", _LINEAR, _LOSS]
 
 
+class _Net(nn.Module):
+    """Makes a tensor in its forward, at the worker where it is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(6, 5), nn.Linear(5, 3)
+
+    def forward(self, x: Any) -> Any:
+        hidden = F.relu(self.first(x))
+        return self.second(hidden + torch.arange(5) * 0.1)
+
+
+def test_the_functions_of_a_model_with_a_forward_of_its_own_are_commands() -> None:
+    found = []
+    for is_remote in (False, True):
+        torch.manual_seed(0)
+        model, x, y = _Net(), torch.randn(4, 6), torch.arange(4) % 3
+        if is_remote:
+            worker, names = _listening()
+            model.send(worker)
+            x, y = x.send(worker), y.send(worker)
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+        for _ in range(3):
+            optimizer.zero_grad()
+            F.cross_entropy(model(x), y).backward()
+            optimizer.step()
+        if is_remote:
+            # An addition that was never run takes the long way, and what is made of it in that step.
+            assert [names.count(name) for name in (_LINEAR, "torch.relu", _LOSS)] == [5, 3, 2]
+            model.get()
+            assert len(worker._objects) == 2 + 8  # and what Adam keeps
+        found.append([*model.parameters(), *[p.grad for p in model.parameters()]])
+    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
+
+
 class _Watching(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return func(*args, **(kwargs or {}))

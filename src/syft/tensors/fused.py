@@ -23,6 +23,7 @@ import torch
 from torch import is_inference_mode_enabled as _is_inference_mode_enabled
 from torch._C import (
     _are_functorch_transforms_active,
+    _get_dispatch_stack_at,
     _increment_version,
     _is_any_autocast_enabled,
     _len_torch_dispatch_stack,
@@ -38,6 +39,7 @@ from syft.core.session import session
 from syft.core.spec import TensorSpec, spec_of
 from syft.messaging.message import Ref
 from syft.tensors import kept_graphs
+from syft.tensors.made_at import MadeAt
 from syft.tensors.pointer import PLAIN, PointerTensor, new_pointer
 from syft.tensors.tapes import FUSED_NODES, Tape, grad_fn_of
 
@@ -50,14 +52,27 @@ _ALIAS = torch.ops.aten.alias.default
 
 def is_usual() -> bool:
     """Whether nobody in this thread sees or changes the operations that functions are made of."""
+    depth = _len_torch_dispatch_stack()
+    # NB: what makes the tensors of a model where it is lets the operations on pointers pass.
     return not (
-        _len_torch_dispatch_stack()
+        (depth and (depth > 1 or type(_get_dispatch_stack_at(0)) is not MadeAt))
         or _are_functorch_transforms_active()
         or _is_any_autocast_enabled()
         or _is_inference_mode_enabled()
         or forward_ad._current_level >= 0
         or not CACHES.are_on
     )
+
+
+def run_there(
+    location: Any, owner: Any, command: Any, refs: list[Any], kwargs: dict[str, Any], ids: tuple[Any, ...]
+) -> Any:
+    """Let a worker run a command, outside of what this thread does with the tensors that it makes."""
+    speaker = owner or session.local_worker
+    if not _len_torch_dispatch_stack():
+        return location.run_at_once(speaker, command, refs, kwargs, ids)
+    with torch._C._DisableTorchDispatch():
+        return location.run_at_once(speaker, command, refs, kwargs, ids)
 
 
 def _run(node: type[Fused], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -97,9 +112,7 @@ def _run(node: type[Fused], args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
                 return MISSED
         new_id = _pop_id()
         try:
-            if not location.run_at_once(
-                first._owner or session.local_worker, node.command, refs, kwargs, (new_id,)
-            ):
+            if not run_there(location, first._owner, node.command, refs, kwargs, (new_id,)):
                 return MISSED
         except REFUSALS:
             return MISSED  # the long way says what is wrong
@@ -137,7 +150,7 @@ def _write(command: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if written._tape is not None:
         kept_graphs.invalidate((written,))
     try:
-        if not location.run_at_once(written._owner or session.local_worker, command, refs, kwargs, ()):
+        if not run_there(location, written._owner, command, refs, kwargs, ()):
             return MISSED
     except REFUSALS:
         return MISSED  # the long way says what is wrong

@@ -14,11 +14,10 @@ from torch import nn
 from syft.core.chain import Wrapper, new_wrapper
 from syft.core.ids import ID_PROVIDER
 from syft.core.node import MISSED
-from syft.core.session import session
 from syft.core.spec import spec_of
 from syft.messaging.message import Ref
 from syft.tensors import kept_graphs
-from syft.tensors.fused import REFUSALS, Linear, Relu, is_usual
+from syft.tensors.fused import REFUSALS, Linear, Relu, is_usual, run_there
 from syft.tensors.pointer import PointerTensor, new_pointer
 
 _disable_torch_function = torch._C.DisableTorchFunctionSubclass
@@ -69,7 +68,7 @@ def run_layers(model: Any, given: Any) -> Any:
     if len(steps) < 2:
         return MISSED
     with _disable_torch_function():
-        return _run(location, pointer._owner or session.local_worker, tuple(steps), tensors)
+        return _run(location, pointer._owner, tuple(steps), tensors)
 
 
 def _runs_own_code(module: Any) -> bool:
@@ -85,7 +84,7 @@ def _runs_own_code(module: Any) -> bool:
     )
 
 
-def _run(location: Any, speaker: Any, steps: tuple[tuple[str, int, bool], ...], tensors: list[Any]) -> Any:
+def _run(location: Any, owner: Any, steps: tuple[tuple[str, int, bool], ...], tensors: list[Any]) -> Any:
     refs: list[Any] = []
     is_tracked = False
     for tensor in tensors:
@@ -102,7 +101,7 @@ def _run(location: Any, speaker: Any, steps: tuple[tuple[str, int, bool], ...], 
             return MISSED
     ids = tuple([_pop_id() for step in steps if step[2]])
     try:
-        if not location.run_at_once(speaker, steps, refs, {}, ids):
+        if not run_there(location, owner, steps, refs, {}, ids):
             return MISSED
     except REFUSALS:
         return MISSED  # the long way says what is wrong

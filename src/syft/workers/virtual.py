@@ -75,6 +75,13 @@ class VirtualWorker(BaseWorker):
 
         `name`: that of the operation, or the names of several with how many arguments each takes; see `chained`.
         """
+        place = PLACE.at
+        if place is not None:
+            PLACE.at = None  # as in _send_msg
+            try:
+                return VirtualWorker.run_at_once(self, speaker, name, refs, kwargs, ids)
+            finally:
+                PLACE.at = place
         stored = self._entries
         if (
             type(speaker) is not VirtualWorker
@@ -88,7 +95,6 @@ class VirtualWorker(BaseWorker):
             or self.verbose
             or self.device is not None
             or "_recv_msg" in self.__dict__
-            or PLACE.at is not None
         ):
             return False
         args: list[Any] = []
