@@ -190,11 +190,79 @@ def _joined_in_a_list(net, x, y):
     torch.cat([net.first(x), net.first(x * 2)]).pow(2).sum().backward()
 
 
+def _logits_written_afterwards(net, x, y):
+    """torch has saved their logarithms, and does not mind."""
+    logits = net(x)
+    loss = F.cross_entropy(logits, y, label_smoothing=0.1) * 2
+    logits.detach().sum()
+    logits.view(-1).mul_(3)
+    logits.add_(1)
+    loss.backward()
+
+
+def _logits_fetched_and_hooked(net, x, y):
+    logits = net(x)
+    loss = F.cross_entropy(logits, y)
+    loss.register_hook(lambda grad: grad * 3)
+    if type(logits) is sy.Wrapper:
+        logits.get()
+    loss.backward()
+
+
+def _bias_written_before(net, x, y):
+    """No gradient of a product depends on what was added to it."""
+    hidden = net.first(x)
+    result = F.relu(hidden)
+    with torch.no_grad():
+        net.first.bias.mul_(0.5)
+    result.register_hook(lambda grad: grad * 2)
+    (result * result).sum().backward()
+
+
+def _relu_of_itself(net, x, y):
+    hidden = net.first(x).relu()
+    torch.relu(hidden.relu() - 0.1).sum().backward(inputs=[net.first.weight])
+
+
+def _tied(net, x, y):
+    square = net.first.weight[:, :5]
+    hidden = F.linear(F.linear(net.first(x), square), square.t())
+    hidden.register_hook(lambda grad: grad * 2)
+    F.cross_entropy(hidden, y, reduction="sum").backward()
+
+
+def _second_order_of_a_net(net, x, y):
+    loss = F.cross_entropy(net(x), y)
+    grads = torch.autograd.grad(loss, [net.first.weight, net.second.bias], create_graph=True)
+    (loss + sum(grad.pow(2).sum() for grad in grads)).backward()
+
+
+def _penalty_without_logarithms(net, x, y):
+    hidden = net.second(F.relu(net.first(x)))
+    grads = torch.autograd.grad(hidden.tanh().sum(), list(net.second.parameters()), create_graph=True)
+    sum(grad.pow(2).sum() for grad in grads).backward()
+
+
+def _of_rank_three(net, x, y):
+    hidden = net.first(x.view(2, 2, 6))
+    F.cross_entropy(net.second(hidden).view(4, 3), y).backward()
+    F.linear(hidden.detach()[0, 0], net.second.weight).sum().backward()
+
+
+def _without_a_graph_and_with(net, x, y):
+    with torch.no_grad():
+        constant = net(x)
+    F.cross_entropy(net(x) + constant, y).backward()
+
+
 PROGRAMS = [value for name, value in list(globals().items()) if name.startswith("_") and callable(value)]
 
 
-def _run(program, keeps: bool | None) -> tuple[list[Any], int, int]:
-    """The gradients after two runs; how many objects were left, and how many backward passes were one message."""
+def _run(program, keeps: bool | None, is_heard: bool = True) -> tuple[list[Any], int, int]:
+    """The gradients after two runs; how many objects were left, and how many backward passes were one message.
+
+    What is heard are messages: a worker to which somebody listens runs no function as one command.
+    """
     bob = sy.VirtualWorker(hook, id=f"graphs_{program.__name__}_{keeps}", auto_add=False)
     torch.manual_seed(0)
     net, x, y = Net(), torch.randn(4, 6), torch.randint(3, (4,))
@@ -203,6 +271,7 @@ def _run(program, keeps: bool | None) -> tuple[list[Any], int, int]:
         bob.keeps_graphs = keeps
         net.send(bob)
         x, y = x.send(bob), y.send(bob)
+    if is_heard and keeps is not None:
         bob._recv_msg = lambda message: (
             asked.append(type(message)),
             sy.VirtualWorker._recv_msg(bob, message),
@@ -219,13 +288,14 @@ def _run(program, keeps: bool | None) -> tuple[list[Any], int, int]:
 def test_gradients_and_objects_are_the_same_however_they_are_computed(program):
     plain, _, _ = _run(program, None)
     kept, held, _ = _run(program, True)
+    fused, held_fused, _ = _run(program, True, is_heard=False)
     passed, held_without, asked = _run(program, False)
-    assert asked == 0 and held == held_without
-    for mine, one, other in zip(plain, kept, passed, strict=True):
-        assert (mine is None) == (one is None) == (other is None)
-        if mine is not None:
-            assert torch.equal(mine, one) and torch.equal(mine, other)
-            assert mine.stride() == one.stride() == other.stride()
+    assert asked == 0 and held == held_without == held_fused
+    for mine, *others in zip(plain, kept, fused, passed, strict=True):
+        for other in others:
+            assert (mine is None) == (other is None)
+            if mine is not None:
+                assert torch.equal(mine, other) and mine.stride() == other.stride()
 
 
 @pytest.mark.parametrize(

@@ -90,9 +90,9 @@ LIMITS = {
     _adding_in_place: (11, 24),
     _looking: (14, 32),
     _sending: (87, 110),
-    _travelling: (630, 730),
+    _travelling: (325, 660),
     _calling: (110, 255),
-    _training: (350, 1090),
+    _training: (302, 1090),
     _recurrent: (1120, 1890),
 }
 

@@ -37,6 +37,7 @@ _make_wrapper = torch.Tensor._make_wrapper_subclass
 _disable_torch_function = torch._C.DisableTorchFunctionSubclass
 _plain_data: Any = torch.Tensor.data
 _plain_grad: Any = torch.Tensor.grad
+_get_grad, _set_grad = _plain_grad.__get__, _plain_grad.__set__
 
 
 #: `tensor.grad`, `tensor.shape` and the like arrive as the descriptor's bound `__get__` and `__set__`.
@@ -81,6 +82,8 @@ class Wrapper(torch.Tensor):
     # the instance's own attribute wins. Slots would make `__class__` unswappable (see syft.core.swap).
     child: Any = None
     calls: ClassVar[Calls]
+    #: function of torch -> what runs it on chains as one command, or answers MISSED; see syft.tensors.fused.
+    fused: ClassVar[dict[Any, Callable[[tuple[Any, ...], dict[str, Any]], Any]]] = {}
 
     @staticmethod
     def __new__(cls: Any, child: Any = None, *, requires_grad: bool = False) -> Wrapper:
@@ -99,6 +102,11 @@ class Wrapper(torch.Tensor):
             with _disable_torch_function():
                 return func(*args)
         kwargs = kwargs or {}
+        at_once = cls.fused.get(func)
+        if at_once is not None:
+            response = at_once(args, kwargs)
+            if response is not MISSED:
+                return response
         if func in _USES_GRAPHS:
             _tell_of_graphs(func, args)
         if len(types) > 1 and any(issubclass(t, Node) for t in types):
@@ -184,10 +192,11 @@ class Wrapper(torch.Tensor):
     def backward(self, gradient: Any = None, *args: Any, **kwargs: Any) -> None:
         """As torch's, but that a chain of several elements starts from ones when no gradient is given."""
         if gradient is None:
-            if self.child is not None and math.prod(self.child.shape) != 1:
+            node = self.child
+            if node is not None and math.prod(node.spec.shape) != 1:
                 gradient = torch.ones_like(self.detach())
-            elif not args and not kwargs and self.child is not None:
-                differentiate = self.child.backward_there
+            elif node is not None and not args and not kwargs:
+                differentiate = node.backward_there
                 if differentiate is not None and differentiate(self):
                     return
         elif type(gradient) is Wrapper and type(gradient.child) is not type(self.child):
@@ -206,12 +215,12 @@ class Wrapper(torch.Tensor):
     def grad(self) -> Any:
         """As torch's own."""
         with _disable_torch_function():
-            return _plain_grad.__get__(self)
+            return _get_grad(self)
 
     @grad.setter
     def grad(self, value: Any) -> None:
         with _disable_torch_function():
-            _plain_grad.__set__(self, value)
+            _set_grad(self, value)
 
     @grad.deleter
     def grad(self) -> None:

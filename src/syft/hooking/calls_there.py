@@ -17,8 +17,10 @@ import torch
 
 from syft.core.chain import Wrapper
 from syft.core.nested import found_in
+from syft.core.node import MISSED
 from syft.core.place import PLACE
 from syft.core.session import session
+from syft.tensors.fused_layers import run_layers
 from syft.tensors.made_at import RUNS_CODE_OF_MODELS, At
 from syft.tensors.pointer import PointerTensor
 
@@ -38,7 +40,13 @@ class CallThere:
         module: Any = self._module()
         call = type(module)._call_impl
         location = self.location
-        if PLACE.at is location or PLACE.is_fixed or _makes_nothing(module):
+        if PLACE.at is location or PLACE.is_fixed:
+            return call(module, *args, **kwargs)
+        if type(module) is torch.nn.Sequential and len(args) == 1 and not kwargs:
+            result = run_layers(module, args[0])
+            if result is not MISSED:
+                return result
+        if _makes_nothing(module):
             return call(module, *args, **kwargs)
         # Nothing of the caller's is sent silently: beside local arguments no local tensor is taken for a constant.
         takes_constants = not _has_local(args) and not (kwargs and _has_local(kwargs))
@@ -86,10 +94,25 @@ def call_there(root: torch.nn.Module) -> None:
 
 
 def _with_own_code(root: torch.nn.Module) -> Iterator[torch.nn.Module]:
-    for module in root.modules():
-        has_parts = next(module.children(), None) is not None
+    for module in parts_of(root):
+        has_parts = any(part is not None for part in module._modules.values())
         if module is root or not _is_layer(module) or (has_parts and not isinstance(module, _CONTAINERS)):
             yield module
+
+
+def parts_of(root: torch.nn.Module) -> list[torch.nn.Module]:
+    """A module and its parts, each once, in the order of `root.modules()`, which takes longer than to send a tensor."""
+    found: dict[torch.nn.Module, None] = {}
+    _walk(root, found)
+    return list(found)
+
+
+def _walk(module: torch.nn.Module, found: dict[torch.nn.Module, None]) -> None:
+    if module not in found:
+        found[module] = None
+        for part in module._modules.values():
+            if part is not None:
+                _walk(part, found)
 
 
 def _is_layer(module: torch.nn.Module) -> bool:
@@ -103,7 +126,7 @@ _CONTAINERS = (torch.nn.Sequential, torch.nn.ModuleList, torch.nn.ModuleDict)
 def _common_location(module: torch.nn.Module) -> Any:
     """The one worker that has all parameters and buffers of a module; None: none, several, or this machine."""
     found: Any = None
-    for part in module.modules():
+    for part in parts_of(module):
         for tensor in (*part._parameters.values(), *part._buffers.values()):
             if tensor is None:
                 continue

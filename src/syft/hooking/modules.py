@@ -17,7 +17,8 @@ from syft.core.chain import Wrapper
 from syft.core.nested import found_in
 from syft.core.session import session
 from syft.exceptions import ChainError
-from syft.hooking.calls_there import call_there
+from syft.hooking.calls_there import call_there, parts_of
+from syft.hooking.given_models import give, gives_freely, take
 from syft.hooking.optimizers import follow_parameters
 from syft.tensors.transfer import prefetched
 
@@ -36,7 +37,7 @@ class ModuleAttribute:
 
 def _tensors(module: torch.nn.Module) -> list[Any]:
     """The parameters of a model and its parts, and then the buffers, each once."""
-    return list(_by_id(list(module.modules())).values())
+    return list(_by_id(parts_of(module)).values())
 
 
 def _by_id(parts: list[torch.nn.Module]) -> dict[int, Any]:
@@ -68,7 +69,7 @@ _KEPT_BY_TORCH = frozenset(vars(torch.nn.Module()))
 
 def _travelling(module: torch.nn.Module) -> list[Any]:
     """All tensors of a model that travel with it."""
-    found = _by_id(list(module.modules()))
+    found = _by_id(parts_of(module))
     return [*found.values(), *[tensor for _, tensor in _plain_attributes(module, set(found))]]
 
 
@@ -82,15 +83,17 @@ def send(self: Any, *dest: Any, force_send: bool = False, **kwargs: Any) -> Any:
     `force_send` concerns a `forward` that is a Plan: it is sent again even if the worker has it.
     """
     follow_parameters()
-    found = _by_id(list(self.modules()))
+    found = _by_id(parts_of(self))
     attributes = list(_plain_attributes(self, set(found)))
     with contextlib.ExitStack() as stack:
         for place in dest:
             together = getattr(place, "together", None)
             if together is not None:
                 stack.enter_context(together())
+        given_to = _open_worker(dest) if not kwargs else None
         for tensor in found.values():
-            tensor.send_(*dest, **kwargs)
+            if given_to is None or not give(tensor, given_to):
+                tensor.send_(*dest, **kwargs)
         for name, tensor in attributes:
             if type(tensor) is not Wrapper:
                 logger.info(
@@ -101,9 +104,20 @@ def send(self: Any, *dest: Any, force_send: bool = False, **kwargs: Any) -> Any:
     return self
 
 
+def _open_worker(dest: tuple[Any, ...]) -> Any:
+    """The one worker that a model is sent to, if it takes tensors as they are; else None."""
+    if len(dest) != 1 or isinstance(dest[0], (list, tuple)):
+        return None
+    worker = session.require_local_worker().get_worker(dest[0], fail_hard=True)
+    return worker if gives_freely(worker) else None
+
+
 def get(self: Any, **kwargs: Any) -> Any:
     """Fetch parameters, their gradients and buffers, in place; returns self. What is here stays here."""
     remote = [tensor for tensor in _travelling(self) if _is_remote(tensor)]
+    if not kwargs:
+        is_free = {location: gives_freely(location) for location in {tensor.location for tensor in remote}}
+        remote = [tensor for tensor in remote if not (is_free[tensor.location] and take(tensor))]
     with prefetched(remote, kwargs.get("user"), kwargs.get("reason", "")):
         for tensor in remote:
             tensor.get_(**kwargs)

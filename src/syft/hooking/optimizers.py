@@ -27,6 +27,8 @@ def follow_parameters() -> None:
 
 
 def _bring_state(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+    if not optimizer.state:
+        return
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             state = optimizer.state.get(parameter)

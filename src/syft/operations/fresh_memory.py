@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-from syft.core.commands import KnownCommand
+from syft.core.commands import KnownCommand, command_named
 from syft.exceptions import UnknownCommandError
 
 #: Operations that hand out memory which is not the caller's, by the name of their packet.
@@ -40,6 +40,25 @@ def function_of(command: KnownCommand) -> Callable[..., Any]:
         return partial(_cleared, command.function)
     # What an overload calls: its own `__call__` does nothing else, in Python.
     return command.function._op if type(command.function) is OpOverload else command.function
+
+
+def chained(names: tuple[tuple[str, int, bool], ...]) -> Callable[..., tuple[Any, ...]]:
+    """A function that runs several commands, each on what the one before returned and so many arguments.
+
+    It returns the results that are marked.
+    """
+    steps = [(function_of(command_named(name)), count, is_kept) for name, count, is_kept in names]
+
+    def run(result: Any, *args: Any) -> tuple[Any, ...]:
+        results, taken = [], 0
+        for function, count, is_kept in steps:
+            result = function(result, *args[taken : taken + count])
+            taken += count
+            if is_kept:
+                results.append(result)
+        return tuple(results)
+
+    return run
 
 
 def _refuse(name: str, *_args: Any, **_kwargs: Any) -> Any:

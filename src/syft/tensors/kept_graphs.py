@@ -37,9 +37,19 @@ from syft.core.session import session
 from syft.messaging.message import BackwardMessage, LeafRef, TrackedRef
 from syft.tensors import learnt_graphs
 from syft.tensors.stale_graphs import free_graph
-from syft.tensors.tapes import GRAD, GRAD_FN, Tape, grad_fn_of, is_listened_to, node_is_ours, saved_hooks
+from syft.tensors.tapes import (
+    FUSED_NODES,
+    GRAD,
+    GRAD_FN,
+    Tape,
+    grad_fn_of,
+    is_listened_to,
+    node_is_ours,
+    saved_hooks,
+)
 
 _disable_torch_function = torch._C.DisableTorchFunctionSubclass
+_get_grad, _set_grad = GRAD.__get__, GRAD.__set__
 
 #: Functions after which somebody may listen to the graph of their tensor, and those that free the graph here alone.
 _LISTENS = frozenset({torch.Tensor.register_hook, torch.Tensor.retain_grad})
@@ -60,10 +70,11 @@ def follow(args: Any, refs: list[Any], location: Any) -> Tape | None:
                 return None
             leaves.append((place, value))
             continue
-        if own is None or isinstance(
-            grad_fn_of(value), BackwardCFunction
-        ):  # NB: `node_is_ours`, without a call
+        if own is None:
             return None
+        node = grad_fn_of(value)
+        if isinstance(node, BackwardCFunction) and type(node) not in FUSED_NODES:
+            return None  # NB: this is `node_is_ours`, without a call
         if own.joined is not None:
             own = own.root()
         if own.used:
@@ -112,7 +123,7 @@ def backward_there(loss: Any) -> bool:
             return False
         for leaf, gradient in zip(tape.leaves.values(), made, strict=True):
             if gradient is not None:
-                GRAD.__set__(leaf, new_wrapper(gradient))
+                _set_grad(leaf, new_wrapper(gradient))
         tape.leaves, tape.is_invalid, tape.used = {}, True, True
         if not free_last(location):
             location.keeps_graphs = False
@@ -151,7 +162,7 @@ def _gradients_before(tape: Tape, location: Any) -> tuple[Any, ...] | None:
             return None
         if leaf._backward_hooks or leaf._post_accumulate_grad_hooks or not leaf.requires_grad:
             return None
-        gradient = GRAD.__get__(leaf)
+        gradient = _get_grad(leaf)
         if gradient is None:
             found.append(None)
             continue
@@ -169,7 +180,10 @@ def invalidate(pointers: Any) -> None:
     for pointer in pointers:
         tape = pointer._tape
         if tape is not None:
-            tape.root().is_invalid = True
+            root = tape.root()
+            root.is_invalid = True
+            if root.fused:
+                root.compute_saved()
 
 
 def graph_is_used(func: Any, tensor: Any) -> None:
@@ -182,15 +196,20 @@ def graph_is_used(func: Any, tensor: Any) -> None:
         tape = pointer._tape
         if tape is not None and tape.root().used:
             _free(tensor)
-        if func in _INVALIDATES:
-            invalidate((pointer,))
-        elif func is GRAD_FN:
-            invalidate((pointer,))
-            pointer._location.keeps_graphs = False
+        if func in _INVALIDATES or func is GRAD_FN:
+            if tape is not None:
+                tape.root().is_invalid = True
+            if func is GRAD_FN:
+                pointer._location.keeps_graphs = False
 
 
 def will_be_fetched(tensor: Any) -> None:
     """A result is about to be fetched with its history."""
     tape = tensor.child._tape
-    if tape is not None and tape.root().used:
+    if tape is None:
+        return
+    root = tape.root()
+    if root.used:
         _free(tensor)
+    if root.fused:
+        root.compute_saved()

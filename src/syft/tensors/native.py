@@ -17,7 +17,7 @@ from syft.core.shapes import contiguous_spec
 from syft.core.swap import become
 from syft.exceptions import AlreadyFetchedError, ChainError, InvalidTensorForRemoteGet, LocalTensorError
 from syft.messaging.message import RemoteGetMessage
-from syft.tensors import remote_call, sending, transfer  # noqa: F401  (remote_call adds its overloads)
+from syft.tensors import fused, remote_call, sending, transfer  # noqa: F401  (two add what they run)
 from syft.tensors.multi_pointer import MultiPointerTensor
 from syft.tensors.native_spellings import (  # noqa: F401
     NativeSpellings,

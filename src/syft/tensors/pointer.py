@@ -191,7 +191,7 @@ _new = PointerTensor.__new__
 
 
 #: Arguments that are sent, and compared, as they are.
-_PLAIN = frozenset({int, float, bool, type(None), torch.dtype, torch.memory_format, str})
+PLAIN = frozenset({int, float, bool, type(None), torch.dtype, torch.memory_format, str})
 
 
 def _repeat(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -224,7 +224,7 @@ def _repeat(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
                 return MISSED
             key.append(value._spec)
             value = Ref(value._id_at_location)
-        elif kind in _PLAIN:
+        elif kind in PLAIN:
             key.append(kind)
             key.append(value)
         elif kind is list:
@@ -238,7 +238,7 @@ def _repeat(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
             return MISSED
         refs.append(value)
     for name, value in kwargs.items():
-        if type(value) not in _PLAIN:
+        if type(value) not in PLAIN:
             return MISSED
         key.append(name)
         key.append(type(value))

@@ -9,6 +9,7 @@ saved at workers is given back, and so are leaves that nobody but the graph has,
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import weakref
 from collections.abc import Iterator
@@ -105,10 +106,11 @@ def _release(node: Any, refuse: Any = None) -> None:
             for _value, place in _saved(one):
                 try:
                     places = getattr(one, place)
-                    for saved in places if isinstance(places, (tuple, list)) else (places,):
-                        saved.register_hooks(_forget, refuse)
                 except (RuntimeError, ChainError):
-                    continue  # freed already, or nothing was saved
+                    continue  # freed already
+                for saved in places if isinstance(places, (tuple, list)) else (places,):
+                    with contextlib.suppress(RuntimeError, ChainError):  # nothing was saved, or it is hooked
+                        saved.register_hooks(_forget, refuse)
     finally:
         EMPTY.has_views = False
 

@@ -133,8 +133,9 @@ def fetch(tensor: Any, user: str | None = None, reason: str = "") -> torch.Tenso
         if type(value) is not Wrapper:
             _keep_identity(value, pointer)
         return _private_again(value, pointer)  # type: ignore[no-any-return]
-    if tracked and not tensor.is_leaf:
+    if requires_grad and not tensor.is_leaf:
         kept_graphs.will_be_fetched(tensor)
+    if tracked and not tensor.is_leaf:
         value = Get.apply(tensor, user, reason)  # type: ignore[no-untyped-call]
     else:
         # The gradient first: if one of the two is refused, both are still there.

@@ -19,7 +19,7 @@ from syft.core.commands import command_named
 from syft.core.interfaces import IMPLEMENTATIONS, Worker
 from syft.core.place import PLACE
 from syft.messaging.message import LeafRef, ObjectMessage, Operation, Ref, TrackedRef
-from syft.operations.fresh_memory import function_of
+from syft.operations.fresh_memory import chained, function_of
 from syft.tensors.made_at import At
 from syft.tensors.sending import private_copy
 from syft.workers.base import BaseWorker
@@ -34,8 +34,8 @@ _guard = torch._C._ForceDispatchKeyGuard
 
 
 @cache
-def _function_named(name: str) -> Any:
-    return function_of(command_named(name))
+def _function_named(name: Any) -> Any:
+    return function_of(command_named(name)) if type(name) is str else chained(name)
 
 
 def _is_dense(value: Any) -> bool:
@@ -69,9 +69,19 @@ class VirtualWorker(BaseWorker):
             PLACE.at = place
 
     def run_at_once(
-        self, speaker: Any, name: str, refs: list[Any], kwargs: dict[str, Any], ids: tuple[Any, ...]
+        self, speaker: Any, name: Any, refs: list[Any], kwargs: dict[str, Any], ids: tuple[Any, ...]
     ) -> bool:
-        """Run an operation on pointers and plain values, if a message would do no more; whether it was run."""
+        """Run an operation on pointers and plain values, if a message would do no more; whether it was run.
+
+        `name`: that of the operation, or the names of several with how many arguments each takes; see `chained`.
+        """
+        place = PLACE.at
+        if place is not None:
+            PLACE.at = None  # as in _send_msg
+            try:
+                return VirtualWorker.run_at_once(self, speaker, name, refs, kwargs, ids)
+            finally:
+                PLACE.at = place
         stored = self._entries
         if (
             type(speaker) is not VirtualWorker
@@ -85,7 +95,6 @@ class VirtualWorker(BaseWorker):
             or self.verbose
             or self.device is not None
             or "_recv_msg" in self.__dict__
-            or PLACE.at is not None
         ):
             return False
         args: list[Any] = []
@@ -115,8 +124,8 @@ class VirtualWorker(BaseWorker):
             if obj_id in stored:
                 return False
         function = _function_named(name)
-        if is_tracked:
-            # As in graph_handlers.run_tracked.
+        if is_tracked and name[:5] == "aten.":
+            # As in graph_handlers.run_tracked. A public function (syft.tensors.fused) was not called by the dispatcher.
             with _guard(*OUTSIDE):
                 result = function(*args, **kwargs)
         else:
