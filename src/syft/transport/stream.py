@@ -3,15 +3,19 @@
 One thread may read while another writes. Nothing here closes the socket under a thread that uses it: `shutdown` wakes
 both, and the connection calls `close` when they have left.
 
-NOTE [Looking before sleeping]: a thread that sleeps in poll() is woken some 50 us after its data arrived, if its core
-went idle meanwhile. `spin_seconds` makes `receive` look again and again for that long before it sleeps. It costs a
-core while it looks, which the peer may need: on two cores it is worth it only for short waits.
+NOTE [Looking before sleeping]
+A thread that sleeps in poll() is woken some 50 us after its data arrived, if its core went idle meanwhile, and what it
+runs next is slow until the core is awake. `spin_seconds` makes `receive` look again and again for that long before it
+sleeps. That costs a core while it looks, so it is done where it pays: a read looks only if the wait before it was no
+longer than that, one thread of a process looks at a time, and after each look others may run. A peer that stays away
+costs one look.
 """
 
 from __future__ import annotations
 
 import errno
 import math
+import os
 import select
 import socket
 import ssl
@@ -32,6 +36,10 @@ _MOST_LEFTOVERS = 64
 #: What poll() says of a socket whose peer sends no more, where it can: to us, that the peer is gone.
 _PEER_LEFT: int = getattr(select, "POLLRDHUP", 0)
 _HAS_GATHERING = hasattr(socket.socket, "sendmsg")
+_CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+#: Held by the thread that looks.
+_LOOKING = threading.Lock()
+_let_others_run: Callable[[], None] = getattr(os, "sched_yield", lambda: None)
 
 
 class Pace:
@@ -104,6 +112,8 @@ class ByteStream:
         # OpenSSL's state is not for two threads at once. Its calls do not block here, so the lock is held briefly.
         self._tls = threading.Lock() if isinstance(sock, ssl.SSLSocket) else None
         self.spin_seconds = 0.0
+        #: Whether the last wait was one that looking would have spared.
+        self._waits_are_short = True
         #: Called from a waiting reader when nothing came for `idle_seconds`.
         self.on_idle: Callable[[], None] | None = None
         self.idle_seconds = math.inf
@@ -112,7 +122,10 @@ class ByteStream:
 
     def read_some(self, view: memoryview, deadline: float | None, pace: Pace | None) -> int:
         """Wait for bytes and put them into `view`; how many, 0 at the end. `pace` is that of a frame that was begun."""
-        looked = False
+        may_look = self.spin_seconds > 0.0 and self._waits_are_short
+        if may_look and self._tls is None:
+            may_look = False
+            self._look(deadline)
         while True:
             writing = False
             try:
@@ -131,16 +144,29 @@ class ByteStream:
                 if pace is not None:
                     pace.progress(count)
                 return count
-            if self.spin_seconds and not looked:
-                looked = True
-                until = time.monotonic() + self.spin_seconds
-                while time.monotonic() < until:
-                    if self._reader.wait(writing, 0.0):
-                        break
-                else:
-                    self._wait(self._reader, writing, deadline, pace, self.idle_seconds)
+            if may_look and not writing:
+                may_look = False
+                self._look(deadline)
             else:
                 self._wait(self._reader, writing, deadline, pace, self.idle_seconds)
+
+    def _look(self, deadline: float | None) -> None:
+        """Look for something to read for a while: see NOTE [Looking before sleeping]."""
+        now = time.monotonic()
+        until = now + self.spin_seconds
+        if deadline is not None and deadline < until:
+            until = deadline
+        if _CORES < 2 or not _LOOKING.acquire(blocking=False):
+            return
+        try:
+            wait = self._reader.wait
+            while now < until:
+                if wait(False, 0.0):
+                    return
+                _let_others_run()
+                now = time.monotonic()
+        finally:
+            _LOOKING.release()
 
     # -- writing -----------------------------------------------------------------------------------
 
@@ -159,7 +185,8 @@ class ByteStream:
                 continue
             except OSError as error:
                 raise self._send_failed(error) from error
-            pace.progress(count)
+            pace.moved += count  # `progress`, without a call
+            pace.quiet = 0.0
             while count:
                 size = len(parts[index])
                 if count < size:
@@ -217,6 +244,8 @@ class ByteStream:
         except BrokenPipeError as error:
             raise self._send_failed(error) from error
         now = time.monotonic()
+        if not writing and (is_ready or now - started >= self.spin_seconds):
+            self._waits_are_short = now - started < self.spin_seconds
         fault = None if pace is None else pace.wait(now - started, is_ready)
         if fault is not None:
             raise ConnectionLost(f"The connection to {self._peer} was given up: {fault}.")

@@ -18,6 +18,7 @@ from syft.core.interfaces import Id
 from syft.exceptions import NetworkError, SyftError, WorkerUnreachableError
 from syft.messaging.message import ObjectMessage
 from syft.serde.codec import deserialize
+from syft.serde.plain_replies import OTHER, value_of_plain_reply
 from syft.transport import Connection
 from syft.transport import session_frames as frames
 from syft.transport import session_records as handshake
@@ -142,7 +143,10 @@ class Link(LinkConnection):
         return [self._value_of(head, payload) for head, payload in found]
 
     def _value_of(self, head: Head, payload: memoryview) -> Any:
-        value = deserialize(payload, self._reader(), limits=self._limits, take_over=self._takes_over)
+        reader = self._reader()
+        value = value_of_plain_reply(payload, reader, self._limits)
+        if value is OTHER:
+            value = deserialize(payload, reader, limits=self._limits, take_over=self._takes_over)
         if not head.flags & replies.A_FAILURE:
             return value
         try:
@@ -230,9 +234,10 @@ class Link(LinkConnection):
         outbox, epoch = self._outbox, self._epoch
         if outbox.is_full():
             self._read_until(lambda: outbox.has_room() or self._epoch != epoch)
-        if self._epoch != epoch or not len(outbox):
+        collected = outbox._collected
+        if self._epoch != epoch or not collected.commands:
             return epoch, 0  # the session ended meanwhile, and what it should have done with it
-        key = epoch, outbox.numbered
+        key = epoch, collected.first + len(collected.commands) - 1
         if flags & frames.WAITS:
             self._awaited.add(key)
         try:

@@ -43,6 +43,8 @@ Key = tuple[int, int]
 
 #: What a connection holds between its ends, whoever reads: see NOTE [Who reads while we send].
 _UNREAD_BYTES = 32 << 10
+#: Who waits for a reply looks for it so long before sleeping: for as long as a small model takes.
+_LOOKING_SECONDS = 500e-6
 _PERMITTED = frozenset(
     map(int, (Kind.REPLY, Kind.CONFIRMATION, Kind.HEARTBEAT, Kind.CHUNK, Kind.GOODBYE, Kind.REFUSAL))
 )
@@ -145,8 +147,12 @@ class LinkConnection(ABC):
     def _send_frame(self, connection: Connection, sent: Sent, more_flags: int = 0) -> None:
         kind, flags, number, _confirmed, failed, count, total, offset = sent.head
         fields = kind, flags | more_flags, number, self._last_reply, failed, count, total, offset
-        for frame in frames.encode_all(frames.new_head(Head, fields), sent.payload):
-            connection.send(frame)
+        head = frames.new_head(Head, fields)
+        if sent.nbytes <= frames.CHUNK_BYTES:
+            connection.send(frames.encode(head, sent.payload))
+        else:
+            for frame in frames.encode_all(head, sent.payload):
+                connection.send(frame)
         self._last_spoken = time.monotonic()
 
     # -- reading ---------------------------------------------------------------------------------------
@@ -190,7 +196,8 @@ class LinkConnection(ABC):
                 raise
             finally:
                 self._reading.release()
-                self._tell_readers()
+                if self._waiting:
+                    self._tell_readers()
             if is_broken:
                 self._reconnect(connection)
             elif look is not None and not is_done():
@@ -308,6 +315,7 @@ class LinkConnection(ABC):
             try:
                 # NB: counted from now on: there is no retry limit while the peer is unreachable.
                 self._attempts.begin(self.name, patience)
+                connection.spin_seconds = _LOOKING_SECONDS
                 self._resume(connection)
                 return connection
             except WorkerUnreachableError:

@@ -31,6 +31,8 @@ from syft.exceptions import (
     UnknownCommandError,
 )
 from syft.messaging.message import (
+    STORED,
+    FetchedCall,
     ForwardMessage,
     LearntMessage,
     ObjectMessage,
@@ -44,6 +46,7 @@ from syft.policy.authentication import Proof
 from syft.policy.caller import speaking_for
 from syft.policy.permissions import AuditRecord
 from syft.serde.errors import SerdeError
+from syft.serde.plain_replies import OTHER, plain_reply
 from syft.tensors.pointer import PointerTensor
 from syft.transport import session_frames as frames
 from syft.transport.session_frames import Head, Kind
@@ -62,7 +65,7 @@ _COPIED_BYTES = 64 << 10
 _LONGEST_NOTED = 128
 _REPLY = int(Kind.REPLY)
 #: Messages after which a session holds nothing more.
-_MAKES_NOTHING = frozenset({ObjectRequestMessage, SyncMessage})
+_MAKES_NOTHING = frozenset({FetchedCall, ObjectRequestMessage, SyncMessage})
 #: Where a message says what it is about.
 _SUBJECTS = ("id", "cmd_name", "name", "command_name", "plan")
 #: What a user should not have asked for; most of these are in the audit log when they get here.
@@ -232,6 +235,12 @@ class ServerSession:
                     message = messages[number - head.number]
                     if number == last and head.flags & frames.WAITS:
                         reply = self._answer(number, message)
+                    elif (
+                        type(message) is PlanCallMessage and number == last - 1 and head.flags & frames.WAITS
+                    ):
+                        reply = self._answer_both(number, message, messages[-1])
+                        if reply is not None:
+                            break
                     else:
                         self._obey(number, message)
         finally:
@@ -246,6 +255,31 @@ class ServerSession:
             self._run(message)
         except Exception as error:  # noqa: BLE001  (every error comes back as itself)
             self._note_failure(number, message, error)
+
+    def _answer_both(self, number: int, call: PlanCallMessage, request: Any) -> Reply | None:
+        """Run a call, and answer the request behind it if that is for its result; None: it is still to be answered."""
+        worker = self.worker
+        if (
+            type(request) is not ObjectRequestMessage
+            or self._failure is not None
+            or worker.log_msgs
+            or worker.verbose
+        ):
+            self._obey(number, call)
+            return None
+        try:
+            found = [self._run(FetchedCall(call, request, self.limits.max_bytes))]
+        except Exception as error:  # noqa: BLE001  (every error comes back as itself)
+            self._note_failure(number, call, error)
+            return None
+        if found[0] is STORED:
+            self._note_ownership(call, None)
+            return None
+        self.executed = number + 1
+        try:
+            return self._reply(number + 1, request, found.pop())  # NB: nobody else refers to it
+        except Exception as error:  # noqa: BLE001  (every error comes back as itself)
+            return Reply(number + 1, frames.FAILED, 0, self._written_error(error))
 
     def _note_failure(self, number: int, message: Any, error: Exception) -> None:
         self._note_refusal(message, error)
@@ -334,7 +368,8 @@ class ServerSession:
         return reply
 
     def _written(self, value: Any) -> list[Any]:
-        return serde.serialize_frames(value, self.worker, self.compression)
+        written = plain_reply(value) if self.compression is None else OTHER
+        return serde.serialize_frames(value, self.worker, self.compression) if written is OTHER else written
 
     def _written_error(self, error: Exception) -> list[Any]:
         try:
