@@ -235,6 +235,7 @@ class FetchedCall(NamedTuple):
     most_bytes: int
 
 
+Message.register(FetchedCall)
 #: What a `FetchedCall` is answered whose result was not handed out.
 STORED: Any = object()
 

@@ -7,8 +7,8 @@ NOTE [Looking before sleeping]
 A thread that sleeps in poll() is woken some 50 us after its data arrived, if its core went idle meanwhile, and what it
 runs next is slow until the core is awake. `spin_seconds` makes `receive` look again and again for that long before it
 sleeps. That costs a core while it looks, so it is done where it pays: a read looks only if the wait before it was no
-longer than that, one thread of a process looks at a time, and after each look others may run. A peer that stays away
-costs one look.
+longer than that, and if the other threads of this process hardly ran since the last one: they would need the interpreter,
+which whoever looks takes again and again. After each look other processes may run. A peer that stays away costs one look.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _MOST_LEFTOVERS = 64
 _PEER_LEFT: int = getattr(select, "POLLRDHUP", 0)
 _HAS_GATHERING = hasattr(socket.socket, "sendmsg")
 _CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
-#: Held by the thread that looks.
-_LOOKING = threading.Lock()
+#: Other threads hardly ran if they took less than one of so many parts of the time.
+_PARTS = 10
 _let_others_run: Callable[[], None] = getattr(os, "sched_yield", lambda: None)
 
 
@@ -114,6 +114,8 @@ class ByteStream:
         self.spin_seconds = 0.0
         #: Whether the last wait was one that looking would have spared.
         self._waits_are_short = True
+        #: When a thread came here last, which one, and what the others of this process had run until then.
+        self._before = 0.0, 0, 0.0
         #: Called from a waiting reader when nothing came for `idle_seconds`.
         self.on_idle: Callable[[], None] | None = None
         self.idle_seconds = math.inf
@@ -156,17 +158,20 @@ class ByteStream:
         until = now + self.spin_seconds
         if deadline is not None and deadline < until:
             until = deadline
-        if _CORES < 2 or not _LOOKING.acquire(blocking=False):
+        if _CORES < 2 or not self._is_alone(now):
             return
-        try:
-            wait = self._reader.wait
-            while now < until:
-                if wait(False, 0.0):
-                    return
-                _let_others_run()
-                now = time.monotonic()
-        finally:
-            _LOOKING.release()
+        wait = self._reader.wait
+        while now < until:
+            if wait(False, 0.0):
+                return
+            _let_others_run()
+            now = time.monotonic()
+
+    def _is_alone(self, now: float) -> bool:
+        """Whether the other threads of this process hardly ran since this one was here last."""
+        me, others = threading.get_ident(), time.process_time() - time.thread_time()
+        (then, who, before), self._before = self._before, (now, me, others)
+        return who == me and (others - before) * _PARTS < now - then
 
     # -- writing -----------------------------------------------------------------------------------
 

@@ -18,7 +18,6 @@ from syft.core.interfaces import Id
 from syft.exceptions import NetworkError, SyftError, WorkerUnreachableError
 from syft.messaging.message import ObjectMessage
 from syft.serde.codec import deserialize
-from syft.serde.plain_replies import OTHER, value_of_plain_reply
 from syft.transport import Connection
 from syft.transport import session_frames as frames
 from syft.transport import session_records as handshake
@@ -143,10 +142,7 @@ class Link(LinkConnection):
         return [self._value_of(head, payload) for head, payload in found]
 
     def _value_of(self, head: Head, payload: memoryview) -> Any:
-        reader = self._reader()
-        value = value_of_plain_reply(payload, reader, self._limits)
-        if value is OTHER:
-            value = deserialize(payload, reader, limits=self._limits, take_over=self._takes_over)
+        value = deserialize(payload, self._reader(), limits=self._limits, take_over=self._takes_over)
         if not head.flags & replies.A_FAILURE:
             return value
         try:

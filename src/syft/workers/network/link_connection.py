@@ -147,12 +147,8 @@ class LinkConnection(ABC):
     def _send_frame(self, connection: Connection, sent: Sent, more_flags: int = 0) -> None:
         kind, flags, number, _confirmed, failed, count, total, offset = sent.head
         fields = kind, flags | more_flags, number, self._last_reply, failed, count, total, offset
-        head = frames.new_head(Head, fields)
-        if sent.nbytes <= frames.CHUNK_BYTES:
-            connection.send(frames.encode(head, sent.payload))
-        else:
-            for frame in frames.encode_all(head, sent.payload):
-                connection.send(frame)
+        for frame in frames.encode_all(frames.new_head(Head, fields), sent.payload):
+            connection.send(frame)
         self._last_spoken = time.monotonic()
 
     # -- reading ---------------------------------------------------------------------------------------

@@ -46,7 +46,6 @@ from syft.policy.authentication import Proof
 from syft.policy.caller import speaking_for
 from syft.policy.permissions import AuditRecord
 from syft.serde.errors import SerdeError
-from syft.serde.plain_replies import OTHER, plain_reply
 from syft.tensors.pointer import PointerTensor
 from syft.transport import session_frames as frames
 from syft.transport.session_frames import Head, Kind
@@ -235,9 +234,7 @@ class ServerSession:
                     message = messages[number - head.number]
                     if number == last and head.flags & frames.WAITS:
                         reply = self._answer(number, message)
-                    elif (
-                        type(message) is PlanCallMessage and number == last - 1 and head.flags & frames.WAITS
-                    ):
+                    elif type(message) is PlanCallMessage and last - number == head.flags & frames.WAITS == 1:
                         reply = self._answer_both(number, message, messages[-1])
                         if reply is not None:
                             break
@@ -258,28 +255,19 @@ class ServerSession:
 
     def _answer_both(self, number: int, call: PlanCallMessage, request: Any) -> Reply | None:
         """Run a call, and answer the request behind it if that is for its result; None: it is still to be answered."""
-        worker = self.worker
-        if (
-            type(request) is not ObjectRequestMessage
-            or self._failure is not None
-            or worker.log_msgs
-            or worker.verbose
-        ):
+        is_noted = self.worker.log_msgs or self.worker.verbose
+        if type(request) is not ObjectRequestMessage or self._failure is not None or is_noted:
             self._obey(number, call)
             return None
         try:
             found = [self._run(FetchedCall(call, request, self.limits.max_bytes))]
+            if found[0] is not STORED:
+                self.executed = number + 1
+                return self._reply(number + 1, request, found.pop())  # NB: nobody else refers to it
+            self._note_ownership(call, None)
         except Exception as error:  # noqa: BLE001  (every error comes back as itself)
             self._note_failure(number, call, error)
-            return None
-        if found[0] is STORED:
-            self._note_ownership(call, None)
-            return None
-        self.executed = number + 1
-        try:
-            return self._reply(number + 1, request, found.pop())  # NB: nobody else refers to it
-        except Exception as error:  # noqa: BLE001  (every error comes back as itself)
-            return Reply(number + 1, frames.FAILED, 0, self._written_error(error))
+        return None
 
     def _note_failure(self, number: int, message: Any, error: Exception) -> None:
         self._note_refusal(message, error)
@@ -368,8 +356,7 @@ class ServerSession:
         return reply
 
     def _written(self, value: Any) -> list[Any]:
-        written = plain_reply(value) if self.compression is None else OTHER
-        return serde.serialize_frames(value, self.worker, self.compression) if written is OTHER else written
+        return serde.serialize_frames(value, self.worker, self.compression)
 
     def _written_error(self, error: Exception) -> list[Any]:
         try:

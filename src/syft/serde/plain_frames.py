@@ -1,7 +1,7 @@
-"""A reply that is one plain tensor, or None: written and read without looking for what else it might be.
+"""One plain tensor, or None, as most replies are: written and read without looking for what else it might be.
 
-The bytes are those that `codec` would write, and what is read is what `codec` would read. Both functions say `OTHER`
-for what is anything else, and never raise.
+The bytes are those that `codec` would write without this, and what is read is what it would read. Both functions say so
+of what is anything else (with None, and with `OTHER`), and never raise.
 """
 
 from __future__ import annotations
@@ -73,8 +73,10 @@ def _note_head(
     shape: Any,
     strides: Any,
 ) -> None:
+    if obj_id < _LONG_ID:
+        return
     before, mark, after = head.partition(_id_bytes(obj_id))
-    if mark and obj_id >= _LONG_ID and _id_bytes(obj_id) not in after:
+    if mark and mark not in after:
         known[key] = _Head(before, after, dtype, tuple(shape), strides)
 
 
@@ -86,22 +88,22 @@ def _id_bytes(obj_id: int) -> bytes:
 _LONG_ID = 1 << 32
 
 
-def plain_reply(value: Any) -> Any:
-    """The pieces of a frame for a value; `OTHER` if it is not as plain as that."""
+def plain_frames(value: Any) -> list[Any] | None:
+    """The pieces of a frame for a value; None if it is not as plain as that."""
     if value is None:
         return [_NONE]
     if type(value) is not torch.Tensor or value.requires_grad or value.layout is not torch.strided:
-        return OTHER
+        return None
     attributes, obj_id = value.__dict__, None
     if attributes:
         known = known_identity(value)
         if len(attributes) > 1 or known is None or known.tags or known.description is not None:
-            return OTHER
+            return None
         obj_id = known._id
         if type(obj_id) is not int or not 0 <= obj_id < 1 << 63:
-            return OTHER
+            return None
     if value.device.type != "cpu" or value.is_neg():
-        return OTHER
+        return None
     key = (value.dtype, value.shape, value.stride())
     head = _WRITTEN.get(key)
     if head is not None and obj_id is not None and obj_id >= _LONG_ID:
@@ -109,7 +111,7 @@ def plain_reply(value: Any) -> Any:
         return [b"".join((head.before, _id_bytes(obj_id), head.after)), memory]
     name, shape = _NAMES.get(value.dtype), tuple(value.shape)
     if name is None or not value.numel() or key[2] != row_major(shape):
-        return OTHER
+        return None
     memory = value.numpy().data.cast("B")
     is_inline = len(memory) <= INLINE_BYTES
     fields: tuple[Any, ...] = ("tensor", name, shape, bytes(memory) if is_inline else 0, 0)
@@ -121,7 +123,7 @@ def plain_reply(value: Any) -> Any:
     return pieces
 
 
-def value_of_plain_reply(frame: memoryview, worker: Any, limits: Limits) -> Any:
+def value_of_plain_frame(frame: memoryview, worker: Any, limits: Limits) -> Any:
     """What is in a frame that is as plain as that, for the worker that reads it; `OTHER` if it is not."""
     if frame == _NONE:
         return None
