@@ -20,6 +20,7 @@ from syft.messaging.message import ObjectRequestMessage, Operation, Ref
 from syft.policy.permissions import Policy
 from syft.serde import SerdeError
 from syft.transport import session_outbox as outbox
+from syft.transport import stream
 from syft.transport.session_frames import Kind, decode
 from syft.workers.network import keeper
 from syft.workers.network.sessions import ServerSession
@@ -209,11 +210,11 @@ def test_a_command_costs_the_client_few_calls(
     assert counter.get().item() == 49
 
 
-@pytest.mark.parametrize(("allows", "most"), [(True, 132), (False, 150)])
+@pytest.mark.parametrize(("allows", "most"), [(True, 84), (False, 82)])
 def test_a_call_of_a_plan_and_its_fetch_cost_both_sides_few_calls(
     connect: Any, serve: Any, hook: Any, monkeypatch: pytest.MonkeyPatch, allows: bool, most: int
 ) -> None:
-    """The worker's are those of its session. 118 at the client, 122 and 139 there, when this was written."""
+    """The worker's are of its session. 98 at the client, 77 and 73 there, when this was written; 48 for a round trip."""
     there = 0
 
     def note(_frame: Any, event: str, _argument: Any) -> None:
@@ -228,6 +229,7 @@ def test_a_call_of_a_plan_and_its_fetch_cost_both_sides_few_calls(
             sys.setprofile(None)
 
     monkeypatch.setattr(keeper, "_MOMENT", 0.2)
+    monkeypatch.setattr(stream, "_CORES", 1)  # nobody looks before sleeping: how often depends on the machine
     client = connect(serve(policy=Policy(allows_by_default=allows)))
     model = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2))
     plan = sy.func2plan(args_shape=[(-1, 8)])(model).send(client)
@@ -236,9 +238,10 @@ def test_a_call_of_a_plan_and_its_fetch_cost_both_sides_few_calls(
     with torch.no_grad():
         for _ in range(3):
             assert torch.equal(plan(data).get(), model(x))
+        assert calls_of_python(client.sync, 20) <= 53
         monkeypatch.setattr(ServerSession, "execute", execute)
         here = calls_of_python(lambda: plan(data).get(), 20)
-    assert here <= 128
+    assert here <= 106
     assert there / 21 <= most
 
 

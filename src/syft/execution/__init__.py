@@ -17,6 +17,7 @@ Modules, in the order they import each other:
     placeholder, state
     optimizers, training   the update of a training plan
     held, remote     a plan at a worker: how it is kept, called and differentiated
+    fetched          a call whose result goes to the caller at once
     watch, cost      a run on metadata: shapes, flops, memory; what a call costs
     naming, export, views   a plan as a module of fx, as TorchScript, as code
     action, computation, communication, tracing, role, plan_role   what a plan or a role does, for people
@@ -29,11 +30,11 @@ Modules, in the order they import each other:
 from typing import Any as _Any
 
 from syft.core.lazy import submodules_on_demand as _on_demand
-from syft.execution import codec, func2plan, plan, protobuf, remote
+from syft.execution import codec, fetched, func2plan, plan, protobuf, remote
 
 __getattr__ = _on_demand("syft.execution")
 
-__all__ = ["codec", "remote"]  # imported for what they register
+__all__ = ["codec", "fetched", "remote"]  # imported for what they register
 
 
 def _load_records() -> _Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -178,40 +179,43 @@ class _Run:
         return results, failure
 
 
-def _run_again(worker: Worker, message: PlanCallMessage) -> bool:
-    """Run a plan without gradients on tensors like those of a call before; False: it is another, nothing has happened.
+def run_again(worker: Worker, message: PlanCallMessage) -> tuple[pipeline.Call, list[Any], str | None] | None:
+    """Run a plan without gradients on tensors like those of a call before; None: it is another, nothing has happened.
 
-    What depends on the specs of the tensors is known. Who asks, what they may use and what it takes is asked every time.
+    The results are still to be stored, or handed out, and are zeros if there is a reason for a failure. What depends on
+    the specs of the tensors is known. Who asks, what they may use and what it takes is asked every time.
     """
     stored = worker._entries
     entry = stored.get(message.plan) if type(message.plan) is int else None
     held: Any = None if entry is None else entry.value
     if entry is None or type(held) is not HeldPlan or held._training is not None:
-        return False
+        return None
+    if message.differentiable or message.rates or message.wants_specs:
+        return None
     ids, entries, tensors, key = [ref.id for ref in message.args], [entry], [], []
     inputs = len(ids)
     is_guarded = worker._holdings is not None
     for obj_id in (*ids, *held._state_ids):
         entry = stored.get(obj_id) if type(obj_id) is int else None
         if entry is None or entry.failure is not None or type(entry.value) is not torch.Tensor:
-            return False
+            return None
         entries.append(entry)
         tensors.append(entry.value)
         if is_guarded:
             spec = entry.spec if type(entry.spec) is TensorSpec else spec_now(entry)
             key.append(spec)
         elif entry.allowed is not None:
-            return False
+            return None
     known = held._calls.get(tuple(key)) if is_guarded else None
     if known is None and (is_guarded or not held._replay.is_like(tensors[:inputs])):
-        return False
+        return None
     call = pipeline.Call(
         worker, user_of(message), f"The plan {held._name!r}", entries, message.return_ids
     ).permit()
     failure: str | None = None
     if known is None:
         if not call.is_free:
-            return False
+            return None
         with torch.no_grad():
             returned = HeldPlan.run(held, tensors[:inputs], tensors[inputs:], None)
         results = [returned] if type(returned) is torch.Tensor else fresh_results(_flat(returned), None)
@@ -219,23 +223,27 @@ def _run_again(worker: Worker, message: PlanCallMessage) -> bool:
         peak, described, steps = known
         call.check_fits(peak)
         results, failure = run_steps(call, steps, tensors, described)
-    for result, obj_id in zip(results, message.return_ids, strict=True):
+    return call, results, failure
+
+
+def keep_results(call: pipeline.Call, results: list[Any], ids: Iterable[Any], failure: str | None) -> None:
+    for result, obj_id in zip(results, ids, strict=True):
         call.keep(obj_id, result.detach(), failure)
-    return True
 
 
 def run_plan(worker: Worker, message: PlanCallMessage) -> Any:
     """Run a plan and store its results, restricted like all that went into them; see NOTE [Nothing shows]."""
-    if not message.differentiable and not message.rates and not message.wants_specs:
-        if _run_again(worker, message):
-            return None
+    known = run_again(worker, message)
+    if known is not None:
+        call_again, results, failure = known
+        keep_results(call_again, results, message.return_ids, failure)
+        return None
     call = _Run(worker, message)
     outputs, failure = call.run()
     ids = message.return_ids
     if message.wants_specs and not ids:
         ids = tuple(ID_PROVIDER.pop() for _ in outputs)
-    for output, obj_id in zip(outputs, ids, strict=True):
-        call.call.keep(obj_id, output.detach(), failure)
+    keep_results(call.call, outputs, ids, failure)
     if message.differentiable:
         record = CallRecord(call.leaves, outputs, call.tensors, call.graph_bytes, failure)
         call.call.keep(message.handle, record, failure)

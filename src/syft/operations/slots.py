@@ -41,9 +41,10 @@ class Step:
 
     several   places of arguments that are lists of tensors, and their slots
     straight  how it is run by one call of a kernel, or None; `drops` are the slots that nothing needs after it
+    viewed    the place of the argument that the result of that kernel is a view of, or None
     """
 
-    __slots__ = ("admission", "args", "drops", "kwargs", "places", "results", "several", "straight")
+    __slots__ = ("admission", "args", "drops", "kwargs", "places", "results", "several", "straight", "viewed")
 
     def __init__(
         self, admission: Admission, args: list[Any], kwargs: dict[str, Any], results: int, straight: Any
@@ -57,6 +58,9 @@ class Step:
         ]
         is_straight = straight is not NOT_STRAIGHT and straight.writes is None
         self.straight = straight if is_straight and not kwargs and not self.several else None
+        self.viewed: int | None = None
+        if self.straight is not None and self.straight.view_of is not None:
+            self.viewed = self.places[self.straight.view_of][0]
         self.drops: tuple[int, ...] = ()
 
     def slots(self) -> set[int]:
@@ -100,8 +104,16 @@ class Steps:
             if straight is not None:
                 try:
                     made = straight.kernel(*args)
-                    # NB: the first is `straight.is_made`, without a call.
-                    if straight.is_contiguous:
+                    # NB: the first two are `straight.is_made`, without a call.
+                    if step.viewed is not None:
+                        is_made = (
+                            made.shape == straight.shape
+                            and made.dtype is straight.dtype
+                            and made.stride() == straight.spec.strides
+                            and made.storage_offset() == straight.spec.offset
+                            and made.untyped_storage()._cdata == args[step.viewed].untyped_storage()._cdata
+                        )
+                    elif straight.is_contiguous:
                         is_made = (
                             made.shape == straight.shape
                             and made.dtype is straight.dtype

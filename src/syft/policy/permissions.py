@@ -170,7 +170,8 @@ class Policy:
         `has_budgets`: the worker releases statistics with noise, of whatever its owner set a budget for.
         """
         granted = self.may_get(user, allowed)
-        self.record(AuditRecord(action, obj_id, user, granted, reason))
+        # NB: with the peer, or `record` would make another.
+        self.record(AuditRecord(action, obj_id, user, granted, reason, peer=current_peer()))
         if not granted:
             raise GetNotPermittedError(
                 f"{_named(user)} may not {action} object {_cut(repr(obj_id))}: its owner has not allowed it. Ask the "

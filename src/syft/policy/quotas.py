@@ -61,6 +61,13 @@ class Quotas:
             if used.objects or used.bytes:
                 self._used[user] = used
 
+    def check(self, user: User, nbytes: int, count: int = 1) -> None:
+        """!! QuotaExceededError if a user may not hold so much more"""
+        quota = self.quota_of(user)
+        if quota is not UNLIMITED:
+            with self._lock:
+                _check(user, self._used.get(user) or _Count(), nbytes, count, quota)
+
     def release(self, user: User, nbytes: int, count: int = 1) -> None:
         """Note that a user holds so much less."""
         with self._lock:

@@ -13,6 +13,7 @@ from syft.exceptions import DependencyError
 from syft.serde.compression import compression_named
 from syft.serde.errors import SerdeError
 from syft.serde.limits import DEFAULT_LIMITS, Limits
+from syft.serde.plain_commands import plain_commands
 from syft.serde.reader import Reader, may_name_workers
 from syft.serde.wire import pack, unpack
 from syft.serde.writer import Writer
@@ -70,7 +71,11 @@ def deserialize_batch(
 
     !! SerdeError if the bytes are no batch at all
     """
-    roots, buffers = unpack(memoryview(binary).cast("B"), limits)
+    frame = memoryview(binary).cast("B")
+    commands = plain_commands(frame, limits)
+    if commands is not None:
+        return commands
+    roots, buffers = unpack(frame, limits)
     if not isinstance(roots, list):
         raise SerdeError(f"A batch is a list of objects; a {type(roots).__name__} was found.")
     reader = Reader(worker, buffers, limits, take_over)

@@ -9,6 +9,7 @@ from syft.serde import chain_types, error_types, message_types, numpy_types, pyt
 from syft.serde.compression import compression_named
 from syft.serde.errors import SerdeError
 from syft.serde.limits import DEFAULT_LIMITS, Limits
+from syft.serde.plain_frames import OTHER, plain_frames, value_of_plain_frame
 from syft.serde.reader import Reader, TakesOver
 from syft.serde.simple_form import detail, simplify
 from syft.serde.wire import pack, unpack
@@ -38,6 +39,10 @@ def serialize_frames(
 
     Send them before a tensor in `obj` is written to. The tensors cannot grow (`resize_`) from now on.
     """
+    if compression is None and limits is DEFAULT_LIMITS:
+        written: list[Buffer] | None = plain_frames(obj)
+        if written is not None:
+            return written
     return _frames(obj, worker, compression, limits, pins=True)
 
 
@@ -70,8 +75,12 @@ def deserialize(
     take_over  pointers take over the duty to delete, see NOTE [Who deletes, on the wire]; or a function that says it of
                each, by the ids of its worker and its object, and may raise SerdeError
     """
+    frame = memoryview(binary).cast("B")
+    value = value_of_plain_frame(frame, worker, limits)
+    if value is not OTHER:
+        return value
     try:
-        root, buffers = unpack(memoryview(binary).cast("B"), limits)
+        root, buffers = unpack(frame, limits)
         reader = Reader(worker, buffers, limits, take_over)
         return reader.finish(reader.read(root))
     except (SerdeError, DependencyError):

@@ -58,7 +58,7 @@ MESSAGES: tuple[type, ...] = tuple(
     and found is not message.MessageRecord
 )
 for _message in MESSAGES:
-    if _message not in (message.Operation, message.PlanCallMessage):
+    if _message not in (message.Operation, message.PlanCallMessage, message.ObjectRequestMessage):
         register_record(_message)
 
 register(
@@ -160,14 +160,18 @@ def _read_parts(reader: Reader, simple: list[Any]) -> list[Any]:
 
 
 def _write_plan_call(writer: Writer, call: message.PlanCallMessage) -> Simple:
-    plan, handle = _write_parts(writer, (call.plan, call.handle))
+    plan, handle, ids = call.plan, call.handle, call.return_ids
+    if handle is not None or type(plan) is not int or not 0 <= plan < 1 << 63:
+        plan, handle = _write_parts(writer, (plan, handle))
     return (
         "PlanCallMessage",
         plan,
         ("tuple", *_write_parts(writer, call.args)),
         ("tuple", *call.differentiable),
         handle,
-        ("tuple", *_write_parts(writer, call.return_ids)),
+        ("tuple", ids[0])
+        if len(ids) == 1 and type(ids[0]) is int and 0 <= ids[0] < 1 << 63
+        else ("tuple", *_write_parts(writer, ids)),
         ("tuple", *call.rates),
         call.wants_specs,
         call.user,
@@ -196,5 +200,25 @@ def _read_plan_call(reader: Reader, simple: Any) -> message.PlanCallMessage:
 
 _EMPTY_TUPLE = ["tuple"]
 
+
+def _write_request(writer: Writer, asked: message.ObjectRequestMessage) -> Simple:
+    obj_id, user, reason = request = asked.request
+    if type(obj_id) is int and 0 <= obj_id < 1 << 63 and type(reason) is str and user is None:
+        return "ObjectRequestMessage", ("tuple", obj_id, user, reason), asked.keep, asked.is_random
+    return "ObjectRequestMessage", writer.write(request), asked.keep, asked.is_random
+
+
+def _read_request(reader: Reader, simple: Any) -> message.ObjectRequestMessage:
+    names = message.ObjectRequestMessage.__struct_fields__
+    if len(simple) != len(names) + 1:
+        raise SerdeError(
+            f"An ObjectRequestMessage with {len(simple) - 1} fields was found; it has {len(names)}."
+        )
+    values = dict(zip(names, reader.read_all(simple[1:]), strict=True))
+    made: message.ObjectRequestMessage = checked(values, message.ObjectRequestMessage, "ObjectRequestMessage")
+    return made
+
+
 add_codec(Codec(message.Operation, "Operation", _write_operation, _read_operation))
 add_codec(Codec(message.PlanCallMessage, "PlanCallMessage", _write_plan_call, _read_plan_call))
+add_codec(Codec(message.ObjectRequestMessage, "ObjectRequestMessage", _write_request, _read_request))

@@ -120,8 +120,8 @@ def dense_memory(tensor: torch.Tensor, pins: bool) -> tuple[memoryview, tuple[in
         tensor = tensor.clone()
     strides = tensor.stride()
     if tensor.numel() == 0:
-        return memoryview(b""), None if strides == _row_major(tensor.shape) else strides
-    in_order = strides == _row_major(tensor.shape)
+        return memoryview(b""), None if strides == row_major(tensor.shape) else strides
+    in_order = strides == row_major(tensor.shape)
     if pins and in_order and tensor.dtype in _PLAIN:
         return tensor.numpy().data.cast("B"), None
     flat = tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8)
@@ -135,7 +135,7 @@ def _array_over(flat: torch.Tensor) -> Any:
     return array if array.flags.writeable else flat.numpy()
 
 
-def _row_major(shape: Any) -> tuple[int, ...]:
+def row_major(shape: Any) -> tuple[int, ...]:
     strides: list[int] = []
     step = 1
     for n in reversed(shape):
@@ -193,7 +193,7 @@ def _gradient_of(tensor: torch.Tensor, grad: Any) -> torch.Tensor:
 
 def tensor_over(memory: memoryview, dtype: torch.dtype, shape: Any, strides: Any = None) -> torch.Tensor:
     """A tensor that lies in `memory`, which nobody else uses; in memory of its own if that is read-only."""
-    strides = _row_major(shape) if strides is None else strides
+    strides = row_major(shape) if strides is None else strides
     if dtype is torch.complex32:
         with warnings.catch_warnings():  # torch warns of it as experimental
             warnings.simplefilter("ignore")

@@ -31,11 +31,11 @@ MAGIC = b"\x89SYF"
 VERSION = 1
 ALIGNMENT = 64
 
-_PREAMBLE = struct.Struct("<4sHHII")
+PREAMBLE = struct.Struct("<4sHHII")
 _PADDING = bytes(ALIGNMENT)
 #: A buffer that fills less than this part of its frame, a half, is copied out: it would keep the frame, and who holds it
 #: pays for the buffer alone.
-_OWN_MEMORY = 2
+OWN_MEMORY = 2
 
 _Length = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 
@@ -87,7 +87,7 @@ def pack(
             f"The description of the object takes {len(header)} bytes; {limits.max_header} is the most a frame "
             "may have. Put numbers into tensors, or send the parts one by one."
         )
-    preamble = _PREAMBLE.pack(MAGIC, VERSION, 0, len(header), len(entries))
+    preamble = PREAMBLE.pack(MAGIC, VERSION, 0, len(header), len(entries))
     frames: list[Any] = []
     tail, offset = preamble + header, len(preamble) + len(header)
     for piece in pieces:
@@ -105,10 +105,10 @@ def pack(
 
 def unpack(frame: memoryview, limits: Limits) -> tuple[Any, list[Callable[[], memoryview]]]:
     """The root of a frame and, for each buffer, a function that gives its memory. Everything is checked first."""
-    if not _PREAMBLE.size <= len(frame) <= limits.max_bytes:
+    if not PREAMBLE.size <= len(frame) <= limits.max_bytes:
         raise _wrong_length(frame, limits)
-    magic, version, reserved, header_length, count = _PREAMBLE.unpack_from(frame)
-    header_end = _PREAMBLE.size + header_length
+    magic, version, reserved, header_length, count = PREAMBLE.unpack_from(frame)
+    header_end = PREAMBLE.size + header_length
     if (
         magic != MAGIC
         or version != VERSION
@@ -117,7 +117,7 @@ def unpack(frame: memoryview, limits: Limits) -> tuple[Any, list[Callable[[], me
         or header_end > len(frame)
     ):
         raise _wrong_preamble(frame, limits)
-    raw = frame[_PREAMBLE.size : header_end]
+    raw = frame[PREAMBLE.size : header_end]
     # An object takes at least a byte, so only a long header has to be counted.
     if len(raw) > limits.max_objects:
         count_objects(raw, limits.max_objects)
@@ -133,8 +133,8 @@ def unpack(frame: memoryview, limits: Limits) -> tuple[Any, list[Callable[[], me
 
 
 def _wrong_length(frame: memoryview, limits: Limits) -> SerdeError:
-    if len(frame) < _PREAMBLE.size:
-        return SerdeError(f"{len(frame)} bytes are too few for a frame, which begins with {_PREAMBLE.size}.")
+    if len(frame) < PREAMBLE.size:
+        return SerdeError(f"{len(frame)} bytes are too few for a frame, which begins with {PREAMBLE.size}.")
     return SerdeError(
         f"A frame of {len(frame)} bytes was given; {limits.max_bytes} are allowed. Pass other limits to "
         "deserialize if you trust the sender."
@@ -142,7 +142,7 @@ def _wrong_length(frame: memoryview, limits: Limits) -> SerdeError:
 
 
 def _wrong_preamble(frame: memoryview, limits: Limits) -> SerdeError:
-    magic, version, reserved, header_length, _count = _PREAMBLE.unpack_from(frame)
+    magic, version, reserved, header_length, _count = PREAMBLE.unpack_from(frame)
     if magic != MAGIC:
         return SerdeError(
             f"These bytes begin with {magic!r}, not with {MAGIC!r}: they were not made by syft.serde.serialize. "
@@ -157,7 +157,7 @@ def _wrong_preamble(frame: memoryview, limits: Limits) -> SerdeError:
     if header_length > limits.max_header:
         return SerdeError(f"The header has {header_length} bytes; {limits.max_header} are allowed.")
     return SerdeError(
-        f"The frame is cut off: its header ends at {_PREAMBLE.size + header_length}, and it has {len(frame)} bytes."
+        f"The frame is cut off: its header ends at {PREAMBLE.size + header_length}, and it has {len(frame)} bytes."
     )
 
 
@@ -191,7 +191,7 @@ def _locate(
 def _giver(frame: memoryview, stored: memoryview, entry: BufferEntry) -> Callable[[], memoryview]:
     if entry.scheme:
         return lambda: decompress(stored, entry.scheme, entry.size)
-    if frame.readonly or len(stored) * _OWN_MEMORY < len(frame):
+    if frame.readonly or len(stored) * OWN_MEMORY < len(frame):
         return stored.toreadonly
     return lambda: stored
 

@@ -27,6 +27,7 @@ _COMMANDS = int(Kind.COMMANDS)
 #: as much as several commands.
 _FIRST_SECONDS, _LATER_SECONDS = 400e-6, 3.2e-3
 _BATCH_DELETES = 8_192
+_SMALL_BYTES = 1 << 15
 _WINDOW_COMMANDS = 8_192
 _WINDOW_BYTES = 32 << 20
 #: Above this many bytes a command may wait until it is confirmed, instead of being copied to be sent again.
@@ -165,7 +166,7 @@ class Outbox:
             and (nbytes > _WINDOW_BYTES // 2 or not self.unconfirmed)
         )
         if not is_borrowed and sums is None:
-            payload = [joined(payload, nbytes)]
+            payload = [bytearray().join(payload) if nbytes <= _SMALL_BYTES else joined(payload, nbytes)]
         last, lent = first + count - 1, 0 if sums is None else nbytes
         if (
             is_borrowed

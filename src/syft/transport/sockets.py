@@ -76,7 +76,8 @@ class SocketConnection(Connection):
             with self._sending:
                 if self._end is not None or self._send_fault is not None:
                     self._check_sending()
-                self._out_pace.begin()
+                pace = self._out_pace
+                pace.moved, pace.waited, pace.quiet = 0, 0.0, 0.0  # `begin`, without a call
                 self._stream.on_full = self.on_full
                 is_sent = False
                 try:
@@ -131,7 +132,8 @@ class SocketConnection(Connection):
                 raise again(self._end)
             self._stream.spin_seconds = self.spin_seconds
             frame = self._next(deadline)
-            self._in_pace.begin()
+            pace = self._in_pace
+            pace.moved, pace.waited, pace.quiet = 0, 0.0, 0.0  # `begin`, without a call
             return frame
         except EndOfStream:
             in_frame = self._partial or self._inbox.end > self._inbox.start or self._in_pace.moved

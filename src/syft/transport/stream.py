@@ -3,15 +3,19 @@
 One thread may read while another writes. Nothing here closes the socket under a thread that uses it: `shutdown` wakes
 both, and the connection calls `close` when they have left.
 
-NOTE [Looking before sleeping]: a thread that sleeps in poll() is woken some 50 us after its data arrived, if its core
-went idle meanwhile. `spin_seconds` makes `receive` look again and again for that long before it sleeps. It costs a
-core while it looks, which the peer may need: on two cores it is worth it only for short waits.
+NOTE [Looking before sleeping]
+A thread that sleeps in poll() is woken some 50 us after its data arrived, if its core went idle meanwhile, and what it
+runs next is slow until the core is awake. `spin_seconds` makes `receive` look again and again for that long before it
+sleeps. That costs a core while it looks, so it is done where it pays: a read looks only if the wait before it was no
+longer than that, and if the other threads of this process hardly ran since the last one: they would need the interpreter,
+which whoever looks takes again and again. After each look other processes may run. A peer that stays away costs one look.
 """
 
 from __future__ import annotations
 
 import errno
 import math
+import os
 import select
 import socket
 import ssl
@@ -32,6 +36,10 @@ _MOST_LEFTOVERS = 64
 #: What poll() says of a socket whose peer sends no more, where it can: to us, that the peer is gone.
 _PEER_LEFT: int = getattr(select, "POLLRDHUP", 0)
 _HAS_GATHERING = hasattr(socket.socket, "sendmsg")
+_CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+#: Other threads hardly ran if they took less than one of so many parts of the time.
+_PARTS = 10
+_let_others_run: Callable[[], None] = getattr(os, "sched_yield", lambda: None)
 
 
 class Pace:
@@ -104,6 +112,10 @@ class ByteStream:
         # OpenSSL's state is not for two threads at once. Its calls do not block here, so the lock is held briefly.
         self._tls = threading.Lock() if isinstance(sock, ssl.SSLSocket) else None
         self.spin_seconds = 0.0
+        #: Whether the last wait was one that looking would have spared.
+        self._waits_are_short = True
+        #: When a thread came here last, which one, and what the others of this process had run until then.
+        self._before = 0.0, 0, 0.0
         #: Called from a waiting reader when nothing came for `idle_seconds`.
         self.on_idle: Callable[[], None] | None = None
         self.idle_seconds = math.inf
@@ -114,7 +126,10 @@ class ByteStream:
 
     def read_some(self, view: memoryview, deadline: float | None, pace: Pace | None) -> int:
         """Wait for bytes and put them into `view`; how many, 0 at the end. `pace` is that of a frame that was begun."""
-        looked = False
+        may_look = self.spin_seconds > 0.0 and self._waits_are_short
+        if may_look and self._tls is None:
+            may_look = False
+            self._look(deadline)
         while True:
             writing = False
             try:
@@ -133,16 +148,32 @@ class ByteStream:
                 if pace is not None:
                     pace.progress(count)
                 return count
-            if self.spin_seconds and not looked:
-                looked = True
-                until = time.monotonic() + self.spin_seconds
-                while time.monotonic() < until:
-                    if self._reader.wait(writing, 0.0):
-                        break
-                else:
-                    self._wait(self._reader, writing, deadline, pace, self.idle_seconds)
+            if may_look and not writing:
+                may_look = False
+                self._look(deadline)
             else:
                 self._wait(self._reader, writing, deadline, pace, self.idle_seconds)
+
+    def _look(self, deadline: float | None) -> None:
+        """Look for something to read for a while: see NOTE [Looking before sleeping]."""
+        now = time.monotonic()
+        until = now + self.spin_seconds
+        if deadline is not None and deadline < until:
+            until = deadline
+        if _CORES < 2 or not self._is_alone(now):
+            return
+        wait = self._reader.wait
+        while now < until:
+            if wait(False, 0.0):
+                return
+            _let_others_run()
+            now = time.monotonic()
+
+    def _is_alone(self, now: float) -> bool:
+        """Whether the other threads of this process hardly ran since this one was here last."""
+        me, others = threading.get_ident(), time.process_time() - time.thread_time()
+        (then, who, before), self._before = self._before, (now, me, others)
+        return who == me and (others - before) * _PARTS < now - then
 
     # -- writing -----------------------------------------------------------------------------------
 
@@ -161,7 +192,8 @@ class ByteStream:
                 continue
             except OSError as error:
                 raise self._send_failed(error) from error
-            pace.progress(count)
+            pace.moved += count  # `progress`, without a call
+            pace.quiet = 0.0
             while count:
                 size = len(parts[index])
                 if count < size:
@@ -224,6 +256,8 @@ class ByteStream:
         except BrokenPipeError as error:
             raise self._send_failed(error) from error
         now = time.monotonic()
+        if not writing and (is_ready or now - started >= self.spin_seconds):
+            self._waits_are_short = now - started < self.spin_seconds
         fault = None if pace is None else pace.wait(now - started, is_ready)
         if fault is not None:
             raise ConnectionLost(f"The connection to {self._peer} was given up: {fault}.")

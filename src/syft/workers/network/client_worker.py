@@ -21,6 +21,7 @@ from syft.messaging.message import (
     ClearObjectsMessage,
     ListObjectsMessage,
     ObjectMessage,
+    ObjectRequestMessage,
     Operation,
     StatusMessage,
     SyncMessage,
@@ -247,7 +248,7 @@ class NetworkClientWorker(BaseWorker):
         if type(message) is Operation and not message.wants_specs:  # as most are
             self._link.post(message)
             return None
-        if message.is_asked():
+        if type(message) is ObjectRequestMessage or message.is_asked():
             return self._link.ask(message)
         self._link.post(message)
         if type(message) is ObjectMessage:

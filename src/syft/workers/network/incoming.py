@@ -21,6 +21,8 @@ from syft.workers.network.sessions import ServerSession
 
 #: What is read ahead while a confirmation is waited for.
 _AHEAD_BYTES = 64 << 20
+#: The next command of a client is looked for so long before sleeping: as long as a program takes between two of them.
+_LOOKING_SECONDS = 200e-6
 #: A client that is silent for so many heartbeats is cut off.
 _HEARTBEATS = 3
 
@@ -42,6 +44,7 @@ class Incoming:
         if self._ahead:
             return self._ahead.popleft()
         connection = self._connection
+        connection.spin_seconds = _LOOKING_SECONDS
         silent, progress = 0, connection.progress
         while silent < 2 * _HEARTBEATS:
             try:
@@ -56,6 +59,7 @@ class Incoming:
 
     def take(self, seconds: float, run: Callable[[Head, memoryview], bool]) -> bool:
         """For whoever borrows the connection: read one frame and `run` it; what was not run is the `next`."""
+        self._connection.spin_seconds = 0.0  # parties of a program wait for one another, and need the cores
         try:
             head, payload = frames.decode(self._connection.receive(timeout=seconds), self._arriving)
         except TimeoutError:

@@ -230,9 +230,10 @@ class Link(LinkConnection):
         outbox, epoch = self._outbox, self._epoch
         if outbox.is_full():
             self._read_until(lambda: outbox.has_room() or self._epoch != epoch)
-        if self._epoch != epoch or not len(outbox):
+        collected = outbox._collected
+        if self._epoch != epoch or not collected.commands:
             return epoch, 0  # the session ended meanwhile, and what it should have done with it
-        key = epoch, outbox.numbered
+        key = epoch, collected.first + len(collected.commands) - 1
         if flags & frames.WAITS:
             self._awaited.add(key)
         try:

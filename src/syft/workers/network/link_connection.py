@@ -43,6 +43,8 @@ Key = tuple[int, int]
 
 #: What a connection holds between its ends, whoever reads: see NOTE [Who reads while we send].
 _UNREAD_BYTES = 32 << 10
+#: Who waits for a reply looks for it so long before sleeping: for as long as a small model takes.
+_LOOKING_SECONDS = 500e-6
 _PERMITTED = frozenset(
     map(int, (Kind.REPLY, Kind.CONFIRMATION, Kind.HEARTBEAT, Kind.CHUNK, Kind.GOODBYE, Kind.REFUSAL))
 )
@@ -190,7 +192,8 @@ class LinkConnection(ABC):
                 raise
             finally:
                 self._reading.release()
-                self._tell_readers()
+                if self._waiting:
+                    self._tell_readers()
             if is_broken:
                 self._reconnect(connection)
             elif look is not None and not is_done():
@@ -308,6 +311,7 @@ class LinkConnection(ABC):
             try:
                 # NB: counted from now on: there is no retry limit while the peer is unreachable.
                 self._attempts.begin(self.name, patience)
+                connection.spin_seconds = _LOOKING_SECONDS
                 self._resume(connection)
                 return connection
             except BaseException as error:

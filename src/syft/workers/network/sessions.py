@@ -31,6 +31,8 @@ from syft.exceptions import (
     UnknownCommandError,
 )
 from syft.messaging.message import (
+    STORED,
+    FetchedCall,
     ForwardMessage,
     LearntMessage,
     ObjectMessage,
@@ -62,7 +64,7 @@ _COPIED_BYTES = 64 << 10
 _LONGEST_NOTED = 128
 _REPLY = int(Kind.REPLY)
 #: Messages after which a session holds nothing more.
-_MAKES_NOTHING = frozenset({ObjectRequestMessage, SyncMessage})
+_MAKES_NOTHING = frozenset({FetchedCall, ObjectRequestMessage, SyncMessage})
 #: Where a message says what it is about.
 _SUBJECTS = ("id", "cmd_name", "name", "command_name", "plan")
 #: What a user should not have asked for; most of these are in the audit log when they get here.
@@ -232,6 +234,10 @@ class ServerSession:
                     message = messages[number - head.number]
                     if number == last and head.flags & frames.WAITS:
                         reply = self._answer(number, message)
+                    elif type(message) is PlanCallMessage and last - number == head.flags & frames.WAITS == 1:
+                        reply = self._answer_both(number, message, messages[-1])
+                        if reply is not None:
+                            break
                     else:
                         self._obey(number, message)
         finally:
@@ -246,6 +252,22 @@ class ServerSession:
             self._run(message)
         except Exception as error:  # noqa: BLE001  (every error comes back as itself)
             self._note_failure(number, message, error)
+
+    def _answer_both(self, number: int, call: PlanCallMessage, request: Any) -> Reply | None:
+        """Run a call, and answer the request behind it if that is for its result; None: it is still to be answered."""
+        is_noted = self.worker.log_msgs or self.worker.verbose
+        if type(request) is not ObjectRequestMessage or self._failure is not None or is_noted:
+            self._obey(number, call)
+            return None
+        try:
+            found = [self._run(FetchedCall(call, request, self.limits.max_bytes))]
+            if found[0] is not STORED:
+                self.executed = number + 1
+                return self._reply(number + 1, request, found.pop())  # NB: nobody else refers to it
+            self._note_ownership(call, None)
+        except Exception as error:  # noqa: BLE001  (every error comes back as itself)
+            self._note_failure(number, call, error)
+        return None
 
     def _note_failure(self, number: int, message: Any, error: Exception) -> None:
         self._note_refusal(message, error)
