@@ -344,3 +344,23 @@ def test_own_code_is_told_from_that_of_packages() -> None:
     assert not any(
         map(is_own, (nn.Linear, F.relu, functools.partial, np.ndarray, logging, np, pytest.raises))
     )
+
+
+def test_a_loss_may_name_the_training() -> None:
+    from torch.utils.data import DataLoader, TensorDataset
+
+    from syft.dp.dpsgd import make_private
+
+    def loss(output: Tensor, target: Tensor) -> Tensor:
+        return F.mse_loss(output, target) / private.noise_multiplier
+
+    model, data = nn.Linear(3, 2), TensorDataset(torch.randn(20, 3), torch.zeros(20, 2))
+    private = make_private(
+        model,
+        torch.optim.SGD(model.parameters(), lr=0.1),
+        DataLoader(data, batch_size=10),
+        loss_fn=loss,
+        noise_multiplier=2.0,
+    )
+    for x, y in private.loader:
+        private.step(x, y)

@@ -1,7 +1,7 @@
 """Whether a model and its loss keep anything of a pass: what they keep, the next batch could be told.
 
 One duty: `unchanged(model=..., loss_fn=...)`, a context in which nothing that can be reached from these objects may
-change. Imports `own_code`, and `execution`, to know a plan when it sees one.
+change. Imports `own_code`; `execution` and `ruled_pass`, to know what is ours when it sees it.
 
 NOTE [What a pass may leave behind]
 Per-sample gradients are bounded one batch at a time. A model that remembers an example (an attribute, an entry of a list,
@@ -45,6 +45,7 @@ from torch.nn.modules import module
 from torch.nn.utils.weight_norm import WeightNorm
 
 from syft.dp.own_code import class_parts, content_of, is_own, variables_used
+from syft.dp.ruled_pass import Checked
 from syft.exceptions import SyftError
 from syft.execution.replay import Replay
 
@@ -62,8 +63,8 @@ _VALUES = (
     range,
     slice,
 )
-#: NB: a plan that is replayed remembers shapes, and nothing of values.
-_CONSTANT = (Replay, types.ModuleType, torch.jit.ScriptFunction, logging.Logger)
+#: NB: a plan that is replayed, and what is known of the graph of a model, remember shapes and nothing of values.
+_CONSTANT = (Replay, Checked, types.ModuleType, torch.jit.ScriptFunction, logging.Logger)
 _OF_PYTHON = frozenset({"builtins", "collections", "itertools"})
 _EMPTY = frozenset({dict, OrderedDict, list, set})
 _PLAIN = frozenset({int, str, bool, type(None)})
