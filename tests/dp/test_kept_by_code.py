@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import contextlib
 import contextvars
 import ctypes
 import functools
@@ -17,6 +18,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+import torch.utils.checkpoint
 from torch import Tensor, nn
 
 from syft.dp.kept_state import KeptStateError, unchanged
@@ -344,6 +346,18 @@ def test_own_code_is_told_from_that_of_packages() -> None:
     assert not any(
         map(is_own, (nn.Linear, F.relu, functools.partial, np.ndarray, logging, np, pytest.raises))
     )
+
+
+def test_a_function_that_a_package_made_is_looked_into_and_one_of_its_own_is_not() -> None:
+    kept: list[Tensor] = []
+    made = np.vectorize(kept.append)  # an object of a package, which holds what it was given
+    with pytest.raises(KeptStateError), unchanged(model=made):
+        kept.append(torch.zeros(1))
+    timed = contextlib.contextmanager(lambda: iter([kept]))
+    with pytest.raises(KeptStateError), unchanged(model=timed):
+        kept.append(torch.zeros(1))
+    with unchanged(model=torch.utils.checkpoint.checkpoint):
+        pass
 
 
 def test_a_loss_may_name_the_training() -> None:

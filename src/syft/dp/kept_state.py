@@ -353,6 +353,8 @@ class _Walk:
     def _visit_function(self, path: Any, function: types.FunctionType) -> None:
         self._alive.append(function.__code__)
         self._note((path, _ABOUT, "code"), id(function.__code__))
+        if not is_own(function) and "<locals>" not in function.__qualname__:
+            return  # NB: one that a package made when it was called may hold what it was given
         for name, part in variables_used(function):
             self.visit((path, _DOT, name), part)
         for index, part in enumerate(function.__defaults__ or ()):
