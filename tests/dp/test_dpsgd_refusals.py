@@ -457,3 +457,14 @@ def test_complex_parameters_are_refused_before_anything_is_charged() -> None:
     with pytest.raises(ValueError, match="phases is complex"):
         epoch(private)
     assert private.epsilon(1e-5) == spent
+
+
+@pytest.mark.parametrize("delta", [0, 1, -1, float("nan"), "x", True])
+def test_a_delta_that_is_none_is_refused_without_a_target_too(delta: Any) -> None:
+    with pytest.raises(ValueError, match="target_delta="):
+        training(noise_multiplier=1.0, target_delta=delta)
+
+
+def test_epochs_without_a_target_are_not_passed_over() -> None:
+    with pytest.raises(ValueError, match="epochs=3 without a target_epsilon"):
+        training(noise_multiplier=1.0, epochs=3)

@@ -510,3 +510,15 @@ def test_the_noise_of_the_least_survivors_is_never_less_than_claimed(
     privacy = DistributedPrivacy(bound, noise, clients=clients)
     assert privacy.noise_std(privacy.least) >= noise * bound * (1 - 1e-9)
     assert privacy.multiplier(1000) == pytest.approx(noise, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        *((kind, name) for kind in (ClientPrivacy, DistributedPrivacy) for name in ("budget", "stream")),
+        (ClientPrivacy, "adaptive"),
+    ],
+)
+def test_what_is_no_budget_and_no_stream_is_refused(kind: Any, name: str) -> None:
+    with pytest.raises(TypeError, match=f"given {name}=3"):
+        kind(1.0, 1.0, clients=10, **{name: 3})

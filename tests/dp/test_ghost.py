@@ -61,13 +61,35 @@ def test_no_norm_is_too_short_also_where_terms_cancel(cancelling: float, dtype: 
     exact = left.double().transpose(1, 2) @ right.double()
     norms = exact.flatten(1).norm(dim=1)
     made = Full(ghost.expand())
-    is_made = bool((norms < ghost._lengths / 64).any())
+    is_made = bool((norms < ghost._measured[1] / 64).any())
     for factor_norms, true_norms in ((ghost.norms(), made.norms() if is_made else norms),):
         assert bool((factor_norms >= true_norms * (1 - 1e-12)).all())
         assert torch.allclose(factor_norms, true_norms, rtol=1e-7, atol=0)
     summed = made.weighted_sum(weights) if is_made else torch.einsum("b,bij->ij", weights.double(), exact)
     assert torch.allclose(ghost.weighted_sum(weights), summed, rtol=1e-12, atol=1e-12)
     assert is_made == (cancelling < 0.1)
+
+
+@pytest.mark.parametrize(("steps", "width", "out"), [(0, 30, 40), (7, 300, 600), (40, 1500, 30)])
+def test_the_sum_of_sequences_in_parts_is_their_sum(steps: int, width: int, out: int) -> None:
+    """More terms, rows and columns than are put into double precision at once."""
+    from syft.dp.gradient_factors import numbers_at_once, sum_in_parts
+
+    torch.manual_seed(2)
+    left, right, weights = torch.randn(20, steps, out), torch.randn(20, steps, width), torch.rand(20)
+    exact = torch.einsum("b,bti,btj->ij", weights.double(), left.double(), right.double())
+    parts = list(sum_in_parts(Sequences(left, right), weights))
+    assert max(map(len, parts)) <= max(numbers_at_once(left), width)
+    assert len(parts) == (3 if out == 600 else 1)
+    torch.testing.assert_close(torch.cat(parts).view(out, width), exact)
+    assert torch.equal(Sequences(left, right).weighted_sum(weights), torch.cat(parts).view(out, width))
+
+
+def test_the_lengths_of_terms_are_read_off_the_products() -> None:
+    left, right = torch.randn(5, 6, 40), torch.randn(5, 6, 30) * 1e-20
+    _, lengths = Sequences(left, right)._measured
+    exact = (left.double().norm(dim=2) * right.double().norm(dim=2)).sum(1)
+    torch.testing.assert_close(lengths, exact, rtol=1e-12, atol=0)
 
 
 def test_what_is_not_finite_has_no_finite_norm_and_doubles_and_long_sequences_are_made() -> None:

@@ -129,9 +129,23 @@ def test_ordinary_models_keep_nothing(way: str) -> None:
 class Keeper:
     """A place to put something, of a random kind; `put` keeps, `get` gives what was kept before, or None."""
 
+    shared: Any = None
+
     def __init__(self, rng: random.Random) -> None:
+        type(self).shared = None
         self.kind = rng.choice(
-            ["attribute", "list", "dict", "closure", "counter", "nested", "buffer", "method"]
+            [
+                "attribute",
+                "list",
+                "dict",
+                "closure",
+                "counter",
+                "nested",
+                "buffer",
+                "method",
+                "class",
+                "forward",
+            ]
         )
         self.value: Any = None
         self.items: list[Any] = []
@@ -159,6 +173,8 @@ class Keeper:
             next(self.count)
         elif self.kind == "nested":
             self.inner["deep"][0]["er"] = value
+        elif self.kind == "class":
+            type(self).shared = value
         else:
             self.value = (value,)
 
@@ -170,6 +186,7 @@ class Keeper:
             "closure": self._get(),
             "nested": self.inner["deep"][0]["er"],
             "counter": None,
+            "class": type(self).shared,
         }.get(self.kind, self.value[0] if self.value else None)
 
 
@@ -183,13 +200,14 @@ def stateful(rng: random.Random) -> tuple[nn.Module, Callable[[Tensor, Tensor], 
         def __init__(self) -> None:
             super().__init__()
             self.layer = nn.Linear(3, 2)
-            self.keeper = keeper
+            if keeper.kind != "forward":  # only its forward leads to it
+                self.keeper = keeper
 
         def forward(self, x: Tensor) -> Tensor:
             out = self.layer(x)
             if model_keeps:
-                seen = self.keeper.get()
-                self.keeper.put(out)
+                seen = keeper.get()
+                keeper.put(out)
                 if seen is not None:
                     out = out + scale * seen
             return out  # type: ignore[no-any-return]

@@ -449,3 +449,15 @@ def test_what_cannot_be_mapped_over_examples_is_told() -> None:
 def test_batches_of_another_make_are_refused(inputs: Any, targets: Any, sentence: str) -> None:
     with pytest.raises((TypeError, ValueError), match=sentence):
         factors(nn.Linear(3, 2), F.mse_loss, inputs, targets)
+
+
+def test_rules_are_checked_without_a_whole_sum_in_double_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+    from syft.dp.gradient_factors import Outer, Sequences
+
+    def whole(*_: object) -> None:
+        raise AssertionError("the weighted sum was made as a whole")
+
+    monkeypatch.setattr(Outer, "weighted_sum", whole)
+    monkeypatch.setattr(Sequences, "weighted_sum", whole)
+    for shape in ((4, 600), (4, 3, 600)):
+        factors(nn.Linear(600, 600), F.mse_loss, torch.randn(shape), torch.zeros(*shape[:-1], 600), "rules")

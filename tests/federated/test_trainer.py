@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import threading
 from typing import Any
 
 import pytest
 import torch
-from torch import nn
+import torch.nn.functional as F
+from torch import Tensor, nn
 from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
 import syft as sy
@@ -169,6 +171,40 @@ def test_models_with_several_inputs_and_lists_of_items() -> None:
     items = [(torch.randn(2), torch.randn(3), torch.randn(1)) for _ in range(6)]
     trainer = Trainer(Two(), MSE, {"a": items, "b": items[:3]}, batch_size=2)
     assert trainer.fit(1).rounds[0].failures == ()
+
+
+TOLD: list[list[float]] = []
+
+
+@pytest.mark.parametrize("engine", ["serial", "threads"])
+def test_what_functions_keep_of_one_client_is_not_seen_by_another(engine: str) -> None:
+    """In a closure, a default, an attribute; a lock, which cannot be copied, is shared."""
+    lock = threading.Lock()
+    TOLD.clear()
+
+    def of_the_loss() -> Any:
+        kept: list[float] = []
+        beside = [lock]
+
+        def inner(value: float) -> list[float]:
+            kept.append(value)
+            return kept
+
+        def loss(output: Tensor, target: Tensor, seen: list[float] = []) -> Tensor:  # noqa: B006
+            loss.calls.append(float(target.mean()))  # type: ignore[attr-defined]
+            seen.append(float(target.mean()))
+            with beside[0]:
+                TOLD.append([*inner(float(target.mean())), *seen, *loss.calls])  # type: ignore[attr-defined]
+            return F.mse_loss(output, target)
+
+        loss.calls = []  # type: ignore[attr-defined]
+        return loss
+
+    data = {f"c{i}": TensorDataset(torch.randn(4, 3), torch.full((4, 1), float(i))) for i in range(3)}
+    given = of_the_loss()
+    Trainer(nn.Linear(3, 1), given, data, engine=engine, batch_size=2).fit(2)
+    assert given.calls == []  # type: ignore[attr-defined]
+    assert len(TOLD) == 12 and all(len(set(each)) == 1 for each in TOLD)
 
 
 def test_a_collate_function_of_ones_own() -> None:

@@ -104,3 +104,16 @@ def test_a_config_that_was_not_kept_is_missed_with_advice(alice: Any) -> None:
             ObjectNotFoundError, match=r"keep it, config = TrainConfig\(...\)\.send\(worker\)"
         ):
             attempt("rows")
+
+
+@pytest.mark.parametrize("name", ["shuffle", "drop_last", "partial", "progress"])
+def test_a_switch_is_true_or_false_and_a_collate_function_can_be_called(name: str) -> None:
+    with pytest.raises(TypeError, match=f"{name}='no': it is True or False"):
+        Trainer(nn.Linear(6, 2), F.cross_entropy, classes(), **{name: "no"})
+    with pytest.raises(TypeError, match="collate_fn=5"):
+        Trainer(nn.Linear(6, 2), F.cross_entropy, classes(), collate_fn=5)  # type: ignore[arg-type]
+
+
+def test_a_masked_sum_is_signed_or_not() -> None:
+    with pytest.raises(TypeError, match="signed='no'"):
+        MaskedSum(signed="no")  # type: ignore[arg-type]

@@ -1,6 +1,6 @@
 """What the two privacies of whole clients share: clipped updates, charges that can be kept, checked arguments.
 
-One duty: `clipped_to_grid`, `Counted`, and the checks. Imports `accounting`.
+One duty: `clipped_to_grid`, `Counted`, and the checks. Imports `accounting`, `mpc.randomness`.
 
 NOTE [Sums without rounding]
 A clipped update is a multiple of a power of two in double precision, so fine that nothing is lost and so coarse that
@@ -21,6 +21,7 @@ from torch import Tensor
 from syft.core.structs import prepared
 from syft.dp.accounting import Accountant, Budget, Gaussian, Kind
 from syft.dp.events import Event, read, written
+from syft.mpc.randomness import Stream
 
 #: Clipping bounds beyond these would meet the ends of single precision, and are mistakes.
 LEAST_CLIP, LARGEST_CLIP = 1e-12, 1e12
@@ -84,7 +85,14 @@ class _Charges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Counted:
     """An accountant, with or without a budget, and what this object itself was charged for."""
 
-    def __init__(self, budget: Budget | None, accountant: Kind) -> None:
+    def __init__(self, budget: Budget | None, accountant: Kind, stream: Stream | None = None) -> None:
+        """!! TypeError"""
+        self._stream = Stream() if stream is None else stream
+        for name, value, kind in (("budget", budget, Budget), ("stream", self._stream, Stream)):
+            if value is not None and not isinstance(value, kind):
+                raise TypeError(
+                    f"{type(self).__name__} was given {name}={value!r}: it is a {kind.__name__}, or None."
+                )
         self.budget = budget
         self.accountant = Accountant(accountant) if budget is None else budget.accountant
         self.rounds = 0

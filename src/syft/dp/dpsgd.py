@@ -26,6 +26,7 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import Any
 
 import torch
@@ -341,6 +342,11 @@ def make_private(
     poisson = PoissonLoader(loader.dataset, rate, loader.collate_fn, like=loader)
     if noise_multiplier is None and target_epsilon is not None and (target_delta is None or epochs is None):
         raise ValueError("A target_epsilon needs target_delta and epochs: how long the training will be.")
+    if epochs is not None and target_epsilon is None:
+        raise ValueError(
+            f"make_private was given epochs={epochs} without a target_epsilon: epochs say for how long noise is to last "
+            "that is found for a target. Leave them out; training goes on for as long as you step."
+        )
     planned = 0 if target_epsilon is None else (epochs or 0) * len(poisson)
     noise, accounts, budget = planned_noise(
         "make_private", noise_multiplier, target_epsilon, target_delta, accountant, poisson.rate, planned
@@ -396,6 +402,13 @@ def planned_noise(
     """The noise that was given, or the least for a target; who counts, and the budget of a target. !! ValueError"""
     if (noise_multiplier is None) == (target_epsilon is None):
         raise ValueError(f"{caller} takes either noise_multiplier or target_epsilon.")
+    if target_delta is not None and not (
+        isinstance(target_delta, Real) and not isinstance(target_delta, bool) and 0 < target_delta < 1
+    ):
+        raise ValueError(
+            f"{caller} was given target_delta={target_delta!r}: it is above 0 and less than one over the number of rows, "
+            "say 1e-5."
+        )
     accounts, budget = Accountant(kind or default_kind(target_delta)), None
     if target_epsilon is not None:
         if target_delta is None:

@@ -119,7 +119,7 @@ class ClientPrivacy(Counted):
         accountant: Kind = "rdp",
         stream: Stream | None = None,
     ) -> None:
-        super().__init__(budget, accountant)
+        super().__init__(budget, accountant, stream)
         check_clip_norm(clip_norm)
         check_clients(clients)
         self.event = Gaussian(noise_multiplier, sampling_rate)  # refuses what is neither
@@ -134,6 +134,10 @@ class ClientPrivacy(Counted):
         self.count_noise = 0.0
         self.update_multiplier = float(noise_multiplier)
         """The noise on updates, in clipping bounds: more than `noise_multiplier` when counts take their part."""
+        if not isinstance(adaptive, AdaptiveClipping | None):
+            raise TypeError(
+                f"ClientPrivacy was given adaptive={adaptive!r}: it is AdaptiveClipping(), or None."
+            )
         if adaptive is not None:
             self.count_noise = adaptive.count_noise or self.denominator / 20
             # Andrew et al. 2021, theorem 1; see NOTE [Counts].
@@ -146,7 +150,6 @@ class ClientPrivacy(Counted):
                     "AdaptiveClipping, or train with more clients."
                 )
             self.update_multiplier = left**-0.5
-        self._stream = stream or Stream()
         self._counts: list[float] = []
         """Of each update that was clipped: see NOTE [Counts]."""
         self._counted = (0.0, 0)
@@ -361,7 +364,7 @@ class DistributedPrivacy(Counted):
         accountant: Kind = "rdp",
         stream: Stream | None = None,
     ) -> None:
-        super().__init__(budget, accountant)
+        super().__init__(budget, accountant, stream)
         check_clip_norm(clip_norm)
         check_positive(noise_multiplier=noise_multiplier)
         check_clients(clients)
@@ -388,7 +391,6 @@ class DistributedPrivacy(Counted):
         self.variance = min(math.ceil((each * self.units) ** 2), LARGEST_VARIANCE)
         """Of one client's noise, in units squared."""
         self.noise_reach = 16 * math.isqrt(LARGEST_VARIANCE)  # probability below e^-128 of more
-        self._stream = stream or Stream()
         self._summed = False
 
     def aggregation(self, **options: Any) -> MaskedSum:

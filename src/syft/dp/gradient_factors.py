@@ -32,7 +32,7 @@ NOTE [Blocks]
 A double copy of all gradients would be in pages fresh from the operating system, which cost more than the
 arithmetic. So a block of examples x columns is made double at a time, small enough to stay in the cache of a
 core, and a convolution copies the patches of as many examples. An accelerator gets larger blocks, fewer times. The
-weighted sum of outer products is made by rows, so that noise meets them before they leave the cache (`sum_in_parts`).
+weighted sums of products are made by rows, so that noise meets them before they leave the cache (`sum_in_parts`).
 """
 
 from __future__ import annotations
@@ -119,11 +119,11 @@ class Outer:
         if len(parts) > 1:
             total = self.left.new_zeros(self.shape, dtype=torch.float64)
             for part in parts:
-                left = (self.left[part].double() * weighted[part]).T
-                total.addmm_(left, self.right[part].double())
+                left = _double(self.left[part]).mul_(weighted[part])
+                total.addmm_(left.T, self.right[part].double())
             yield total.view(-1)
             return
-        left, right = (self.left.double() * weighted).T, self.right.double()
+        left, right = _double(self.left).mul_(weighted).T, self.right.double()
         rows = max(numbers_at_once(left) // 2 // max(self.shape[1], 1), 1)
         for start in range(0, max(self.shape[0], 1), rows):
             yield (left[start : start + rows] @ right).view(-1)
@@ -149,50 +149,53 @@ class Sequences:
     @cached_property
     def _full(self) -> Full | None:
         """The gradients themselves, where something cancels: see NOTE [Sequences]."""
-        return Full(self.expand()) if bool((self._gram_norms < self._lengths / _CANCELS).any()) else None
+        norms, lengths = self._measured
+        return Full(self.expand()) if bool((norms < lengths / _CANCELS).any()) else None
 
     @cached_property
-    def _lengths(self) -> Tensor:
-        """The sum over t of |left_it| |right_it|."""
-        each = _norms(self.left.flatten(0, 1)) * _norms(self.right.flatten(0, 1))
-        return each.view(self.left.shape[:2]).sum(1)
-
-    @cached_property
-    def _gram_norms(self) -> Tensor:
-        found = self.left.new_zeros(self.left.shape[0], dtype=torch.float64)
+    def _measured(self) -> tuple[Tensor, Tensor]:
+        """The norm, and the sum over t of |left_it| |right_it|, whose squares are the terms with t = u."""
+        norms = self.left.new_zeros(self.left.shape[0], dtype=torch.float64)
+        lengths = torch.zeros_like(norms)
         for part in _parts(self.left, self.right, numbers=2 * numbers_at_once(self.left)):
             left, right = self.left[part].double(), self.right[part].double()
             products = (left @ left.transpose(1, 2)).mul_(right @ right.transpose(1, 2))
-            found[part] = products.sum((1, 2)).clamp_(min=0.0).sqrt_()
-        return found
+            norms[part] = products.sum((1, 2)).clamp_(min=0.0).sqrt_()
+            lengths[part] = products.diagonal(dim1=1, dim2=2).sqrt().sum(1)
+        return norms, lengths
 
     def norms(self) -> Tensor:
         if self._full is not None:
             return self._full.norms()
         # NB: with what rounding may have taken off.
         off = (self.left.shape[2] + self.right.shape[2] + self.left.shape[1] ** 2 + 2) * 2.0**-52
-        return torch.hypot(self._gram_norms, self._lengths * off**0.5)
+        norms, lengths = self._measured
+        return torch.hypot(norms, lengths * off**0.5)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
+        return torch.cat(list(self.sum_in_parts(weights))).view(self.left.shape[2], self.right.shape[2])
+
+    def sum_in_parts(self, weights: Tensor) -> Iterator[Tensor]:
+        """The weighted sum, some rows at a time, flat: see NOTE [Blocks]."""
         if self._full is not None:
-            return self._full.weighted_sum(weights)
-        left, right, total = self.left.flatten(0, 1), self.right.flatten(0, 1), None
+            yield self._full.weighted_sum(weights).reshape(-1)
+            return
+        left, right = self.left.flatten(0, 1), self.right.flatten(0, 1)
         weighted = weights.double().repeat_interleave(self.left.shape[1])[:, None]
-        for start in range(0, len(left), _TERMS_AT_ONCE):
-            part = slice(start, start + _TERMS_AT_ONCE)
-            total = _plus_product(total, (left[part] * weighted[part]).T, right[part].double())
-        shape = self.left.shape[2], self.right.shape[2]
-        return self.left.new_zeros(shape, dtype=torch.float64) if total is None else total
+        most = numbers_at_once(left)
+        for rows in _slices(left.shape[1], most // max(right.shape[1], _TERMS_AT_ONCE)):
+            total = left.new_zeros(rows.stop - rows.start, right.shape[1], dtype=torch.float64)
+            for terms in _slices(len(left), _TERMS_AT_ONCE):
+                part = _double(left[terms, rows]).mul_(weighted[terms]).T
+                for columns in _slices(right.shape[1], most // _TERMS_AT_ONCE):
+                    total[:, columns].addmm_(part, right[terms, columns].double())
+            yield total.view(-1)
 
     def expand(self) -> Tensor:
         return self.left.transpose(1, 2) @ self.right
 
     def only(self, examples: Tensor) -> Sequences:
         return Sequences(_only(self.left, examples), _only(self.right, examples))
-
-
-def _plus_product(total: Tensor | None, left: Tensor, right: Tensor) -> Tensor:
-    return left @ right if total is None else total.addmm_(left, right)
 
 
 @dataclass(frozen=True)
@@ -251,10 +254,22 @@ def _only(values: Tensor, examples: Tensor) -> Tensor:
 
 def sum_in_parts(factor: Factor, weights: Tensor) -> Iterator[Tensor]:
     """What `weighted_sum` gives, flat, in parts that follow each other. They are the caller's to change."""
-    if isinstance(factor, Outer):
+    if isinstance(factor, (Outer, Sequences)):
         yield from factor.sum_in_parts(weights)
     else:
         yield factor.weighted_sum(weights).reshape(-1)
+
+
+def _double(values: Tensor) -> Tensor:
+    """A copy in double precision, the caller's to change."""
+    return values.to(torch.float64, copy=True)
+
+
+def _slices(size: int, most: int) -> Iterator[slice]:
+    """0 to `size`, one slice at least, of no more than `most` each."""
+    step = max(most, 1)
+    for start in range(0, max(size, 1), step):
+        yield slice(start, min(start + step, size))
 
 
 def _parts(*tensors: Tensor, numbers: int = _NUMBERS_AT_ONCE) -> Iterator[slice]:

@@ -1,35 +1,51 @@
 """Whether a model and its loss keep anything of a pass: what they keep, the next batch could be told.
 
 One duty: `unchanged(model=..., loss_fn=...)`, a context in which nothing that can be reached from these objects may
-change. Imports `execution`, to know a plan when it sees one.
+change. Imports `own_code`; `execution` and `ruled_pass`, to know what is ours when it sees it.
 
 NOTE [What a pass may leave behind]
 Per-sample gradients are bounded one batch at a time. A model that remembers an example (an attribute, an entry of a list,
 a variable of a closure) can let it into the gradients of other examples in the next pass, as often as it likes, and no
 bound on one batch sees it. So everything that a pass could write to is compared before and after it, and what changed
-is refused by its name: attributes of every module and object, elements of containers, buffers and parameters (which
-tensor, how often written to, and of buffers the values), variables of closures, defaults and globals that functions use,
-positions of iterators. Tensors that only exist while examples are mapped (`torch.func.vmap`) are refused wherever they
-are found, before a pass as well. The same holds for counters and for running vectors (spectral norm): they tell how many
-passes there were, and are to be frozen (`.eval()`).
+is refused by its name: attributes of every module and object, elements of containers and arrays, buffers and parameters
+(which tensor, how often written to, and the values; of large ones sums of their bits), variables of closures, defaults
+and globals that functions use, attributes of the user's own classes and modules with all methods (`own_code`), states of
+random generators that are attributes, positions of iterators, what weak references lead to. Tensors that only exist
+while examples are mapped (`torch.func.vmap`) are refused wherever they are found, before a pass as well. The same holds
+for counters and for running vectors (spectral norm): they tell how many passes there were, and are to be frozen
+(`.eval()`).
 
-What is not seen: files, the memory of C extensions, and attributes of classes and modules of Python.
+What is not seen: files, the environment, the memory of C extensions, what is kept in Python's and installed packages' own
+modules and classes, and Python's and NumPy's global random generators (a model may draw from them).
 """
 
 from __future__ import annotations
 
+import ctypes
 import functools
+import gc
 import itertools
+import logging
+import operator
+import random
 import types
+import weakref
+from array import array
 from collections import OrderedDict, deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
+from hashlib import blake2b
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.modules import module
 from torch.nn.utils.weight_norm import WeightNorm
 
+from syft.dp.own_code import class_parts, content_of, is_own, variables_used
+from syft.dp.ruled_pass import Checked
 from syft.exceptions import SyftError
 from syft.execution.replay import Replay
 
@@ -47,12 +63,17 @@ _VALUES = (
     range,
     slice,
 )
-#: NB: a plan that is replayed remembers shapes, and nothing of values.
-_CONSTANT = (Replay, type, types.ModuleType, types.BuiltinFunctionType, property, torch.jit.ScriptFunction)
+#: NB: a plan that is replayed, and what is known of the graph of a model, remember shapes and nothing of values.
+_CONSTANT = (Replay, Checked, types.ModuleType, torch.jit.ScriptFunction, logging.Logger)
+_OF_PYTHON = frozenset({"builtins", "collections", "itertools"})
 _EMPTY = frozenset({dict, OrderedDict, list, set})
 _PLAIN = frozenset({int, str, bool, type(None)})
 _SEQUENCES = (list, tuple, deque)
+_BUFFERS = (bytearray, memoryview, array, ctypes._SimpleCData, ctypes.Array, ctypes.Structure)
+_PLAIN_TENSORS = frozenset({Tensor, nn.Parameter, nn.Buffer})
 _MOST_ELEMENTS = 1 << 16
+#: Sums of bits that stand for a tensor with more elements.
+_SUMS = 512
 _MOST_OBJECTS = 100_000
 
 
@@ -102,7 +123,7 @@ def _changed(first: _Walk, second: _Walk) -> str | None:
             return _name(next(iter(first.values.keys() ^ second.values.keys())))
     for path, tensor in first.values.items():
         other = second.values[path]
-        if tensor.dtype != other.dtype or not torch.equal(tensor, other):
+        if not _is_same(tensor, other):
             return _name(path)
     return None
 
@@ -130,6 +151,8 @@ def _kind(of: Any) -> str:
         return "tensor"
     if issubclass(of, _CONSTANT):
         return "constant"
+    if issubclass(of, type):
+        return "class"
     return "table" if of in _EMPTY else "parts"
 
 
@@ -139,7 +162,9 @@ def _slots(of: Any) -> tuple[str, ...]:
     found = list[str]()
     for kind in of.__mro__:
         names = kind.__dict__.get("__slots__", ())
-        found += (names,) if isinstance(names, str) else names
+        for name in (names,) if isinstance(names, str) else names:
+            is_private = name.startswith("__") and not name.endswith("__")
+            found.append(f"_{kind.__name__.lstrip('_')}{name}" if is_private else name)
     return tuple(name for name in found if name not in ("__dict__", "__weakref__"))
 
 
@@ -157,6 +182,10 @@ class _Walk:
         self._alive: list[Any] = []  # so that an id is not used twice
         for name, root in roots.items():
             self.visit(name, root)
+        self._note("torch's random seed", torch.initial_seed())
+        self._note("torch's default dtype", torch.get_default_dtype())
+        self.visit("global forward hooks", module._global_forward_hooks)
+        self.visit("global forward pre-hooks", module._global_forward_pre_hooks)
 
     def by_name(self) -> dict[str, Any]:
         return dict(zip(map(_name, self._paths), self.notes, strict=True))
@@ -181,7 +210,7 @@ class _Walk:
             self._note(path, (id(value), 0))
             return
         self._note(path, id(value))
-        if kind == "constant" or id(value) in self._seen:
+        if kind == "constant" or id(value) in self._seen or (kind == "class" and not is_own(value)):
             return
         self._seen.add(id(value))
         if len(self._seen) > _MOST_OBJECTS:
@@ -199,16 +228,27 @@ class _Walk:
             )
         self._alive.append(value)
         self._note(path, (id(value), None if value.is_inference() else value._version, tuple(value.shape)))
-        if (
-            not isinstance(value, nn.Parameter)
-            and value.numel() <= _MOST_ELEMENTS
-            and value.device.type != "meta"
-        ):
-            self.values[path] = value.detach().clone()
+        content = None if value.device.type == "meta" else _evidence(value)
+        if content is not None:
+            self.values[path] = content
         if value.grad_fn is None and value.grad is not None:
             self.visit((path, _DOT, "grad"), value.grad)
+        if value.__dict__:
+            self._visit_attributes(path, value.__dict__)
 
     def _visit_parts(self, path: Any, value: Any) -> None:
+        if isinstance(value, type):
+            for name, part in class_parts(value):
+                self.visit((path, _DOT, name), part)
+            return
+        of = type(value)
+        if is_own(of):
+            self.visit((path, _DOT, of.__name__), of)
+        self._visit_contents(path, value)
+        if isinstance(value, (Mapping, set, frozenset, *_SEQUENCES)) and of.__module__ not in _OF_PYTHON:
+            self._visit_attributes(path, _attributes(value))
+
+    def _visit_contents(self, path: Any, value: Any) -> None:
         if isinstance(value, nn.Module):
             self._visit_module(path, value)
         elif isinstance(value, Mapping):
@@ -239,10 +279,36 @@ class _Walk:
             self.values[path] = value.get_state()
         elif isinstance(value, (itertools.count, itertools.repeat)):
             self._note((path, _ABOUT, "position"), repr(value))
-        elif isinstance(value, bytearray):
-            self._note((path, _ABOUT, "values"), bytes(value))
+        elif isinstance(value, Iterator) and type(value).__module__ in _OF_PYTHON:
+            self._note((path, _ABOUT, "position"), operator.length_hint(value, -1))
+            for index, part in enumerate(gc.get_referents(value)):
+                self.visit((path, _ITEM, index), part)
+        elif isinstance(value, _BUFFERS):
+            self._note((path, _ABOUT, "values"), blake2b(memoryview(value).tobytes()).digest())
+        elif isinstance(value, np.ndarray):
+            self._visit_array(path, value)
+        elif isinstance(value, np.random.Generator | np.random.RandomState | np.random.BitGenerator):
+            self._note((path, _ABOUT, "state"), repr(_state_of(value)))
+        elif isinstance(value, random.Random):
+            self._note((path, _ABOUT, "state"), value.getstate())
+        elif isinstance(value, torch.UntypedStorage):
+            self.values[path] = torch.empty(0, dtype=torch.uint8, device=value.device).set_(value).clone()
+        elif isinstance(value, weakref.ref):
+            self.visit((path, _DOT, "referent"), value())
+        elif isinstance(value, ContextVar):
+            self.visit((path, _DOT, "value"), value.get(None))
+        elif isinstance(value, types.BuiltinFunctionType):
+            if not isinstance(value.__self__, types.ModuleType):
+                self.visit((path, _DOT, "__self__"), value.__self__)
+        elif isinstance(value, property):
+            for role in ("fget", "fset", "fdel"):
+                self.visit((path, _DOT, role), getattr(value, role))
+        elif isinstance(value, functools._lru_cache_wrapper):
+            if is_own(value):
+                self._note((path, _ABOUT, "misses"), value.cache_info().misses)
+            self.visit((path, _DOT, "__wrapped__"), getattr(value, "__wrapped__", None))
         elif isinstance(value, types.CellType):
-            self.visit((path, _DOT, "cell_contents"), _content(value))
+            self.visit((path, _DOT, "cell_contents"), content_of(value))
         else:
             self._visit_attributes(path, _attributes(value))
 
@@ -276,20 +342,63 @@ class _Walk:
             else:
                 self.visit((path, _DOT, name), part)
 
+    def _visit_array(self, path: Any, value: np.ndarray[Any, Any]) -> None:
+        self._note((path, _ABOUT, "form"), (value.shape, value.dtype.str))
+        if value.dtype.hasobject:
+            for index, part in enumerate(value.ravel().tolist()):
+                self.visit((path, _ITEM, index), part)
+        else:
+            self._note((path, _ABOUT, "values"), blake2b(value.tobytes()).digest())
+
     def _visit_function(self, path: Any, function: types.FunctionType) -> None:
-        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-            self.visit((path, _DOT, name), _content(cell))
+        self._alive.append(function.__code__)
+        self._note((path, _ABOUT, "code"), id(function.__code__))
+        if not is_own(function) and "<locals>" not in function.__qualname__:
+            return  # NB: one that a package made when it was called may hold what it was given
+        for name, part in variables_used(function):
+            self.visit((path, _DOT, name), part)
         for index, part in enumerate(function.__defaults__ or ()):
             self.visit((path, ".__defaults__[{}]", index), part)
         for name, part in (function.__kwdefaults__ or {}).items():
             self.visit((path, _DOT, name), part)
         for name, part in function.__dict__.items():
             self.visit((path, _DOT, name), part)
-        if _is_of_a_library(function):
-            return
-        for name in _names_used(function.__code__):
-            if name in function.__globals__:
-                self.visit((path, _DOT, name), function.__globals__[name])
+
+
+def _evidence(value: Tensor) -> Tensor | None:
+    """What tells whether numbers changed: a copy, and of many, or of a parameter's, sums of their bits by place."""
+    is_plain = type(value) in _PLAIN_TENSORS and value.layout == torch.strided
+    size = value.numel()
+    if size <= (_SUMS if is_plain and isinstance(value, nn.Parameter) else _MOST_ELEMENTS):
+        return value.detach().clone()
+    if not is_plain:
+        return None
+    bits = value.detach().contiguous().view(-1).view(torch.uint8)
+    if bits.storage_offset() % 8:
+        bits = bits.clone()
+    whole = len(bits) // (8 * _SUMS) * (8 * _SUMS)
+    sums = bits[:whole].view(torch.int64).view(-1, _SUMS).sum(0)
+    return sums if whole == len(bits) else torch.cat([sums.view(torch.uint8), bits[whole:]])
+
+
+def _is_same(one: Tensor, other: Tensor) -> bool:
+    # NB: NaN is equal to nothing, its bits are.
+    return one.dtype == other.dtype and (
+        torch.equal(one, other)
+        or (one.shape == other.shape and torch.equal(_bytes_of(one), _bytes_of(other)))
+    )
+
+
+def _bytes_of(value: Tensor) -> Tensor:
+    if value.layout != torch.strided:
+        value = value.to_dense()
+    return value.contiguous().view(-1).view(torch.uint8)
+
+
+def _state_of(generator: Any) -> Any:
+    if isinstance(generator, np.random.RandomState):
+        return [part.tolist() if isinstance(part, np.ndarray) else part for part in generator.get_state()]
+    return (generator.bit_generator if isinstance(generator, np.random.Generator) else generator).state
 
 
 def _attributes(value: Any) -> dict[str, Any]:
@@ -298,27 +407,3 @@ def _attributes(value: Any) -> dict[str, Any]:
         if hasattr(value, name):
             found[name] = getattr(value, name)
     return found
-
-
-def _content(cell: types.CellType) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:  # empty
-        return None
-
-
-def _is_of_a_library(function: types.FunctionType) -> bool:
-    """Functions of torch and of Python itself keep nothing of what they are given."""
-    return (function.__module__ or "").partition(".")[0] in {
-        "torch",
-        "functools",
-        "contextlib",
-        "typing",
-        "syft",
-    }
-
-
-@functools.lru_cache(maxsize=4096)
-def _names_used(code: types.CodeType) -> tuple[str, ...]:
-    inner = [one for one in code.co_consts if isinstance(one, types.CodeType)]
-    return tuple(dict.fromkeys([*code.co_names, *(name for one in inner for name in _names_used(one))]))

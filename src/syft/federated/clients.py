@@ -6,7 +6,10 @@ One duty: from what a user names (data sets, workers) to objects with `fit` and 
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import functools
+import types
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
@@ -53,7 +56,8 @@ class Client(Protocol):
 class Work:
     """What clients in this process train: each works on copies of the model, loss, metrics and collate function.
 
-    What one of these keeps from batch to batch stays with that client. Functions are not copied, only objects are.
+    What one of these keeps from batch to batch stays with that client: also what a function keeps in its closure and its
+    defaults. Globals, and what cannot be copied (a lock, a file), are shared.
     """
 
     model: nn.Module
@@ -95,7 +99,54 @@ class Work:
 
     def _copies(self) -> tuple[nn.Module, Loss, Mapping[str, Metric], Callable[[list[Any]], Any] | None]:
         with torch.inference_mode(False):  # what is made inside it can never be trained
-            return copy.deepcopy((self.model, self.loss, self.metrics, self.collate_fn))
+            memo: dict[int, Any] = {}
+            model = copy.deepcopy(self.model, memo)  # which functions may lead to, too
+            for function in (self.loss, self.collate_fn, *self.metrics.values()):
+                _copy_function(function, memo)
+            return model, *copy.deepcopy((self.loss, self.metrics, self.collate_fn), memo)
+
+
+def _copy_function(function: Any, memo: dict[int, Any]) -> None:
+    """Put into `memo` a function with a closure and defaults of its own, where it has any."""
+    if isinstance(function, functools.partial):
+        _copy_function(function.func, memo)
+    if not isinstance(function, types.FunctionType) or id(function) in memo:
+        return
+    cells = function.__closure__ or ()
+    if not cells and not function.__defaults__ and not function.__kwdefaults__:
+        return
+    own = tuple(types.CellType() for _ in cells)
+    made = types.FunctionType(
+        function.__code__,
+        function.__globals__,
+        function.__name__,
+        _copy_of(function.__defaults__, memo),
+        own or None,
+    )
+    memo[id(function)] = made
+    made.__qualname__, made.__module__, made.__doc__ = (
+        function.__qualname__,
+        function.__module__,
+        function.__doc__,
+    )
+    made.__kwdefaults__ = _copy_of(function.__kwdefaults__, memo)
+    made.__dict__.update(_copy_of(function.__dict__, memo))
+    for cell, mine in zip(cells, own, strict=True):
+        with contextlib.suppress(ValueError):  # empty
+            mine.cell_contents = _copy_of(cell.cell_contents, memo)
+
+
+def _copy_of(value: Any, memo: dict[int, Any]) -> Any:
+    """A copy, or the same where there is none."""
+    _copy_function(value, memo)
+    tried = dict(memo)  # what fails half way leaves parts of a copy
+    try:
+        made = copy.deepcopy(value, tried)
+    except (TypeError, ValueError, AttributeError, RuntimeError, OSError):
+        memo[id(value)] = value
+        return value
+    memo.update(tried)
+    return made
 
 
 class DatasetClient:

@@ -66,8 +66,10 @@ from syft.federated.trainer_seams import (
 )
 from syft.federated.trainer_settings import (
     check_callbacks,
+    check_collate,
     check_count,
     check_deadline,
+    check_flags,
     check_seed,
     check_work,
     checked_arguments,
@@ -159,6 +161,8 @@ class Trainer:
         check_deadline(deadline)
         check_callbacks(callbacks)
         check_seed(seed)
+        check_collate(collate_fn)
+        check_flags(shuffle=shuffle, drop_last=drop_last, partial=partial, progress=progress)
         own = local_names(model, local) if local else ()
         self._local = LocalLayers(secrets.token_hex(16), own) if own else None
         self.layout = Layout.of(model, own)

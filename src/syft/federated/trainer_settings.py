@@ -32,6 +32,21 @@ def check_work(model: Any, loss: Any, metrics: Any) -> None:
         raise TypeError(f"Trainer was given metrics={metrics!r}: they are a dict of functions by name.")
 
 
+def check_collate(collate_fn: Any) -> None:
+    """!! TypeError"""
+    if collate_fn is not None and not callable(collate_fn):
+        raise TypeError(
+            f"Trainer was given collate_fn={collate_fn!r}: it is a function from a list of rows to a batch."
+        )
+
+
+def check_flags(**flags: Any) -> None:
+    """!! TypeError"""
+    for name, value in flags.items():
+        if not isinstance(value, bool):
+            raise TypeError(f"Trainer was given {name}={value!r}: it is True or False.")
+
+
 def check_callbacks(callbacks: Any) -> None:
     """!! TypeError"""
     wrong = callbacks

@@ -92,6 +92,8 @@ class MaskedSum:
             raise TypeError(
                 f"MaskedSum was given sparse={sparse!r}: it is a SparseGraph(colluding=..., dropping=...)."
             )
+        if not isinstance(signed, bool):
+            raise TypeError(f"MaskedSum was given signed={signed!r}: it is True or False.")
         if word_bits != "fit" and (isinstance(word_bits, bool) or not isinstance(word_bits, int)):
             raise TypeError(
                 f"MaskedSum was given word_bits={word_bits!r}: it is 64, a number from 2 to 32, or 'fit'."
