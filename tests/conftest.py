@@ -14,7 +14,6 @@ import torch
 
 import forked
 import syft as sy
-from forked_runs import Runner
 from syft.core.session import session
 from syft.tensors.logging import LoggingTensor
 
@@ -146,11 +145,3 @@ def own_log() -> Iterator[None]:
     before = log.handlers[:], log.level
     yield
     log.handlers[:], log.level = before
-
-
-@pytest.fixture(scope="session")
-def runner() -> Iterator[Runner]:
-    """Runs programs in processes that have imported torch and syft; warnings are errors in them."""
-    process = Runner()
-    yield process
-    process.end()
