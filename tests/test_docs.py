@@ -88,7 +88,7 @@ def test_there_are_pages_with_code() -> None:
 
 def test_the_demo_runs_and_says_so() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "syft", "demo"], capture_output=True, text=True, timeout=240, check=False
+        [sys.executable, "-m", "syft", "demo"], capture_output=True, text=True, timeout=800, check=False
     )
     assert done.returncode == 0, done.stderr
     assert "weights equal local training: True" in done.stdout

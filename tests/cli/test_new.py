@@ -28,7 +28,7 @@ def test_a_new_project_learns_the_same_in_one_process_and_in_four(here: Path, ty
             cwd=here / "trial",
             capture_output=True,
             text=True,
-            timeout=280,
+            timeout=800,
             env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(here / "trial")},
         )
         assert done.returncode == 0, done.stderr

@@ -354,7 +354,7 @@ def served(hook: Any, me: Any) -> Iterator[Any]:
         client.close()
     for process, _name, _port in processes:
         process.terminate()
-        process.communicate(timeout=30)
+        process.communicate(timeout=800)
 
 
 def _connected(hook: Any, port: int, name: str) -> Any:

@@ -21,6 +21,7 @@ from network.conftest import QUICK
 from network.proxy import Pipe, Proxy
 from network.served import Served, rss_of
 from network.waiting import Running, wait_until
+from stopwatch import Stopwatch
 from syft import transport
 from syft.exceptions import ProtocolError, WorkerRestartedError, WorkerUnreachableError
 from syft.identity.tokens import TokenAuthority
@@ -314,12 +315,12 @@ def test_a_half_open_connection_is_replaced_after_three_heartbeats(
         proxy.is_silent = True
         began = time.monotonic()
         waiting = Running(client.sync) if is_waiting else None
-        wait_until(lambda: proxy.connections > 1, 20)
+        wait_until(lambda: proxy.connections > 1)
         assert time.monotonic() - began > 0.3
         proxy.is_silent = False
         proxy.cut_all()
         if waiting is not None:
-            waiting.result(20)
+            waiting.result()
         assert held.get().item() == 1
 
 
@@ -345,7 +346,7 @@ def test_a_client_that_falls_silent_is_freed(connect: Any, serve: Any) -> None:
         held = torch.ones(1).send(client)
         client.sync()
         proxy.is_silent = True
-        wait_until(lambda: not server._server._sessions, 20)
+        wait_until(lambda: not server._server._sessions)
         assert not server._objects
         proxy.is_silent = False
         proxy.cut_all()
@@ -399,11 +400,11 @@ def test_a_peer_that_does_not_read_holds_up_nobody(connect: Any, serve: Any) -> 
         outbox.add(ObjectRequestMessage((1234, None, "")))
         sent = outbox.pack(frames.WAITS, 1 << 30)
         stuck._link._send_frame(connection, sent)
-        began = time.monotonic()
+        clock = Stopwatch()
         for _ in range(20):
             held.add_(1)
             owner.sync()
-        assert time.monotonic() - began < 5
+        assert clock.seconds < 5
     assert held.get().item() == 20
 
 
@@ -430,7 +431,7 @@ def test_sixty_four_clients_get_only_their_own_replies() -> None:
                 assert crowd.stdout is not None
                 assert crowd.stdout.readline() == b"ready\n"
                 assert served.status()["sessions"] == 64
-                assert json.loads(crowd.communicate(b"begin\n", timeout=240)[0]) == []
+                assert json.loads(crowd.communicate(b"begin\n", timeout=800)[0]) == []
             finally:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(crowd.pid, signal.SIGKILL)  # with all its parts
@@ -459,8 +460,8 @@ def test_what_a_killed_client_held_is_freed(connect: Any) -> None:
             assert full - before > 4_000 * count
             os.kill(child.pid, signal.SIGKILL)
             child.wait()
-            wait_until(lambda: served.status()["objects"] == 0, 20)
-            wait_until(lambda: served.rss - before < (full - before) / 3, 20)
+            wait_until(lambda: served.status()["objects"] == 0)
+            wait_until(lambda: served.rss - before < (full - before) / 3)
         finally:
             child.kill()
             child.wait()
@@ -489,7 +490,7 @@ def test_a_fast_client_cannot_run_ahead_of_a_slow_server(connect: Any) -> None:
         os.kill(served.process.pid, signal.SIGSTOP)
         try:
             streaming = Running(stream)
-            wait_until(lambda: posted > 8_000, 30)
+            wait_until(lambda: posted > 8_000)
             time.sleep(0.5)
             assert posted < 8_400
         finally:
@@ -515,7 +516,7 @@ def test_data_that_is_sent_to_a_slow_server_is_bounded_too(connect: Any, serve: 
 
     with server._server._worker_lock:
         streaming = Running(stream)
-        wait_until(lambda: sent > 10, 20)
+        wait_until(lambda: sent > 10)
         time.sleep(0.5)
         before, memory = sent, rss_of()
         assert before < 400  # 32 MB, or as much as fits between the two ends
@@ -524,7 +525,7 @@ def test_data_that_is_sent_to_a_slow_server_is_bounded_too(connect: Any, serve: 
         assert rss_of() - memory < 5 << 20
     client._link.close()
     with pytest.raises(ConnectionError):
-        streaming.result(30)
+        streaming.result()
 
 
 def test_a_worker_that_was_away_for_long_is_used_when_it_is_back(connect: Any) -> None:
