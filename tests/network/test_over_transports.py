@@ -81,7 +81,8 @@ IMPORTS = ("torch.testing._internal.common_methods_invocations",)
 def run(transport: str, *options: str, seconds: float) -> int:
     """Run the tests; how many passed."""
     left_out = [f"--deselect={name}" for name in DIFFERENT]
-    words = f"-m pytest -W ignore::pytest.PytestAssertRewriteWarning --transport {transport} -q -p no:cacheprovider -p network.sampling --tb=short".split()
+    words = f"-m pytest --transport {transport} -q -p no:cacheprovider -p network.sampling --tb=short".split()
+    words += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # of what is imported already
     done = forked.run(
         *(*words, *FOLDERS, *left_out, *options),
         cwd=ROOT,
