@@ -358,7 +358,7 @@ def served(hook: Any, me: Any) -> Iterator[Any]:
 
 
 def _connected(hook: Any, port: int, name: str) -> Any:
-    for _attempt in range(100):
+    for _attempt in range(1200):  # two minutes, on a busy machine
         try:
             return sy.WebsocketClientWorker(hook, "127.0.0.1", port, id=name)
         except ConnectionError:

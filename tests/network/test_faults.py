@@ -116,8 +116,8 @@ def test_whoever_waits_is_told_when_somebody_else_closes(connect: Any, serve: An
         client._link._closed = False
         closing = Running(client.close)
         with pytest.raises(Exception, match="closed"):
-            waiting.result(15)
-    closing.result(15)
+            waiting.result()
+    closing.result()
 
 
 # -- damaged frames ----------------------------------------------------------------------------------------
@@ -351,7 +351,7 @@ def test_a_client_that_falls_silent_is_freed(connect: Any, serve: Any) -> None:
         proxy.is_silent = False
         proxy.cut_all()
         with pytest.raises(WorkerRestartedError):
-            wait_until(lambda: client.sync(), 10)
+            wait_until(lambda: client.sync())
         del held
 
 
@@ -364,7 +364,7 @@ def test_a_worker_that_is_busy_with_others_is_waited_for(connect: Any, serve: An
         waiting = Running(client.sync)
         time.sleep(1.5)
         assert not waiting.is_done
-    waiting.result(10)
+    waiting.result()
     assert client._link.welcome.session == session
     assert client._link._attempts.vain <= 1
 
@@ -382,7 +382,7 @@ def test_a_client_comes_back_while_its_own_command_still_runs(connect: Any, serv
             proxy.cut_all()
             time.sleep(6.0)  # longer than a greeting may take, and than patience
             assert not waiting.is_done
-        assert waiting.result(10).item() == 1
+        assert waiting.result().item() == 1
 
 
 def test_a_peer_that_does_not_read_holds_up_nobody(connect: Any, serve: Any) -> None:
@@ -495,7 +495,7 @@ def test_a_fast_client_cannot_run_ahead_of_a_slow_server(connect: Any) -> None:
             assert posted < 8_400
         finally:
             os.kill(served.process.pid, signal.SIGCONT)
-        streaming.result(60)
+        streaming.result()
         assert counter.get().item() == 12_000
         assert rss_of() - before[0] < 60 << 20
         assert served.rss - before[1] < 60 << 20

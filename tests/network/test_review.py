@@ -142,7 +142,7 @@ def test_a_client_with_many_threads_is_not_taken_for_one_that_never_confirms(
             assert got[0] == n and got[-1] == n
 
     for one in [Running(lambda n=n: fetch(n)) for n in range(12)]:  # type: ignore[misc]
-        one.result(60)
+        one.result()
     assert not refusals(server)
     assert client._link._epoch == 0, "it is the same session"
     assert waits, "there was something to wait for"
