@@ -52,6 +52,7 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.hookimpl(trylast=True)  # when the fixtures of the file have ended: what is frozen is never collected
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     """Neither need it walk what the tests of a file have imported and cached, in those of the next one."""
     if nextitem is not None and nextitem.path != item.path:
