@@ -14,7 +14,6 @@ import torch
 
 import forked
 import syft as sy
-from forked_runs import Runner
 from syft.core.session import session
 from syft.tensors.logging import LoggingTensor
 
@@ -51,6 +50,14 @@ def pytest_collection_finish() -> None:
     """What was imported and collected stays to the end: a collection of garbage need not walk it each time."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(trylast=True)  # when the fixtures of the file have ended: what is frozen is never collected
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Neither need it walk what the tests of a file have imported and cached, in those of the next one."""
+    if nextitem is not None and nextitem.path != item.path:
+        gc.collect()
+        gc.freeze()
 
 
 def pytest_unconfigure() -> None:
@@ -146,11 +153,3 @@ def own_log() -> Iterator[None]:
     before = log.handlers[:], log.level
     yield
     log.handlers[:], log.level = before
-
-
-@pytest.fixture(scope="session")
-def runner() -> Iterator[Runner]:
-    """Runs programs in processes that have imported torch and syft; warnings are errors in them."""
-    process = Runner()
-    yield process
-    process.end()

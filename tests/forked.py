@@ -3,14 +3,20 @@
 `start("-m", "syft", "worker", ...)`, `start("-c", code, ...)` and `start("script.py", ...)` stand for `subprocess.Popen`
 with a fresh Python, and `run` for `subprocess.run`. A test of what is imported, or of a missing package, needs the
 fresh one.
+
+With `warnings_are_errors=True` it is `python -W error`. With `forks=True` the commands `python -m syft ...` that the
+program starts itself are forked, too, and so is `python script.py`.
 """
 
 from __future__ import annotations
 
+import atexit
 import gc
+import importlib
 import io
 import json
 import os
+import resource
 import runpy
 import select
 import signal
@@ -19,11 +25,14 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-PIPE, DEVNULL = subprocess.PIPE, subprocess.DEVNULL
+PIPE, DEVNULL, STDOUT = subprocess.PIPE, subprocess.DEVNULL, subprocess.STDOUT
 _LARGEST_REQUEST = 1 << 20
+_own_filters = len(warnings.filters)  # Python's own, before any package adds others in front of them
 
 
 class Forked:
@@ -109,18 +118,11 @@ class Forked:
 
 
 class _Forker:
-    """The process that forks. It ends with this one, and those that it forked with it."""
+    """The end of a connection to a process that forks. It ends with this one, and those that it forked with it."""
 
-    def __init__(self) -> None:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", __file__, str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
-                env=os.environ | {"OMP_NUM_THREADS": "1"},
-            )
-        self._socket, self._lock = ours, threading.Lock()
-        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * _LARGEST_REQUEST)
+    def __init__(self, connected: socket.socket, ended: Callable[[], object]) -> None:
+        self._socket, self._ended, self._lock = connected, ended, threading.Lock()
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * _LARGEST_REQUEST)
 
     def ask(self, request: dict[str, Any], descriptors: list[int]) -> int:
         with self._lock:
@@ -129,7 +131,18 @@ class _Forker:
 
     def end(self) -> None:
         self._socket.close()
-        self._process.wait()
+        self._ended()
+
+
+def _new_forker() -> _Forker:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        process = subprocess.Popen(
+            [sys.executable, "-P", __file__, str(theirs.fileno())],
+            pass_fds=[theirs.fileno()],
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
+        )
+    return _Forker(ours, process.wait)
 
 
 _forkers: list[_Forker] = []  # at most one, made for the first test that needs it
@@ -139,7 +152,7 @@ _lock = threading.Lock()
 def _forker() -> _Forker:
     with _lock:
         if not _forkers:
-            _forkers.append(_Forker())
+            _forkers.append(_new_forker())
         return _forkers[0]
 
 
@@ -158,8 +171,16 @@ def start(
     env: dict[str, str] | None = None,
     cwd: str | Path | None = None,
     start_new_session: bool = False,
+    warnings_are_errors: bool = False,
+    forks: bool = False,
+    imports: Sequence[str] = (),
+    cpu_seconds: int | None = None,
 ) -> Forked:
-    """Like `subprocess.Popen([sys.executable, "-P", *program], ...)`."""
+    """Like `subprocess.Popen([sys.executable, "-P", *program], ...)`.
+
+    `imports` are modules that are imported before it is forked, for this process and all later ones; after `cpu_seconds`
+    of its processor it is killed by SIGXCPU.
+    """
     streams: list[IO[Any] | None] = []
     theirs, owned = [], []
     for number, wanted in enumerate((stdin, stdout, stderr)):
@@ -172,6 +193,8 @@ def start(
         elif wanted == DEVNULL:
             other = os.open(os.devnull, os.O_RDWR)
             owned.append(other)
+        elif wanted == STDOUT:
+            other = theirs[1]
         else:
             other = number if wanted is None else wanted if isinstance(wanted, int) else wanted.fileno()
         streams.append(io.TextIOWrapper(ours, write_through=True) if ours is not None and text else ours)
@@ -183,6 +206,10 @@ def start(
         "env": dict(os.environ if env is None else env),
         "cwd": str(cwd or Path.cwd()),
         "session": start_new_session,
+        "warnings": warnings_are_errors,
+        "forks": forks,
+        "imports": list(imports),
+        "cpu_seconds": cpu_seconds,
     }
     try:
         pid = _forker().ask(request, [*theirs, told])
@@ -218,10 +245,49 @@ def run(
 # -- in the process that forks ---------------------------------------------------------------------------------------
 
 
+def _treat_warnings_as_errors() -> None:
+    """As `-W error` does: what the packages that are imported have set goes on to come first."""
+    added = warnings.filters[: len(warnings.filters) - _own_filters]
+    own = warnings.filters[len(added) :]
+    warnings.resetwarnings()
+    warnings.simplefilter("error")
+    warnings.filters[:] = [*added, *warnings.filters, *own]  # type: ignore[index]
+    sys.warnoptions[:] = ["error"]
+
+
+def _fork_what_it_starts() -> bool:
+    """Give this process one that forks, and let `subprocess` use it for syft's commands. True in what that one forks."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    if (pid := os.fork()) == 0:
+        ours.close()
+        _serve(theirs)
+        return True
+    theirs.close()
+    _forkers[:] = [_Forker(ours, lambda: os.waitpid(pid, 0))]
+    atexit.register(end)
+    fresh: Any = subprocess.Popen
+    known = {"stdin", "stdout", "stderr", "text", "env", "cwd", "start_new_session"}
+
+    class Popen(fresh):
+        """Of a program in Python, a process that was forked."""
+
+        def __new__(cls, args: Any, *more: Any, **options: Any) -> Any:
+            words = [args] if isinstance(args, str) else [str(word) for word in args]
+            is_known = words[1:3] == ["-m", "syft"] or (len(words) > 1 and words[1].endswith(".py"))
+            if words[0] == sys.executable and is_known and not more and options.keys() <= known:
+                return start(*words[1:], **options)
+            return super().__new__(cls)
+
+    subprocess.Popen = Popen  # type: ignore[misc]
+    return False
+
+
 def _become(request: dict[str, Any], descriptors: list[int]) -> None:
     """In a process that was forked: run the program as a fresh Python would."""
     if request["session"]:
         os.setsid()
+    if request["cpu_seconds"] is not None:
+        resource.setrlimit(resource.RLIMIT_CPU, (request["cpu_seconds"], resource.RLIM_INFINITY))
     for target, descriptor in enumerate(descriptors):
         os.dup2(descriptor, target)
     os.closerange(3, max(descriptors) + 1)
@@ -236,6 +302,10 @@ def _become(request: dict[str, Any], descriptors: list[int]) -> None:
         for part in request["env"].get("PYTHONPATH", "").split(os.pathsep)
         if part and part not in sys.path
     ]
+    if request["warnings"]:
+        _treat_warnings_as_errors()
+    if request["forks"] and _fork_what_it_starts():
+        return
     first, *rest = request["program"]
     if first == "-c":
         sys.argv = ["-c", *rest[1:]]
@@ -291,13 +361,15 @@ def _serve(asked: socket.socket) -> None:
         if not said:
             break
         *streams, told = descriptors
+        request = json.loads(said)
+        _import(request["imports"])
         pid = os.fork()
         if pid == 0:
             signal.signal(signal.SIGINT, signal.default_int_handler)
             for descriptor in (told, woken, waking, *waiting.values()):
                 os.close(descriptor)
             asked.close()
-            _become(json.loads(said), streams)
+            _become(request, streams)
             return
         waiting[pid] = told
         for descriptor in streams:
@@ -306,11 +378,20 @@ def _serve(asked: socket.socket) -> None:
     for pid in waiting:
         os.kill(pid, signal.SIGKILL)
     _reap(waiting, block=True)
+    os._exit(0)  # NB: there is nothing to clean up, and to free all that was imported takes a while
+
+
+def _import(names: Sequence[str]) -> None:
+    """What is imported stays: a process that ends need not walk it, nor copy the memory it walks."""
+    if missing := [name for name in names if name not in sys.modules]:
+        for name in missing:
+            importlib.import_module(name)
+        gc.collect()
+        gc.freeze()
 
 
 def _main() -> None:
     import torch
-    import torch._dynamo  # optimizers import it
 
     from syft.core import first_use, rooms
 
@@ -318,8 +399,7 @@ def _main() -> None:
     rooms.load_rest()
     first_use.prepare()
     sys.path.insert(0, str(Path(__file__).parent))
-    gc.collect()
-    gc.freeze()
+    _import(["torch._dynamo"])  # optimizers import it
     _serve(socket.socket(fileno=int(sys.argv[1])))
 
 

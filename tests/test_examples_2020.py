@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from forked_runs import ROOT, Runner, run
+from forked_runs import ROOT, run
 
 PROGRAMS = sorted((ROOT / "examples/2020").glob("*.py"))
 
@@ -30,28 +30,21 @@ if _left: raise SystemExit(f"objects left on workers: {_left}")
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.stem)
-def test_a_program_of_2020_runs_unchanged(
-    program: Path,
-    runner: Runner,
-    tmp_path: Path,
-) -> None:
+def test_a_program_of_2020_runs_unchanged(program: Path, tmp_path: Path) -> None:
     source = program.read_text()
     if "sklearn" in source and find_spec("sklearn") is None:
         pytest.skip("scikit-learn is not installed")
-    status, printed = run(runner, tmp_path, BEFORE + source + AFTER)
+    status, printed = run(tmp_path, BEFORE + source + AFTER)
     assert status == 0, printed
 
 
-def test_what_a_program_leaves_on_a_worker_is_noticed(
-    runner: Runner,
-    tmp_path: Path,
-) -> None:
+def test_what_a_program_leaves_on_a_worker_is_noticed(tmp_path: Path) -> None:
     leaves = """
 import syft as sy, torch
 bob = sy.VirtualWorker(sy.TorchHook(torch), id="bob")
 torch.ones(2).send(bob, garbage_collect_data=False)
 """
-    status, printed = run(runner, tmp_path, BEFORE + leaves + AFTER)
+    status, printed = run(tmp_path, BEFORE + leaves + AFTER)
     assert status != 0 and "objects left on workers: {'bob': 1}" in printed
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from forked_runs import ROOT, Runner, run
+from forked_runs import ROOT, run
 
 SCRIPTS = sorted((ROOT / "docs/tutorials").glob("[0-9]*.py"))
 TITLES = [
@@ -41,28 +40,22 @@ matplotlib.use("Agg")
 import warnings
 warnings.filterwarnings("ignore", "FigureCanvasAgg is non-interactive")
 """
-
-
-@pytest.fixture(scope="module")
-def runner() -> Iterator[Runner]:
-    """Has imported what most tutorials use."""
-    process = Runner("matplotlib.pyplot", "syft.dp.accounting")
-    yield process
-    process.end()
+#: What most tutorials use.
+IMPORTS = ("matplotlib.pyplot", "syft.dp.accounting")
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
-def test_a_tutorial_runs_and_what_it_claims_is_so(script: Path, runner: Runner, tmp_path: Path) -> None:
+def test_a_tutorial_runs_and_what_it_claims_is_so(script: Path, tmp_path: Path) -> None:
     source = script.read_text()
     assert source.count("assert ") >= 2, "a tutorial asserts what it claims"
-    status, printed = run(runner, tmp_path, BEFORE + source)
+    status, printed = run(tmp_path, BEFORE + source, *IMPORTS)
     assert status == 0, printed
 
 
-def test_a_claim_that_does_not_hold_is_noticed(runner: Runner, tmp_path: Path) -> None:
+def test_a_claim_that_does_not_hold_is_noticed(tmp_path: Path) -> None:
     source = SCRIPTS[0].read_text()
     assert source.count("temperatures * 2)") == 1
-    status, printed = run(runner, tmp_path, BEFORE + source.replace("temperatures * 2)", "temperatures * 3)"))
+    status, printed = run(tmp_path, BEFORE + source.replace("temperatures * 2)", "temperatures * 3)"))
     assert status == 1 and "AssertionError" in printed
 
 

@@ -146,7 +146,7 @@ def test_a_program_without_a_hook_connects_and_lists_what_it_may_find(hospital: 
     for user in ("ana", "bob"):
         (here / f"{user}.token").write_text(os.environ[f"TOKEN_OF_{user}"] + "\n")
         arguments = (hospital.address, f"{user}.token")
-        done = forked.run("-c", PROGRAM, *arguments, capture_output=True, text=True, timeout=240)
+        done = forked.run("-c", PROGRAM, *arguments, capture_output=True, text=True, timeout=800)
         assert done.returncode == 0, done.stderr
         said.append(done.stdout.strip())
     assert said == ["ana ['#patients', '#public'] 0", "bob ['#public'] 0"]

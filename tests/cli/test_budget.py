@@ -201,7 +201,7 @@ def test_a_user_with_a_token_releases_until_the_budget_is_spent_also_after_a_res
         (None, 0),
     ]
     process.terminate()
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=800)
     assert "'#typo', and no data here has that tag" in err and "#people" in err
 
 

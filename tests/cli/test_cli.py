@@ -183,10 +183,10 @@ def test_a_signal_ends_it_in_good_order_and_the_log_tells_who_came(
         "--isolation", "process" if number == signal.SIGTERM else "none", "--metrics-port", "0",
     )  # fmt: skip
     metrics = re.fullmatch(r"metrics at (http://127\.0\.0\.1:[1-9]\d*/metrics)\n", process.stdout.readline())
-    assert metrics and b"syft_objects 0.0" in urllib.request.urlopen(metrics.group(1), timeout=20).read()
+    assert metrics and b"syft_objects 0.0" in urllib.request.urlopen(metrics.group(1), timeout=120).read()
     _talk_to(address, token)
     process.send_signal(number)
-    _, err = process.communicate(timeout=240)
+    _, err = process.communicate(timeout=800)
     assert process.returncode == 0
     if kind == "json":
         lines = [json.loads(line) for line in err.splitlines()]
@@ -231,7 +231,7 @@ def test_numbers_for_prometheus(hook: Any, me: Any) -> None:
             with sy.connect(worker.address, auto_add=False) as client:
                 client.sync()
                 port = server.server_address[1]
-                said = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10).read().decode()
+                said = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=120).read().decode()
         finally:
             server.shutdown()
             server.server_close()

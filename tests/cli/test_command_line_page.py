@@ -60,7 +60,7 @@ class Terminal:
             self._env.setenv(*words[1].split("=", 1))
             said = ""
         elif words[0] == "curl":  # which is not everywhere
-            said = urllib.request.urlopen(words[-1], timeout=20).read().decode()
+            said = urllib.request.urlopen(words[-1], timeout=120).read().decode()
         else:
             said = subprocess.run(["bash", "-c", command], check=True, capture_output=True, text=True).stdout
         for shown, real in self._ports.items():
@@ -80,7 +80,7 @@ class Terminal:
     def _start(self, words: list[str]) -> str:
         if self._worker is not None:  # Ctrl-C in its terminal
             self._worker.terminate()
-            assert self._worker.wait(timeout=240) == 0
+            assert self._worker.wait(timeout=800) == 0
         log = Path(words[-1]) if "2>" in words else None
         words = words[: words.index("2>")] if log else words
         has_metrics = "--metrics-port" in words

@@ -86,7 +86,7 @@ class Browser:
         self.server, self.cookie = server, ""
 
     def ask(self, path: str, form: dict[str, str] | None = None, **headers: str) -> Answer:
-        connection = http.client.HTTPConnection("127.0.0.1", self.server.server_port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.server.server_port, timeout=120)
         sent = {"Cookie": self.cookie, **{name.replace("_", "-"): value for name, value in headers.items()}}
         body = None
         if form is not None:

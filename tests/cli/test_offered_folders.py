@@ -92,7 +92,7 @@ def addresses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
         for process in running:
             process.terminate()
         for process in running:
-            process.communicate(timeout=30)
+            process.communicate(timeout=800)
 
 
 def model_for(inputs: int) -> torch.nn.Module:

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import http.client
 import io
-import json
 import os
 import re
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -26,6 +24,7 @@ import torch
 from rich.console import Console
 from torch import nn
 
+import forked
 import syft as sy
 from chromium import COMMAND, Chromium
 from syft.cli import main
@@ -68,33 +67,13 @@ class Stage:
         return path
 
 
-#: Types each command in a process of its own, forked when torch is there: three would spend most of the time of this
-#: test on importing it. They end with the process that forked them, when its standard input does.
-TYPED = """
-import json, os, signal, sys
-import torch, syft
-from syft.cli import main
-typed = []
-for arguments in json.loads(sys.argv[1]):
-    process = os.fork()
-    if not process:
-        os.close(0)
-        os._exit(main(arguments))
-    typed.append(process)
-sys.stdin.read()
-for process in typed:
-    os.kill(process, signal.SIGTERM)
-sys.exit(max(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) for process in typed))
-"""
-
-
-def begin(command: list[str], log: Path) -> subprocess.Popen[str]:
+def begin(command: list[str], log: Path) -> forked.Forked:
     with log.open("w") as errors:
-        return subprocess.Popen(
-            [sys.executable, *command],
+        return forked.start(
+            *command,
             cwd=log.parent,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
+            stdin=forked.PIPE,
+            stdout=forked.PIPE,
             stderr=errors,
             text=True,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
@@ -122,7 +101,7 @@ def write_data(folder: Path, seed: int) -> None:
 
 @contextmanager
 def started(home: Path, is_typed: bool) -> Iterator[Stage]:
-    """The first terminal: the owner types these. `is_typed`: as three commands of a shell, with all their defaults."""
+    """The first terminal: the owner types these. `is_typed`: with all their defaults."""
     stage, commands = Stage(home, {}), list[list[str]]()
     stage.token("nobody")  # makes the keys that the workers verify with
     for number, name in enumerate(NAMES):
@@ -135,13 +114,9 @@ def started(home: Path, is_typed: bool) -> Iterator[Stage]:
         options += ["--data", f"{name}/data", "--offer", "photos=photos", "--control", f"{name}/worker.sock"]
         options += ["--budgets", f"{name}/budgets", "--requests", f"{name}/requests.db"]
         commands.append(["worker", *options, "--audit", f"{name}/audit.jsonl"])
-    if is_typed:
-        processes = [begin(["-m", "syft", *one], home / f"log {one[2]}") for one in commands]
-    else:
-        processes = [begin(["-c", TYPED, json.dumps(commands)], home / "log")]
+    processes = [begin(["-m", "syft", *one], home / f"log {one[2]}") for one in commands]
     try:
-        for number in range(len(NAMES)):
-            process = processes[number % len(processes)]
+        for process in processes:
             assert process.stdout is not None
             line = process.stdout.readline()
             assert line, [log.read_text() for log in home.glob("log*")]
@@ -157,9 +132,8 @@ def started(home: Path, is_typed: bool) -> Iterator[Stage]:
             server.shutdown()
         # In good order, as Ctrl-C ends them.
         for process in processes:
-            if is_typed:
-                process.terminate()
-            process.communicate(timeout=60)
+            process.terminate()
+            process.communicate(timeout=800)
         assert [process.returncode for process in processes] == [0] * len(processes)
     finally:
         for process in processes:
@@ -179,7 +153,7 @@ def approve_by_http(stage: Stage) -> Callable[[str, int], str]:
 
     def ask(path: str, form: dict[str, str] | None = None) -> tuple[int, str]:
         nonlocal cookie
-        connection = http.client.HTTPConnection(host, timeout=60)
+        connection = http.client.HTTPConnection(host, timeout=800)
         headers = {"Cookie": cookie, "Content-Type": "application/x-www-form-urlencoded"}
         connection.request("GET" if form is None else "POST", path, urlencode(form or {}), headers)
         reply = connection.getresponse()
@@ -252,8 +226,8 @@ def play(stage: Stage, user: str, approve: Callable[[str, int], str]) -> None:
         page = approve(request.id, 0)
         assert "epsilon 0.5 of 0.5" in page or "epsilon 1" in page
         # and the scientist goes on.
-        assert training.wait(timeout=60) is training and len(asked.fit(1)) == 1
-        value = request.wait(timeout=60)
+        assert training.wait(timeout=800) is training and len(asked.fit(1)) == 1
+        value = request.wait(timeout=800)
         true = float(sum(age_of(stage.folder / "hospital")) / ROWS)
         low, high = value.interval(1 - 1e-6)  # it misses once in a million times
         assert low <= true <= high and low < value < high

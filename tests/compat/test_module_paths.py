@@ -62,7 +62,7 @@ assert sy.dependency_check.torch_available and sy.codes.PLAN_CMDS.FETCH_PLAN == 
 assert sy.version.__version__ == sy.__version__ and sy.logger.name == "syft"
 assert sy.frameworks.dependency_check is sy.dependency_check
 """
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=240)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=800)
 
 
 def test_the_pool_is_one_and_works_like_one_of_processes() -> None:
@@ -79,7 +79,7 @@ assert torch.torch_hooked == 1, torch.torch_hooked
 sy.TorchHook(torch)
 assert torch.torch_hooked == 2, torch.torch_hooked
 """
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=240, stderr=subprocess.DEVNULL)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=800, stderr=subprocess.DEVNULL)
 
 
 def test_the_command_guard_of_the_framework_lets_torch_pass_and_nothing_else(hook: Any) -> None:

@@ -354,11 +354,11 @@ def served(hook: Any, me: Any) -> Iterator[Any]:
         client.close()
     for process, _name, _port in processes:
         process.terminate()
-        process.communicate(timeout=30)
+        process.communicate(timeout=800)
 
 
 def _connected(hook: Any, port: int, name: str) -> Any:
-    for _attempt in range(100):
+    for _attempt in range(1200):  # two minutes, on a busy machine
         try:
             return sy.WebsocketClientWorker(hook, "127.0.0.1", port, id=name)
         except ConnectionError:

@@ -174,7 +174,7 @@ os.kill(os.getpid(), signal.SIGKILL)  # after the charge, before the answer
 
 def test_a_process_killed_after_the_charge_leaves_it_charged_and_unlocked(tmp_path: Path) -> None:
     path = tmp_path / "b.json"
-    done = forked.run("-c", KILLED, str(path), check=False, timeout=240)
+    done = forked.run("-c", KILLED, str(path), check=False, timeout=800)
     assert done.returncode == -9
     assert BudgetFile(path).read().spent() == 0.75
     with pytest.raises(BudgetExceededError):

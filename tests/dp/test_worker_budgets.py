@@ -406,7 +406,7 @@ def drained(pid, read):
 
 def run_processes(path: Path, script: str) -> Any:
     code = PROCESSES + textwrap.dedent(script)
-    done = forked.run("-c", code, str(path), capture_output=True, text=True, timeout=240)
+    done = forked.run("-c", code, str(path), capture_output=True, text=True, timeout=800)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

@@ -182,7 +182,7 @@ def test_killed_at_any_point_it_counts_every_sum_that_was_seen(tmp_path: Path) -
     here = Path(__file__).parent
     code = "import sys; sys.path[:0] = sys.argv[1:3]; import test_charges as t; t.live_and_die(sys.argv[3])"
     done = forked.run(
-        *("-c", code, str(here.parent), str(here), str(tmp_path)), capture_output=True, text=True, timeout=240
+        *("-c", code, str(here.parent), str(here), str(tmp_path)), capture_output=True, text=True, timeout=800
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [f"{where} {round} -9" for where, round, *_ in DEATHS], done.stderr

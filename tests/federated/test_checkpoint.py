@@ -98,7 +98,7 @@ def test_killed_again_and_again_it_ends_with_the_same_weights_and_history(tmp_pa
         "import sys; sys.path[:0] = sys.argv[1:3]; import test_checkpoint as t; t.live_and_die(sys.argv[3])"
     )
     done = forked.run(
-        *("-c", code, str(here.parent), str(here), str(path)), capture_output=True, text=True, timeout=240
+        *("-c", code, str(here.parent), str(here), str(path)), capture_output=True, text=True, timeout=800
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [

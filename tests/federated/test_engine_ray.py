@@ -265,7 +265,7 @@ def test_on_two_nodes_the_weights_are_the_same_and_a_node_that_is_killed_costs_o
     """The program starts a cluster of two nodes, trains, and takes one of them away."""
     program = Path(ray_parts.__file__).with_name("ray_two_nodes.py")
     done = subprocess.run(
-        [sys.executable, program], capture_output=True, text=True, timeout=280, env=os.environ, check=False
+        [sys.executable, program], capture_output=True, text=True, timeout=800, env=os.environ, check=False
     )
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     assert done.returncode == 0 and lines, done.stderr[-2000:]

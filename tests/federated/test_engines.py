@@ -129,7 +129,7 @@ class Meeting(Fixed):
         self.barrier = barrier
 
     def fit(self, instructions: FitInstructions) -> Any:
-        self.barrier.wait(timeout=20)
+        self.barrier.wait(timeout=120)
         return super().fit(instructions)
 
 
@@ -187,7 +187,7 @@ class Hanging(Fixed):
     def fit(self, instructions: FitInstructions) -> Any:
         self.times += 1
         if self.times == 1:
-            self.let_go.wait(60)
+            self.let_go.wait(120)
             self.answered.set()
         return super().fit(instructions)
 
@@ -212,7 +212,7 @@ def test_one_that_hangs_is_given_up_is_busy_then_and_its_late_answer_changes_not
     second = trainer.fit(2).rounds[1]
     assert [(f.client, f.kind) for f in second.failures] == [("slow", "busy")] and hanging.times == 1
     hanging.let_go.set()
-    assert hanging.answered.wait(20)
+    assert hanging.answered.wait(120)
     while any(t.name == "client slow" for t in threading.enumerate()):
         time.sleep(0.01)
     assert weights(model) == [4.0]

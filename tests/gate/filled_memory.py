@@ -3,7 +3,7 @@
     MALLOC_PERTURB_=85 python tests/gate/filled_memory.py calls-per-row mutations programs [--fill]
 
 glibc fills what it hands out and what it gets back with a pattern made of MALLOC_PERTURB_; `--fill` lets torch fill what
-it allocates with NaN and the largest integers. `--canary` prints the digest of memory that nobody wrote instead.
+it allocates with NaN and the largest integers. `--canary` prints the digest of memory that nobody wrote first.
 """
 
 from __future__ import annotations
@@ -65,7 +65,6 @@ def main() -> None:
         torch.utils.deterministic.fill_uninitialized_memory = True
     if "--canary" in sys.argv:
         print("canary", digest_of([torch.empty(n) for n in (3, 100, 10_000, 1_000_000)]))
-        return
     for call in chosen_calls(int(sys.argv[1]), int(sys.argv[2])):
         admission = admitted(call)
         if admission is None or admission.memory > _LARGEST or admission.work > 2**26:

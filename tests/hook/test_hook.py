@@ -38,7 +38,7 @@ def run(program: str, *options: str) -> str:
         capture_output=True,
         text=True,
         env={"PYTHONPATH": str(SOURCE), "PATH": "/usr/bin:/bin", "HOME": "/tmp"},
-        timeout=240,
+        timeout=800,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -23,7 +23,7 @@ def counted(program: str) -> list[int]:
     head += "def count():\n    global seen\n    noted.append(len(sys.modules) - seen)\n    seen = len(sys.modules)\n"
     code = f"{head}{program}\nprint(json.dumps(noted))"
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=240, check=False
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=800, check=False
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])

@@ -92,7 +92,7 @@ class Isolated:
 
     def end(self, number: int = signal.SIGTERM) -> int:
         self.process.send_signal(number)
-        status = self.process.wait(60)
+        status = self.process.wait(240)
         if self.process.stdout is not None:
             self.process.stdout.close()
         self.log.close()

@@ -172,7 +172,7 @@ class Busy:
 
     def end(self) -> list[float]:
         self._stop.set()
-        self._thread.join(30)
+        self._thread.join(120)
         assert not self._thread.is_alive() and not self.wrong
         return sorted(self.times)
 

@@ -55,7 +55,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_what_a_killed_worker_charged_is_in_the_one_file_that_is_copied(path: Path, tmp_path: Path) -> None:
-    assert forked.run("-c", KILLED, path, check=False, timeout=240).returncode == -9
+    assert forked.run("-c", KILLED, path, check=False, timeout=800).returncode == -9
     assert [p.name for p in tmp_path.iterdir()] == ["book"]
     shutil.copy(path, tmp_path / "copy")
     assert spent(tmp_path / "copy") == 1.0
@@ -111,7 +111,7 @@ for number in range(1, 200, 7):
     book.execute("UPDATE releases SET mechanism = hex(randomblob(300)), epsilon = 0 WHERE number = ?", (number,))
 os._exit(0)
 """
-    forked.run("-c", script, path, check=True, timeout=240)
+    forked.run("-c", script, path, check=True, timeout=800)
     assert (tmp_path / "book-journal").stat().st_size > 0
     shutil.copy(path, tmp_path / "alone")
     with pytest.raises(BudgetFileError, match="not taken for an empty one"):
@@ -278,7 +278,7 @@ def old_book(path: Path) -> None:
     """A book with a write-ahead log, as a worker that was killed left it."""
     script = "import os, sqlite3, sys; sqlite3.connect(sys.argv[1]).executescript(sys.argv[2]); os._exit(0)"
     script = script.replace("sqlite3.connect(sys.argv[1])", "b = sqlite3.connect(sys.argv[1]); b")
-    forked.run("-c", script, path, FORMAT_1, check=True, timeout=240)
+    forked.run("-c", script, path, FORMAT_1, check=True, timeout=800)
     assert Path(f"{path}-wal").stat().st_size > 0
 
 

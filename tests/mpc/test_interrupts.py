@@ -325,5 +325,5 @@ def test_threads_of_one_client_share_a_group(parties: Parties, client: Any) -> N
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(120)
     assert not failures and not any(thread.is_alive() for thread in threads)

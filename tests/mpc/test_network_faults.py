@@ -334,7 +334,7 @@ def test_clients_and_threads_do_not_mix(parties: Parties) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(120)
     assert not failures, failures[0]
 
 

@@ -37,7 +37,7 @@ class Process:
 
     def end(self, number: int = signal.SIGKILL) -> None:
         self.process.send_signal(number)
-        self.process.wait(20)
+        self.process.wait(120)
         if self.process.stdout is not None:
             self.process.stdout.close()
 
@@ -107,7 +107,7 @@ def test_a_holder_that_is_killed_is_named(processes: dict[str, Process], members
     secret = torch.tensor([3, 4]).share(alice, bob, crypto_provider=carol)
     assert (secret * secret).get().tolist() == [9, 16]
     processes["bob"].process.kill()
-    processes["bob"].process.wait(20)
+    processes["bob"].process.wait(120)
     with pytest.raises(sy.exceptions.NetworkError, match="bob"):
         (secret * secret).get()
     for one in processes.values():

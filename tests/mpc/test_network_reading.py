@@ -41,7 +41,7 @@ def test_whoever_waits_reads_until_something_comes_for_the_serving_thread() -> N
     read = 0
     while came and serving.is_alive():
         read += lending.read(0.0)
-    serving.join(30)
+    serving.join(120)
     assert not serving.is_alive()
     assert not lending.read(0.0), "it is the serving thread's again"
     assert read + len(came) == 3
@@ -50,7 +50,7 @@ def test_whoever_waits_reads_until_something_comes_for_the_serving_thread() -> N
 def test_who_is_about_to_send_much_gives_the_connection_back() -> None:
     lending, serving = _lent(lambda _seconds: True)
     lending.call_back()
-    serving.join(30)
+    serving.join(120)
     assert not serving.is_alive()
     lending.lend()  # returns at once: nobody has waited since
     assert not lending.is_free
@@ -58,7 +58,7 @@ def test_who_is_about_to_send_much_gives_the_connection_back() -> None:
 
 def test_a_connection_that_nobody_reads_goes_back_by_itself() -> None:
     lending, serving = _lent(lambda _seconds: True)
-    serving.join(30)
+    serving.join(120)
     assert not serving.is_alive() and not lending.is_free
 
 
@@ -68,7 +68,7 @@ def test_one_who_waits_for_his_turn_is_woken() -> None:
 
     def take(_seconds: float) -> bool:
         inside.set()
-        assert go_on.wait(30)
+        assert go_on.wait(120)
         return True
 
     lending = Lending(take)
@@ -76,17 +76,17 @@ def test_one_who_waits_for_his_turn_is_woken() -> None:
     lending.wakers[1] = woken.set
     serving = threading.Thread(target=lending.lend)
     serving.start()
-    assert woken.wait(30), "the serving thread lends"
+    assert woken.wait(120), "the serving thread lends"
     woken.clear()
     reader = threading.Thread(target=lending.read, args=(0.0,))
     reader.start()
     if inside.wait(5):  # unless it went back meanwhile, on a busy machine
         assert not lending.is_free and not lending.read(0.0), "one at a time"
         go_on.set()
-        assert woken.wait(30), "the one who read has left"
+        assert woken.wait(120), "the one who read has left"
     go_on.set()
-    reader.join(30)
-    serving.join(30)
+    reader.join(120)
+    serving.join(120)
     assert not serving.is_alive()
 
 

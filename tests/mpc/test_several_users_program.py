@@ -13,7 +13,7 @@ PROGRAM = Path(__file__).parents[2] / "examples/several_users/hospital_company_p
 
 
 def run(*options: str) -> str:
-    done = forked.run(str(PROGRAM), *options, capture_output=True, text=True, timeout=600)
+    done = forked.run(str(PROGRAM), *options, capture_output=True, text=True, timeout=600, forks=True)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 

@@ -62,7 +62,7 @@ class Proxy:
 
     def stop(self) -> None:
         self._stopping = True
-        self._thread.join(timeout=10)
+        self._thread.join(timeout=60)
 
     def __enter__(self) -> Proxy:
         return self
@@ -87,7 +87,7 @@ class Proxy:
     def _accept(self) -> None:
         client, _ = self._listening.accept()
         try:
-            server = socket.create_connection(("127.0.0.1", self._target), timeout=5)
+            server = socket.create_connection(("127.0.0.1", self._target), timeout=60)
         except OSError:
             client.close()
             return

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 from subprocess import PIPE
@@ -27,12 +26,9 @@ class Served:
 
     def start(self) -> None:
         arguments, pipes = (__file__, json.dumps(self._options)), {"stdin": PIPE, "stdout": PIPE}
-        if self._options.get("without"):  # packages that others have imported
-            self.process: Any = subprocess.Popen([sys.executable, "-P", *arguments], **pipes)
-        else:
-            import forked  # not in the process whose program this file is
+        import forked  # not in the process whose program this file is
 
-            self.process = forked.start(*arguments, **pipes)
+        self.process: Any = forked.start(*arguments, **pipes)
         self.addresses: list[str] = json.loads(self.process.stdout.readline())
 
     @property
@@ -98,7 +94,8 @@ def rss_of(pid: int | str = "self") -> int:
 
 def _main(options: dict[str, Any]) -> None:
     for package in options.pop("without", ()):
-        sys.modules[package] = None  # type: ignore[assignment]  (as if it were not installed)
+        for name in [package, *(each for each in sys.modules if each.startswith(f"{package}."))]:
+            sys.modules[name] = None  # type: ignore[assignment]  (as if it were not installed)
     import torch
 
     import syft as sy

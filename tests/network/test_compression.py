@@ -30,7 +30,7 @@ def begin_anew(client: Any) -> None:
             return True
         return False
 
-    wait_until(is_told, 60)
+    wait_until(is_told)
 
 
 def test_a_worker_without_the_package_is_sent_what_it_can_read(

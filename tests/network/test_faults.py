@@ -21,6 +21,7 @@ from network.conftest import QUICK
 from network.proxy import Pipe, Proxy
 from network.served import Served, rss_of
 from network.waiting import Running, wait_until
+from stopwatch import Stopwatch
 from syft import transport
 from syft.exceptions import ProtocolError, WorkerRestartedError, WorkerUnreachableError
 from syft.identity.tokens import TokenAuthority
@@ -115,8 +116,8 @@ def test_whoever_waits_is_told_when_somebody_else_closes(connect: Any, serve: An
         client._link._closed = False
         closing = Running(client.close)
         with pytest.raises(Exception, match="closed"):
-            waiting.result(15)
-    closing.result(15)
+            waiting.result()
+    closing.result()
 
 
 # -- damaged frames ----------------------------------------------------------------------------------------
@@ -314,12 +315,12 @@ def test_a_half_open_connection_is_replaced_after_three_heartbeats(
         proxy.is_silent = True
         began = time.monotonic()
         waiting = Running(client.sync) if is_waiting else None
-        wait_until(lambda: proxy.connections > 1, 20)
+        wait_until(lambda: proxy.connections > 1)
         assert time.monotonic() - began > 0.3
         proxy.is_silent = False
         proxy.cut_all()
         if waiting is not None:
-            waiting.result(20)
+            waiting.result()
         assert held.get().item() == 1
 
 
@@ -345,12 +346,12 @@ def test_a_client_that_falls_silent_is_freed(connect: Any, serve: Any) -> None:
         held = torch.ones(1).send(client)
         client.sync()
         proxy.is_silent = True
-        wait_until(lambda: not server._server._sessions, 20)
+        wait_until(lambda: not server._server._sessions)
         assert not server._objects
         proxy.is_silent = False
         proxy.cut_all()
         with pytest.raises(WorkerRestartedError):
-            wait_until(lambda: client.sync(), 10)
+            wait_until(lambda: client.sync())
         del held
 
 
@@ -363,7 +364,7 @@ def test_a_worker_that_is_busy_with_others_is_waited_for(connect: Any, serve: An
         waiting = Running(client.sync)
         time.sleep(1.5)
         assert not waiting.is_done
-    waiting.result(10)
+    waiting.result()
     assert client._link.welcome.session == session
     assert client._link._attempts.vain <= 1
 
@@ -381,7 +382,7 @@ def test_a_client_comes_back_while_its_own_command_still_runs(connect: Any, serv
             proxy.cut_all()
             time.sleep(6.0)  # longer than a greeting may take, and than patience
             assert not waiting.is_done
-        assert waiting.result(10).item() == 1
+        assert waiting.result().item() == 1
 
 
 def test_a_peer_that_does_not_read_holds_up_nobody(connect: Any, serve: Any) -> None:
@@ -399,11 +400,11 @@ def test_a_peer_that_does_not_read_holds_up_nobody(connect: Any, serve: Any) -> 
         outbox.add(ObjectRequestMessage((1234, None, "")))
         sent = outbox.pack(frames.WAITS, 1 << 30)
         stuck._link._send_frame(connection, sent)
-        began = time.monotonic()
+        clock = Stopwatch()
         for _ in range(20):
             held.add_(1)
             owner.sync()
-        assert time.monotonic() - began < 5
+        assert clock.seconds < 5
     assert held.get().item() == 20
 
 
@@ -430,7 +431,7 @@ def test_sixty_four_clients_get_only_their_own_replies() -> None:
                 assert crowd.stdout is not None
                 assert crowd.stdout.readline() == b"ready\n"
                 assert served.status()["sessions"] == 64
-                assert json.loads(crowd.communicate(b"begin\n", timeout=240)[0]) == []
+                assert json.loads(crowd.communicate(b"begin\n", timeout=800)[0]) == []
             finally:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(crowd.pid, signal.SIGKILL)  # with all its parts
@@ -459,8 +460,8 @@ def test_what_a_killed_client_held_is_freed(connect: Any) -> None:
             assert full - before > 4_000 * count
             os.kill(child.pid, signal.SIGKILL)
             child.wait()
-            wait_until(lambda: served.status()["objects"] == 0, 20)
-            wait_until(lambda: served.rss - before < (full - before) / 3, 20)
+            wait_until(lambda: served.status()["objects"] == 0)
+            wait_until(lambda: served.rss - before < (full - before) / 3)
         finally:
             child.kill()
             child.wait()
@@ -489,12 +490,12 @@ def test_a_fast_client_cannot_run_ahead_of_a_slow_server(connect: Any) -> None:
         os.kill(served.process.pid, signal.SIGSTOP)
         try:
             streaming = Running(stream)
-            wait_until(lambda: posted > 8_000, 30)
+            wait_until(lambda: posted > 8_000)
             time.sleep(0.5)
             assert posted < 8_400
         finally:
             os.kill(served.process.pid, signal.SIGCONT)
-        streaming.result(60)
+        streaming.result()
         assert counter.get().item() == 12_000
         assert rss_of() - before[0] < 60 << 20
         assert served.rss - before[1] < 60 << 20
@@ -515,7 +516,7 @@ def test_data_that_is_sent_to_a_slow_server_is_bounded_too(connect: Any, serve: 
 
     with server._server._worker_lock:
         streaming = Running(stream)
-        wait_until(lambda: sent > 10, 20)
+        wait_until(lambda: sent > 10)
         time.sleep(0.5)
         before, memory = sent, rss_of()
         assert before < 400  # 32 MB, or as much as fits between the two ends
@@ -524,7 +525,7 @@ def test_data_that_is_sent_to_a_slow_server_is_bounded_too(connect: Any, serve: 
         assert rss_of() - memory < 5 << 20
     client._link.close()
     with pytest.raises(ConnectionError):
-        streaming.result(30)
+        streaming.result()
 
 
 def test_a_worker_that_was_away_for_long_is_used_when_it_is_back(connect: Any) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
 import torch
 
+from stopwatch import Stopwatch
 from syft.exceptions import NetworkError, SyftError
 from syft.transport import session_frames as frames
 from syft.transport.session_frames import Head, Kind
@@ -30,10 +30,10 @@ def test_a_frame_of_a_million_commands_is_refused_at_once_and_others_do_not_wait
     server = serve()
     eve, bob = connect(server, patience=1.0), connect(server)
     bob.sync()
-    began = time.monotonic()
+    clock = Stopwatch()
     junk(eve, 1_000_000)
     assert torch.ones(2).send(bob).get().tolist() == [1, 1]
-    assert time.monotonic() - began < 2.0
+    assert clock.seconds < 2.0
     with pytest.raises((NetworkError, SyftError), match="commands were announced in one frame"):
         eve.sync()
 
@@ -41,9 +41,9 @@ def test_a_frame_of_a_million_commands_is_refused_at_once_and_others_do_not_wait
 def test_as_many_as_are_allowed_are_each_an_error_and_the_first_is_told(serve: Any, connect: Any) -> None:
     server = serve()
     client = connect(server)
-    began = time.monotonic()
+    clock = Stopwatch()
     junk(client, sessions.MOST_COMMANDS)
     with pytest.raises(SyftError, match=r"bytes|batch|cannot be read|format"):
         client.sync()
     client.sync()
-    assert time.monotonic() - began < 5.0
+    assert clock.seconds < 5.0

@@ -15,6 +15,7 @@ import torch
 import syft as sy
 from call_counts import calls_of_python
 from network.waiting import Running, wait_until
+from stopwatch import Stopwatch
 from syft.core import worker_lock
 from syft.messaging.message import ObjectRequestMessage, Operation, Ref
 from syft.policy.permissions import Policy
@@ -160,12 +161,12 @@ def test_several_workers_are_driven_in_parallel(connect: Any, serve: Any) -> Non
     held = [torch.ones(2).send(client) for client in clients]
     for client in clients:
         client.sync()
-    began = time.monotonic()
+    clock = Stopwatch()
     results = [-x for x in held]
-    assert time.monotonic() - began < 0.9
+    assert clock.seconds < 0.9
     for result in results:
         assert result.get().tolist() == [-1, -1]
-    assert time.monotonic() - began < 1.8
+    assert clock.seconds < 1.8
 
 
 def test_many_commands_travel_in_one_frame_and_in_order(
@@ -284,8 +285,8 @@ def test_a_process_that_was_forked_does_not_speak_for_its_parent(connect: Any, s
         warnings.simplefilter("ignore", DeprecationWarning)
         process = context.Process(target=child, args=(queue,))
         process.start()
-    assert "Make a new client worker" in queue.get(timeout=20)
-    process.join(timeout=20)
+    assert "Make a new client worker" in queue.get(timeout=120)
+    process.join(timeout=120)
     queue.close()
     counter.add_(1)
     assert counter.get().item() == 1
@@ -316,4 +317,4 @@ def test_workers_that_send_to_each_other_at_the_same_time_do_not_wait_for_ever(
         Running(lambda: back_and_forth(ben)),
     ]
     for each in running:
-        each.result(40)
+        each.result()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
+
+import forked
 
 pytestmark = pytest.mark.network
 
@@ -42,9 +42,7 @@ def is_running(pid: int) -> bool:
 def test_a_worker_survives_an_interrupt_of_the_cell_and_ends_with_the_kernel(tmp_path: Path) -> None:
     script = tmp_path / "kernel.py"
     script.write_text(KERNEL)
-    with subprocess.Popen(
-        [sys.executable, str(script)], stdout=subprocess.PIPE, text=True, start_new_session=True
-    ) as kernel:
+    with forked.start(script, stdout=forked.PIPE, text=True, start_new_session=True) as kernel:
         try:
             assert kernel.stdout is not None
             worker = int(kernel.stdout.readline())

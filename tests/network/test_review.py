@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import torch
 import syft as sy
 from network.served import rss_of
 from network.waiting import Running, wait_until
+from stopwatch import Stopwatch
 from syft import serde, transport
 from syft.exceptions import (
     GetNotPermittedError,
@@ -142,7 +142,7 @@ def test_a_client_with_many_threads_is_not_taken_for_one_that_never_confirms(
             assert got[0] == n and got[-1] == n
 
     for one in [Running(lambda n=n: fetch(n)) for n in range(12)]:  # type: ignore[misc]
-        one.result(60)
+        one.result()
     assert not refusals(server)
     assert client._link._epoch == 0, "it is the same session"
     assert waits, "there was something to wait for"
@@ -283,10 +283,10 @@ def test_silent_connections_make_room_for_those_who_greet(connect: Any, serve: A
     here.sync()
     silent = [transport.connect(server.address) for _ in range(12)]
     wait_until(lambda: len(server._server._connections) >= 6)
-    began = time.monotonic()
+    clock = Stopwatch()
     client = connect(server)
     client.sync()
-    assert time.monotonic() - began < 2.0
+    assert clock.seconds < 2.0
     here.sync()
     wait_until(lambda: sum("did not say who it is" in reason for reason in refusals(server)) >= 7)
     assert len(server._server._connections) <= 6
@@ -329,10 +329,10 @@ def mutual(serve: Any, certificates: Any) -> Any:
 
 
 def at_once(connect: Any, address: str, match: str, **options: Any) -> None:
-    began = time.monotonic()
+    clock = Stopwatch()
     with pytest.raises(transport.HandshakeRefused, match=match):
         connect(address, **options)
-    assert time.monotonic() - began < 1.5, "it was not tried again"
+    assert clock.seconds < 1.5, "it was not tried again"
 
 
 def test_two_ends_that_do_not_go_together_are_told_at_once(

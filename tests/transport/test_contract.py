@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from stopwatch import Stopwatch
 from syft import transport
 from syft.transport import (
     CannotConnect,
@@ -445,10 +446,10 @@ def test_a_killed_peer_is_noticed_at_once(socket_wires: Any, run_python: Any) ->
     waiting = in_thread(server.receive)
     time.sleep(0.05)
     process.kill()
-    started = time.monotonic()
+    clock = Stopwatch()
     with pytest.raises(ConnectionLost, match="without a goodbye"):
         waiting()
-    assert time.monotonic() - started < 2
+    assert clock.seconds < 2
     assert server.closed
 
 
@@ -532,10 +533,10 @@ def test_a_peer_that_sends_drop_by_drop_is_given_up(socket_wires: Any) -> None:
             pass
 
     dripping = in_thread(drip)
-    started = time.monotonic()
+    clock = Stopwatch()
     with pytest.raises(ConnectionLost, match="min_rate"):
         theirs.receive(5)
-    assert time.monotonic() - started < 2
+    assert clock.seconds < 2
     theirs.close()
     dripping()
 
@@ -547,10 +548,10 @@ def test_a_peer_that_does_not_read_is_given_up(wires: Any) -> None:
         while True:
             ours.send([bytes(4_000_000)])
 
-    started = time.monotonic()
+    clock = Stopwatch()
     with pytest.raises(ConnectionLost, match="stall_timeout"):
         flood()
-    assert time.monotonic() - started < 10
+    assert clock.seconds < 10
     assert ours.closed
     with pytest.raises(ConnectionError):
         ours.send([b"no more"])
@@ -573,7 +574,7 @@ def test_garbage_is_refused_with_a_sentence_and_disturbs_nobody(socket_wires: An
     listener.on_refused = lambda peer, why: (refused.append((peer, why)), said.set())[0]
     with open_socket(listener.address) as stranger:
         stranger.sendall(garbage)
-        assert said.wait(5)
+        assert said.wait(60)
         stranger.settimeout(5)
         try:
             while stranger.recv(1000):
@@ -594,10 +595,10 @@ def test_slow_handshakes_do_not_hold_up_others(socket_wires: Any) -> None:
     silent[-1].sendall(
         b"G" if socket_wires.scheme == "ws" else b"\x16" if "s" in socket_wires.scheme[1:] else b"\x8b"
     )
-    started = time.monotonic()
+    clock = Stopwatch()
     assert_serves(socket_wires, listener)
-    assert time.monotonic() - started < 0.5
-    deadline = time.monotonic() + 5
+    assert clock.seconds < 0.5
+    deadline = time.monotonic() + 60
     while len(refused) < 10 and time.monotonic() < deadline:
         time.sleep(0.02)
     assert len(refused) == 10
@@ -615,10 +616,10 @@ def test_connecting_to_somebody_silent_ends(socket_wires: Any) -> None:
             f"unix://{place}" if family == socket.AF_UNIX else f"{socket_wires.scheme}://127.0.0.1:{place[1]}"
         )
         tls = socket_wires.certificates.client() if socket_wires.scheme in ("tls", "wss") else None
-        started = time.monotonic()
+        clock = Stopwatch()
         with pytest.raises(CannotConnect, match="did not finish the handshake"):
             transport.connect(address, tls=tls, timeout=0.3)
-        assert time.monotonic() - started < 3
+        assert clock.seconds < 3
 
 
 def test_whatever_bytes_come_the_receiver_gets_frames_or_a_connection_error(socket_wires: Any) -> None:
@@ -712,7 +713,7 @@ def test_nothing_is_left_behind(wires: Any) -> None:
         ours.close()
         theirs.close()
     listener.close()
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while count() != before and time.monotonic() < deadline:
         time.sleep(0.02)
     assert count() <= before

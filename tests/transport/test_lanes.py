@@ -47,7 +47,7 @@ def across(sender: Any, receiver: Any, data: bytes, parts: int = 1) -> int:
         thread = threading.Thread(target=sender.send, args=(pieces,))
         thread.start()
         assert receiver.receive(20) == data
-        thread.join(20)
+        thread.join(60)
         assert not thread.is_alive()
     finally:
         del sender._stream.write
@@ -93,7 +93,7 @@ def test_a_frame_that_does_not_fit_goes_over_the_socket(pair: Any) -> None:
     thread.join(0.5)  # the third waits for somebody who reads, as without a lane
     assert sent[:2] == [RING_BYTES - size, RING_BYTES - 2 * size]
     assert [theirs.receive(10) == data for data in three] == [True] * 3
-    thread.join(10)
+    thread.join(60)
     assert ours._out_lane.room == RING_BYTES
 
 
@@ -355,7 +355,7 @@ def test_a_peer_that_is_killed_in_the_middle_is_noticed(make_wires: Any, run_pyt
         connection.send([b"go on"])
         with pytest.raises(ConnectionLost, match="in the middle of a frame"):
             connection.receive(10)
-    process.wait(10)
+    process.wait(60)
 
 
 def test_strangers_of_the_version_without_lanes_are_told(make_wires: Any) -> None:

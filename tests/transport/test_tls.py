@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ssl
 import threading
-import time
 from typing import Any
 
 import pytest
 
+from stopwatch import Stopwatch
 from syft import transport
 from syft.transport import FrameLimits, HandshakeRefused
 
@@ -30,7 +30,7 @@ class Refusals:
         self._said.set()
 
     def wait(self) -> str:
-        assert self._said.wait(5), "nobody was refused"
+        assert self._said.wait(60), "nobody was refused"
         return self.reasons[0]
 
 
@@ -156,10 +156,10 @@ def test_a_least_version_that_nobody_chose_is_made_one(certificates: Any) -> Non
     with transport.listen("tls://127.0.0.1:0", tls=server) as listener:
         with (
             transport.connect(listener.address, tls=client) as connection,
-            listener.accept(timeout=5.0) as there,
+            listener.accept(timeout=60.0) as there,
         ):
             connection.send([b"hello"])
-            assert bytes(there.receive(timeout=5.0)) == b"hello"
+            assert bytes(there.receive(timeout=60.0)) == b"hello"
     assert client.minimum_version == server.minimum_version == ssl.TLSVersion.TLSv1_2
 
 
@@ -218,9 +218,9 @@ def test_a_client_at_the_wrong_port_and_the_server_are_both_told(
         make_wires(expected), certificates.server() if expected in ENCRYPTED else None
     )
     address = listener.address.replace(f"{expected}://", f"{speaks}://")
-    started = time.monotonic()
+    clock = Stopwatch()
     with pytest.raises(HandshakeRefused, match=here) as refused:
         transport.connect(address, tls=certificates.client() if speaks in ENCRYPTED else None)
     assert there in refusals.wait()
     assert refused.value.is_definite or "closed the connection" in str(refused.value)
-    assert time.monotonic() - started < 2, "it was told at once"
+    assert clock.seconds < 2, "it was told at once"

@@ -16,6 +16,7 @@ from websockets.sync.client import connect
 from websockets.sync.server import serve
 from websockets.typing import Subprotocol
 
+from stopwatch import Stopwatch
 from syft import transport
 from syft.transport import ConnectionClosed, ConnectionLost, FrameLimits, FrameRefused, HandshakeRefused
 from syft.transport.ws import SUBPROTOCOL
@@ -95,7 +96,7 @@ def test_messages_in_fragments_with_pings_between_them_are_put_together(wires: A
         client.send(b"whole")
         assert bytes(server.receive(5)) == b"".join(pieces)
         assert server.receive(5) == b"whole"
-        assert all(pong.wait(5) for pong in pongs)
+        assert all(pong.wait(60) for pong in pongs)
 
 
 def test_fragments_together_may_not_pass_the_limit(wires: Any) -> None:
@@ -147,7 +148,7 @@ def test_a_web_page_cannot_connect(wires: Any) -> None:
     for subprotocols in (None, [Subprotocol("chat")]):
         with pytest.raises(InvalidStatus, match="400"), library_client(listener, subprotocols=subprotocols):
             pass
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while len(refused) < 3 and time.monotonic() < deadline:
         time.sleep(0.01)
     assert "rigin" in refused[0] and "subprotocol" in refused[1]
@@ -198,10 +199,10 @@ def test_pings_never_keep_a_receiver_from_its_timeout(wires: Any) -> None:
 
     thread = threading.Thread(target=flood)
     thread.start()
-    started = time.monotonic()
+    clock = Stopwatch()
     with pytest.raises(TimeoutError):
         theirs.receive(0.3)
-    assert time.monotonic() - started < 3
+    assert clock.seconds < 3
     stop.set()
     thread.join()
     ours.send([b"data"])

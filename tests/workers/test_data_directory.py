@@ -397,7 +397,7 @@ def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
         "1",
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=800,
         check=False,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
