@@ -83,6 +83,13 @@ def test_a_layer_with_public_weights(case: Case, secrets: Secrets) -> None:
             compare(case, secrets, secret_weights=False)
 
 
+# What three holders compute is asked of each layer above, and of whole trainings in test_shared_training.py.
+@pytest.mark.parametrize(
+    "secrets",
+    [2, pytest.param(3, marks=pytest.mark.slow)],
+    ids=["two holders", "three holders"],
+    indirect=True,
+)
 @pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=lambda optimizer: optimizer.name)
 def test_an_optimizer_goes_where_it_goes_plainly_or_refuses(optimizer: Trained, secrets: Secrets) -> None:
     torch.manual_seed(0)
