@@ -99,6 +99,8 @@ class Party:
     """What this holder opened of authenticated shares before and has not checked (`integrity.ledger.Page`)."""
     seal: Any = field(default=None, repr=False)
     """Its part in this run (`integrity.ledger.Seal`), where shares are authenticated: NOTE [Twins]."""
+    owns_received: bool = False
+    """Whether what it receives is in memory of its own, as on a network: then openings are added up there."""
 
     @property
     def first(self) -> bool:
@@ -150,7 +152,8 @@ class Party:
         def finish(received: Mapping[int, Tensors]) -> Any:
             opened = []
             for index, mine in enumerate(shares):
-                total = join(mine, received[peers[0]][index])
+                first = received[peers[0]][index]
+                total = join_(first, mine) if self.owns_received else join(mine, first)
                 for peer in peers[1:]:
                     join_(total, received[peer][index])
                 opened.append(total)

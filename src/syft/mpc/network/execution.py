@@ -144,7 +144,8 @@ def run_program(
     parties = [rank for rank in membership.channels if is_online or rank != membership.holders]
     _tell_program(membership, parties, digest)
     source = NoSource() if membership.is_provider else HolderSource(membership, digest, ahead, device)
-    party = Party(membership.rank, membership.holders, source, page=membership.ledger.pages()[0])
+    page = membership.ledger.pages()[0]
+    party = Party(membership.rank, membership.holders, source, page=page, owns_received=True)
     if is_online:
         party.private = {
             rank: Stream(pairwise_seed(seed, membership.last_run, digest))

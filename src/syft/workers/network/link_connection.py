@@ -342,9 +342,7 @@ class LinkConnection(ABC):
         if outbox.has_changed():
             self.welcome = None
             self._lose_session(replies.restarted(self.name))
-            raise ConnectionLost(
-                "A message to send again is not what it was: NOTE [Lent memory] in `outbox`."
-            )
+            raise ConnectionLost("What has to be sent again was written to: NOTE [Lent memory] in `outbox`.")
         unread = 0
         for sent in list(outbox.unconfirmed):
             if unread + sent.nbytes > _UNREAD_BYTES:
