@@ -101,17 +101,21 @@ _FIRST = {
     "VirtualWorker": "syft.workers.virtual",
 }
 
-#: Public name -> its module. The first of them imports all rooms: see `syft.core.rooms`.
-_REST = {
+#: Public name -> its module. These need the room of plans, and what it stands on.
+_PLANS = {
     "func2plan": "syft.execution.func2plan",
     "method2plan": "syft.execution.func2plan",
     "PlaceHolder": "syft.execution.placeholder",
     "Plan": "syft.execution.plan",
     "PointerPlan": "syft.execution.pointer_plan",
+    "State": "syft.execution.state",
+}
+
+#: Public name -> its module. The first of them imports all rooms: see `syft.core.rooms`.
+_REST = {
     "PointerProtocol": "syft.execution.pointer_protocol",
     "Protocol": "syft.execution.protocol",
     "func2protocol": "syft.execution.role_protocol",
-    "State": "syft.execution.state",
     "FederatedDataLoader": "syft.federated.dataloader",
     "BaseDataset": "syft.federated.dataset",
     "FederatedDataset": "syft.federated.dataset",
@@ -155,7 +159,7 @@ _messaging.__path__.append(f"{__path__[0]}/generic/messaging")
 
 
 def _load_rest() -> None:
-    for module in dict.fromkeys((*_REST.values(), *_FILLING)):
+    for module in dict.fromkeys((*_PLANS.values(), *_REST.values(), *_FILLING)):
         _importlib.import_module(module)
 
 
@@ -174,10 +178,11 @@ def __getattr__(name: str) -> _Any:
     """A public name, imported when it is first asked for; `sy.local_worker`, `sy.hook`, `sy.torch` (set by TorchHook)."""
     if name in _FROM_SESSION:
         return getattr(_importlib.import_module("syft.core.session").session, _FROM_SESSION[name])
-    if name in _FIRST or name in _REST:
+    module = _FIRST.get(name) or _PLANS.get(name) or _REST.get(name)
+    if module is not None:
         if name in _REST:
             _rooms.load_rest()
-        found = getattr(_importlib.import_module(_FIRST.get(name) or _REST[name]), name)
+        found = getattr(_importlib.import_module(module), name)
         globals()[name] = found
         return found
     if name == "hook_args":

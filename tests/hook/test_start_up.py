@@ -71,6 +71,29 @@ count()
 """)
 
 
+def test_plans_import_their_own_room_and_no_other():
+    program = """
+import torch
+import syft as sy
+bob = sy.VirtualWorker(sy.TorchHook(torch), id="bob")
+x = torch.ones(4, 3).send(bob)
+(x + x).get()
+count()
+plan = sy.func2plan(args_shape=[(4, 3)])(lambda a: a * 2 + 1)
+there = plan.send(bob)
+assert there(x).get().sum() == 36
+assert there.fetch()(torch.ones(4, 3)).sum() == 36
+assert isinstance(plan, sy.Plan) and isinstance(there, sy.PointerPlan) and isinstance(plan.state, sy.State)
+count()
+assert not [name for name in sys.modules if name.startswith(("syft.mpc", "syft.federated", "syft.dp"))]
+sy.TrainConfig
+count()
+"""
+    _, by_plans, by_training = counted(program)
+    assert by_plans <= 55
+    assert by_training > 200  # all the rest
+
+
 def test_a_table_that_lacks_an_entry_loads_the_rooms_that_fill_it():
     """What travels in another room's way is read, and budgets are set, where only workers were imported."""
     secret = sy.serde.serialize(torch.tensor([1.5]).fix_precision())

@@ -13,7 +13,8 @@ import torch
 import syft as sy
 from syft.exceptions import ComputeNotPermittedError
 from syft.execution import fetched
-from syft.messaging.message import STORED, Operation, Ref
+from syft.messaging.internal import STORED
+from syft.messaging.message import Operation, Ref
 from syft.policy.permissions import Policy
 from syft.policy.quotas import Quota
 from syft.workers import handlers

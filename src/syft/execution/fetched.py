@@ -5,7 +5,7 @@ NOTE [Computed and handed out]
 come in between, so the result need not be stored, charged for and removed again. Everything else is as if it were: what
 the call needs is permitted, the result has to fit into the quota, the policy is asked whether it may be fetched, and
 writes that down. Whatever is out of the ordinary is stored, and the request is answered as any other.
-tests/execution/test_fetched_calls.py runs programs both ways.
+tests/network/test_fetched_calls.py runs programs both ways.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch
 from syft.core.identity import identity_of
 from syft.core.interfaces import Worker
 from syft.execution.remote import keep_results, run_again, run_plan
-from syft.messaging.message import STORED, FetchedCall
+from syft.messaging.internal import STORED, FetchedCall
 from syft.policy.quota_of_names import LARGEST_ID, bytes_of_allowed
 from syft.policy.quotas import OWNER
 from syft.workers import handlers, pipeline

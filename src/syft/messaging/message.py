@@ -7,7 +7,7 @@ under which results are stored, so it never has to wait for them. A transport on
 from __future__ import annotations
 
 from abc import ABC
-from typing import Any, NamedTuple
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import force_setattr
@@ -221,23 +221,6 @@ class ObjectRequestMessage(MessageRecord, frozen=True):
     @property
     def user(self) -> str | None:
         return self.request[1]
-
-
-class FetchedCall(NamedTuple):
-    """A call of a plan, and the request for its one result that came right behind it. Does not travel.
-
-    `most_bytes` is what the result may have. The answer is the result, or `STORED`: then it is where the call wanted it,
-    and the request is still to be answered.
-    """
-
-    call: PlanCallMessage
-    request: ObjectRequestMessage
-    most_bytes: int
-
-
-Message.register(FetchedCall)
-#: What a `FetchedCall` is answered whose result was not handed out.
-STORED: Any = object()
 
 
 class ForwardMessage(MessageRecord, frozen=True):

@@ -136,8 +136,8 @@ def value_of_plain_frame(frame: memoryview, worker: Any, limits: Limits) -> Any:
         if end <= min(limits.max_header, limits.max_objects) and limits.max_depth >= _DEPTH:
             head = bytes(frame[:end])
             if head.startswith(known.before) and head[at] == 0xCF and head.endswith(known.after):
-                obj_id = int.from_bytes(head[at + 1 : at + 9], "big")
-                return _over(frame[end:], len(frame), known.dtype, known.shape, known.strides, obj_id, worker)
+                found = int.from_bytes(head[at + 1 : at + 9], "big")
+                return _over(frame[end:], len(frame), known.dtype, known.shape, known.strides, found, worker)
     *preamble, length, count = PREAMBLE.unpack_from(frame)
     end = PREAMBLE.size + length
     most = min(limits.max_header, limits.max_objects)

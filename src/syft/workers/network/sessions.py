@@ -30,9 +30,8 @@ from syft.exceptions import (
     RemoteError,
     UnknownCommandError,
 )
+from syft.messaging.internal import STORED, FetchedCall
 from syft.messaging.message import (
-    STORED,
-    FetchedCall,
     ForwardMessage,
     LearntMessage,
     ObjectMessage,
