@@ -17,7 +17,9 @@ from torch import nn
 from torch.nn import functional as F
 
 import syft as sy
+from syft.mpc.drivers import programs_name
 from syft.mpc.group import Group
+from syft.tensors.pointer import PointerTensor
 
 ELEMENTS = 1000
 
@@ -114,6 +116,95 @@ def test_it_takes_few_rounds_and_bytes_and_leaves_nothing(two: Two, name: str) -
     assert two.held() == before
     del run
     assert two.held() == [0, 0, 0]
+
+
+class Asked:
+    """What a call asks the holders for: programs, and commands on shares that each of them is sent."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.programs: list[str] = []
+        self.commands = 0
+        run, interpret = Group.run, PointerTensor.interpret
+
+        def noted(group: Any, protocol: Any, *args: Any, **kwargs: Any) -> Any:
+            self.programs.append(programs_name(protocol))
+            return run(group, protocol, *args, **kwargs)
+
+        def counted(func: Any, *args: Any, **kwargs: Any) -> Any:
+            self.commands += 1
+            return interpret(func, *args, **kwargs)
+
+        monkeypatch.setattr(Group, "run", noted)
+        monkeypatch.setattr(PointerTensor, "interpret", counted)
+
+
+def test_a_layer_is_one_program_with_its_bias_and_a_pooling_with_its_windows(
+    two: Two, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model: Any = nn.Sequential(nn.Conv2d(1, 3, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(12, 2))
+    x = torch.rand(2, 1, 6, 6)
+    expected = model(x).detach()
+    model, data = two.share(model), two.share(x)
+    with torch.no_grad():
+        model(data + 0)
+        asked = Asked(monkeypatch)
+        found = model(data + 0)
+    assert asked.programs == [
+        "derived.multiply_truncated",
+        "derived.positive_part",
+        "derived.maximum_of_windows",
+        "derived.multiply_truncated",
+    ]
+    assert asked.commands == 2 * 3  # the sum, the flattened view, the transposed weight
+    assert (found.get().float_precision() - expected).abs().max() < 1e-3
+
+
+def test_a_step_of_training_asks_for_few_programs(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+    step = _stepping(F.mse_loss)(two)
+    for _ in range(2):
+        step()
+    asked = Asked(monkeypatch)
+    step()
+    assert len(asked.programs) <= 15
+    assert asked.commands <= 2 * 27
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        dict(kernel_size=2),
+        dict(kernel_size=(3, 2), stride=(2, 1)),
+        dict(kernel_size=3, padding=1),
+        dict(kernel_size=3, stride=2, ceil_mode=True),
+        dict(kernel_size=2, stride=1, dilation=2),
+    ],
+)
+@pytest.mark.parametrize("shape", [(2, 3, 8, 7), (3, 8, 7)])
+def test_pooled_maxima_and_their_places_are_those_of_torch(two: Two, options: Any, shape: Any) -> None:
+    x = torch.randint(-50, 50, shape) / 4
+    expected, places = F.max_pool2d(x, **options, return_indices=True)
+    found, indices = F.max_pool2d(two.share(x), **options, return_indices=True)
+    assert torch.equal(found.get().float_precision(), expected)
+    assert torch.equal(torch.as_tensor(indices.get().float_precision()).long(), places)
+
+
+def test_a_product_of_reals_is_right_however_it_is_asked_for(two: Two) -> None:
+    x, y, bias = torch.randn(4, 5), torch.randn(5, 3), torch.randn(3)
+    a, b, c = (two.share(value) for value in (x, y, bias))
+    for _ in range(3):  # nothing is masked, then one operand, then both
+        pairs = [
+            (torch.addmm(c, a, b), torch.addmm(bias, x, y)),
+            (torch.addmm(c, a, b, beta=2), torch.addmm(bias, x, y, beta=2)),
+            (a @ b, x @ y),
+            (a * a, x * x),
+            (a * 0.3, x * 0.3),
+            (torch.addmm(bias, a, b), torch.addmm(bias, x, y)),
+            (torch.mv(b.t(), a[0]), y.t() @ x[0]),
+        ]
+        for found, expected in pairs:
+            assert (found.get().float_precision() - expected).abs().max() < 2e-4
+    with sy.mpc.checked():
+        assert (torch.addmm(c, a, b).get().float_precision() - torch.addmm(bias, x, y)).abs().max() < 2e-4
 
 
 def test_rounds_do_not_grow_with_elements_and_bytes_grow_as_they_do(two: Two) -> None:

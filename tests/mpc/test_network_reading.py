@@ -252,4 +252,4 @@ def test_python_calls_of_all_parties_per_round(hook: Any, me: Any) -> None:
         threading.setprofile(None)
 
 
-MOST_CALLS = 1_050
+MOST_CALLS = 900

@@ -42,12 +42,14 @@ class Group:
     @classmethod
     def of(cls, holders: Sequence[Any], provider: Any) -> Group:
         """The group of these workers; one and the same for as long as the provider lives."""
-        _check_members(holders, provider)
-        groups: dict[tuple[Any, ...], Group] = provider.__dict__.setdefault("_sharing_groups", {})
         key = tuple(holders)
-        if key not in groups:
-            groups[key] = cls(holders, provider)
-        return groups[key]
+        known: dict[tuple[Any, ...], Group] = getattr(provider, "__dict__", {}).get("_sharing_groups", {})
+        found = known.get(key)
+        if found is None:
+            _check_members(holders, provider)
+            groups = provider.__dict__.setdefault("_sharing_groups", {})
+            found = groups.setdefault(key, cls(holders, provider))
+        return found
 
     @property
     def online(self) -> Cost:

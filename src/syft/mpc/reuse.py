@@ -158,8 +158,7 @@ def multiply(x: Any, y: Any, op: Bilinear, divisor: int = 1, bias: Any = None) -
 def _product(given: dict[str, Any], args: list[Any], op: Bilinear, divisor: int, keep: str, bias: Any) -> Any:
     x = given["x"]
     if divisor != 1:
-        more = () if bias is None else (bias,)
-        product, *kept = x.run_masked(derived_programs.multiply_truncated, *args, op, divisor, keep, *more)
+        product, *kept = x.run_masked(derived_programs.multiply_truncated, *args, op, divisor, bias, keep)
     elif keep:
         product, *kept = x.run_masked(beaver.multiply_keeping, *args, op, keep)
     else:

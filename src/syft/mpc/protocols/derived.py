@@ -24,8 +24,8 @@ def multiply_truncated(
     y: torch.Tensor | MaskedOperand,
     op: Bilinear,
     divisor: int,
-    keep: str = "",
     bias: torch.Tensor | None = None,
+    keep: str = "",
 ) -> Program[tuple[Any, ...]]:
     """A share of op(x, y) / divisor + bias, and the operands that `keep` names, masked for later: `multiply_keeping` and
     `truncate`, asked for at once. What is asked for apart is agreed on, dealt and stored apart. The bias of a
@@ -40,7 +40,7 @@ def multiply_truncated(
 
 def _outline_truncated(ask: Any, _make: Any, args: Any, kwargs: Any) -> Any:
     """From that of the product: a client need not multiply on zeros what holders multiply."""
-    x, y, op, divisor, keep, *_bias = args
+    x, y, op, divisor, _bias, keep = args
     product = ask("beaver.multiply_keeping", (x, y, op, keep), kwargs)
     return (*product.kinds, Truncation(product.results[0].shape, divisor)), product.results
 

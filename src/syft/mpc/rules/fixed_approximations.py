@@ -51,7 +51,7 @@ def _fitted(function: Callable[[Any], Any], low: float, high: float, degree: int
 
 
 def _product(a: Any, b: Any) -> Any:
-    return ring.truncate(ring.times(a, b), 1 << WORK)
+    return ring.scaled(a, b, 1 << WORK)
 
 
 def powers(t: Any, degree: int) -> list[Any]:
@@ -100,7 +100,7 @@ def rescaled(child: Any, factor: float, bound: float) -> Any:
     own = ring.fused(child, "rescaled")
     if own is not None:
         return own(multiplier, 1 << shift)
-    return ring.truncate(ring.times(child, multiplier), 1 << shift)
+    return ring.scaled(child, multiplier, 1 << shift)
 
 
 def gained(value: Any, rows: Any, gains: Sequence[float]) -> Any:
@@ -113,7 +113,7 @@ def gained(value: Any, rows: Any, gains: Sequence[float]) -> Any:
     table = [round(g / 2.0**e * (1 << fine)) for g, e in zip(gains, coarse, strict=True)]
     # 1 in every row that has nothing to add: rows that are 0 everywhere give 0 either way.
     small, *large = ring.weighted_rows(rows, table, *([[1 << e for e in coarse]] if any(coarse) else []))
-    made = ring.truncate(ring.times(value, small), 1 << (WORK + fine))
+    made = ring.scaled(value, small, 1 << (WORK + fine))
     return ring.times(made, large[0]) if large else made
 
 
@@ -123,9 +123,8 @@ def normalised(child: Any) -> tuple[Any, Any]:
     """
     rows = ring.leading_bit(child, LEADING)
     (gain,) = ring.weighted_rows(rows, [1 << (LEADING - 1 - i) for i in range(LEADING)])
-    top = ring.times(child, gain)
-    # top is in [2^61, 2^62): 4 * top / 2^62 - 3 at WORK bits.
-    return rows, ring.minus(ring.truncate(top, 1 << (LEADING - 2 - WORK)), 3 << WORK)
+    # x * gain is in [2^61, 2^62): 4 * that / 2^62 - 3 at WORK bits.
+    return rows, ring.minus(ring.scaled(child, gain, 1 << (LEADING - 2 - WORK)), 3 << WORK)
 
 
 def magnitude(child: Any) -> tuple[Any, Any]:
@@ -180,8 +179,8 @@ def divide(numerator: Any, denominator: Any, scale: int) -> Any:
     place_x, up_x = ring.weighted_rows(of_x, list(range(LEADING)), shifts)
     place_y, up_y, is_there = ring.weighted_rows(of_y, list(range(LEADING)), shifts, [1] * LEADING)
     # x = fraction * 2^(place_x + 1) with the sign of x, 1/2 <= |fraction| < 1, at WORK bits.
-    fraction = ring.truncate(ring.times(numerator, up_x), 1 << (LEADING - WORK))
-    t = ring.minus(ring.truncate(ring.times(size, up_y), 1 << (LEADING - 2 - WORK)), 3 << WORK)
+    fraction = ring.scaled(numerator, up_x, 1 << (LEADING - WORK))
+    t = ring.minus(ring.scaled(size, up_y, 1 << (LEADING - 2 - WORK)), 3 << WORK)
     inverse = polynomial(_fitted(_inverse, 0.5, 1.0), t)
     # The sign of y, 0 where y is: there the inverse means nothing.
     turn = ring.minus(is_there, ring.times(below_y, 2))
@@ -231,7 +230,7 @@ def divide_small(numerator: Any, denominator: Any, scale: int) -> Any:
     scale_bits = (scale - 1).bit_length()
     fitted = [c * scale / 2.0**scale_bits for c in _fitted(_inverse, 0.5, 1.0)]
     inverse = ring.truncate(polynomial(fitted, t), 1 << (WORK - _QUOTIENT_BITS))
-    fine = ring.truncate(ring.times(numerator, signed(negative, inverse)), 1 << (_QUOTIENT_BITS - _GUARD))
+    fine = ring.scaled(numerator, signed(negative, inverse), 1 << (_QUOTIENT_BITS - _GUARD))
     # The result is fine / 2^_GUARD / 2^right: `right` up to _GUARD in the first step, the rest in the second.
     rights = [i + 1 - scale_bits for i in range(LEADING)]
     first = [min(right, _GUARD) for right in rights]
@@ -239,8 +238,8 @@ def divide_small(numerator: Any, denominator: Any, scale: int) -> Any:
     gain, last = ring.weighted_rows(
         rows, [1 << (_GUARD - done) for done in first], [1 << (24 - r) if r <= 24 else 0 for r in rest]
     )
-    made = ring.truncate(ring.times(fine, gain), 1 << (2 * _GUARD))
-    return ring.truncate(ring.times(made, last), 1 << 24)
+    made = ring.scaled(fine, gain, 1 << (2 * _GUARD))
+    return ring.scaled(made, last, 1 << 24)
 
 
 #: The widest range of denominators in `divide_bounded`, as a quotient: wider ones would not fit the ring.

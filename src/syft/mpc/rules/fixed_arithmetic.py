@@ -120,8 +120,8 @@ def add_product(self: Any, tensor1: Any, tensor2: Any, *, value: float = 1) -> A
     # Some digits below the unit are kept, so that a small factor of a small product (the second moment
     # of Adam) does not make it vanish before it is added.
     room = like.base ** min(like.float_fractional, 8 if like.base == 2 else 2)
-    fine = ring.truncate(ring.times(tensor1.child, tensor2.child), like.float_scale // room)
-    child = ring.truncate(ring.times(fine, m), shift * room)
+    fine = ring.scaled(tensor1.child, tensor2.child, like.float_scale // room)
+    child = ring.scaled(fine, m, shift * room)
     both = kinds.real(child, like)
     return add(self, both)
 

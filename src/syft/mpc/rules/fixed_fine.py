@@ -128,7 +128,7 @@ def _times_number(child: Any, number: float) -> Any:
     if exponent < 0:
         child, number, exponent = ring.truncate(child, 1 << -exponent), number * 2.0**-exponent, 0
     shift = max(0, FINE_FACTOR_BITS - exponent)
-    return ring.truncate(ring.times(child, round(number * 2.0**shift)), 1 << shift)
+    return ring.scaled(child, round(number * 2.0**shift), 1 << shift)
 
 
 def _is_real_node(value: Any) -> bool:

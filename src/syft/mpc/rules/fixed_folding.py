@@ -220,9 +220,9 @@ def _folded(
     deviation = inverse_deviation(variance, eps)
     factor = deviation.divided(ring.plus(ring.zeros_like(deviation.gain), 1 << bits), 1)
     if weight is not None:
-        factor = ring.truncate(ring.times(factor, weight.child), scale)
+        factor = ring.scaled(factor, weight.child, scale)
     column = on_children(aten.reshape.default, factor, [-1, *[1] * (len(call.weight.shape) - 1)])
-    kernel = ring.truncate(ring.times(call.weight.child, column), scale)
+    kernel = ring.scaled(call.weight.child, column, scale)
     reuse.remembered(kernel).is_lasting = True
     off = None if mean is None else ring.negated(mean.child)
     if call.bias is not None:

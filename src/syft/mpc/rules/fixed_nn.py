@@ -62,7 +62,7 @@ def softmax_backward(grad_output: Any, output: Any, dim: int, input_dtype: torch
     if not ring.shape_of(y):
         return kinds.real(ring.times(y, 0), like)
     middle = ring.truncate(reductions.total(ring.times(grad, y), [dim], True), like.float_scale)
-    return kinds.real(ring.truncate(ring.times(ring.minus(grad, middle), y), like.float_scale), like)
+    return kinds.real(ring.scaled(ring.minus(grad, middle), y, like.float_scale), like)
 
 
 @rule(FixedPrecisionTensor, aten._log_softmax.default)

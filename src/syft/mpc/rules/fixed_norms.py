@@ -86,7 +86,7 @@ def input_gradient(
     both = reductions.total(ring.times(g, spread.norm), dims, True)
     # NB: `both` is in units squared, `slope` in fine units.
     slope = ring.truncate(both, count * (scale // finer))
-    off = ring.minus(fine, ring.truncate(ring.times(spread.norm, slope), scale))
+    off = ring.minus(fine, ring.scaled(spread.norm, slope, scale))
     if centred:
         off = ring.minus(off, ring.truncate(reductions.total(fine, dims, True), count))
     return spread.divided(off, finer)

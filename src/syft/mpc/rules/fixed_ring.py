@@ -248,6 +248,11 @@ def times(a: Any, b: Any) -> Any:
     return on_children(aten.mul.Tensor, a, b)
 
 
+def scaled(a: Any, b: Any, divisor: int) -> Any:
+    """a * b / divisor."""
+    return product(aten.mul.Tensor, a, b, divisor)
+
+
 def negated(a: Any) -> Any:
     return on_children(aten.neg.default, a)
 

@@ -30,15 +30,15 @@ def inverse_root(squares: Any) -> tuple[Any, Any]:
     odds = [round((_HALF_ROOT if (i + 1) % 2 else 1.0) * (1 << approx.WORK)) for i in range(approx.LEADING)]
     gain, odd = ring.weighted_rows(rows, halves, odds)
     made = approx.polynomial(approx._fitted(approx._inverse_root, 0.5, 1.0), t)
-    return gain, ring.truncate(ring.times(made, odd), 1 << approx.WORK)
+    return gain, ring.scaled(made, odd, 1 << approx.WORK)
 
 
 def times_root(child: Any, gain: Any, root: Any, factor: float, bits: int = _BITS) -> Any:
     """child * factor / sqrt(S), for |child / sqrt(S)| < 2^(33 - bits). Error 1 + 2^-bits * factor."""
-    shifted = ring.truncate(ring.times(child, gain), 1 << (_BITS - bits))
+    shifted = ring.scaled(child, gain, 1 << (_BITS - bits))
     top = math.ceil(math.log2(factor))
     folded = approx.rescaled(root, factor / 2.0**top, 2.0 ** (approx.WORK + 1))
-    return ring.truncate(ring.times(shifted, folded), 1 << (bits + approx.WORK - top))
+    return ring.scaled(shifted, folded, 1 << (bits + approx.WORK - top))
 
 
 @dataclass(eq=False)

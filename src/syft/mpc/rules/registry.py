@@ -48,7 +48,9 @@ def rule_with_func(tensor_type: type[AbstractTensor], *overloads: Any) -> Callab
 
 def on_children(func: Any, *args: Any, **kwargs: Any) -> Any:
     """Run an aten operation on children: nodes interpret it, plain tensors run it."""
-    node = next(found_in((args, kwargs), AbstractTensor), None)
+    node = args[0] if args else None  # as it is nearly always
+    if not isinstance(node, AbstractTensor):
+        node = next(found_in((args, kwargs), AbstractTensor), None)
     if node is None:
         return _on_plain(func, args, kwargs)
     return type(node).interpret(func, args, kwargs)
