@@ -105,8 +105,9 @@ def _run(node: type[Fused], args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
                 return MISSED
         tape = None
         if is_tracked and torch.is_grad_enabled():
-            if node is CrossEntropy and args[0].is_leaf:
-                return MISSED  # NB: it is written into without anybody asking its tape
+            # NB: a leaf is written into without anybody asking its tape.
+            if node is NarrowCopy or (node is CrossEntropy and args[0].is_leaf):
+                return MISSED
             tape = kept_graphs.follow(args, refs, location)
             if tape is None:
                 return MISSED
@@ -252,6 +253,12 @@ class Relu(Fused):
         return None, None, torch.ops.aten.threshold_backward.default(grad, result, 0)
 
 
+class NarrowCopy(Fused):
+    """`torch.narrow_copy(input, dim, start, length)` of data, which need no gradient: a batch of a data set."""
+
+    command, most = "torch.narrow_copy", 4
+
+
 class LogSoftmax(Fused):
     """The logarithms that torch saves of a cross-entropy, which are a result of their own.
 
@@ -365,6 +372,7 @@ Relu.serve(torch.relu, torch.Tensor.relu)
 Wrapper.fused[F.relu] = lambda args, kwargs: MISSED if kwargs.get("inplace") else _run(Relu, args, {})
 LogSoftmax.serve()
 CrossEntropy.serve()
+NarrowCopy.serve(torch.narrow_copy)
 Wrapper.fused[F.cross_entropy] = _cross_entropy
 Tape.compute_later = staticmethod(compute_logarithms)
 
