@@ -92,7 +92,7 @@ LIMITS = {
     _sending: (87, 110),
     _travelling: (325, 660),
     _calling: (110, 255),
-    _training: (302, 1090),
+    _training: (276, 1090),
     _recurrent: (1120, 1890),
 }
 

@@ -20,7 +20,7 @@ from syft.core.nested import found_in
 from syft.core.node import MISSED
 from syft.core.place import PLACE
 from syft.core.session import session
-from syft.tensors.fused_layers import run_layers
+from syft.tensors.fused import run_layers
 from syft.tensors.made_at import RUNS_CODE_OF_MODELS, At
 from syft.tensors.pointer import PointerTensor
 
