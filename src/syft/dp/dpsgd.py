@@ -406,8 +406,8 @@ def planned_noise(
         isinstance(target_delta, Real) and not isinstance(target_delta, bool) and 0 < target_delta < 1
     ):
         raise ValueError(
-            f"{caller} was given target_delta={target_delta!r}: it is above 0 and less than one over the number of rows, "
-            "say 1e-5."
+            f"{caller} was given target_delta={target_delta!r}: delta is a number above 0 and less than one over the "
+            "number of rows, say 1e-5."
         )
     accounts, budget = Accountant(kind or default_kind(target_delta)), None
     if target_epsilon is not None:
