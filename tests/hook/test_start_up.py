@@ -52,7 +52,7 @@ count()
 """
     _, by_syft, by_hook, by_worker, by_operations, by_secrets = counted(program)
     assert by_syft <= 10  # a table of names
-    assert by_hook <= 180  # pointers, workers, what they ask owners for; and nothing of networks or databases
+    assert by_hook <= 175  # pointers, workers, what they ask owners for; and nothing of networks or databases
     assert by_worker <= 600  # torch's own, for any tensor subclass: see syft.core.first_use
     assert by_operations <= 3
     assert by_secrets > 50

@@ -21,7 +21,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.polynomial import chebyshev
 
 Function = Callable[[Any], Any]
 Interval = tuple[float, float]
@@ -197,7 +196,7 @@ def least_squares(
     _check_degree(degree)
     t = _grid(degree)
     values = _values(function, (low + high) / 2 + t * (high - low) / 2)
-    piece = _piece(low, high, chebyshev.chebfit(t, values, degree))
+    piece = _piece(low, high, np.polynomial.chebyshev.chebfit(t, values, degree))
     return _with_error([(low, high, function)], (piece,), outside, name or _name_of(function))
 
 
@@ -212,15 +211,15 @@ def join(
 
 
 def _interpolated_piece(low: float, high: float, function: Function, degree: int) -> Piece:
-    t = np.zeros(1) if degree == 0 else chebyshev.chebpts2(degree + 1)
+    t = np.zeros(1) if degree == 0 else np.polynomial.chebyshev.chebpts2(degree + 1)
     # chebpts2 are the extrema of a Chebyshev polynomial: fitting through as many points as there are
     # coefficients interpolates, and the system is well conditioned.
     values = _values(function, (low + high) / 2 + t * (high - low) / 2)
-    return _piece(low, high, chebyshev.chebfit(t, values, degree))
+    return _piece(low, high, np.polynomial.chebyshev.chebfit(t, values, degree))
 
 
 def _piece(low: float, high: float, coefficients: Any) -> Piece:
-    powers = chebyshev.cheb2poly(coefficients).tolist()
+    powers = np.polynomial.chebyshev.cheb2poly(coefficients).tolist()
     powers += [0.0] * (len(coefficients) - len(powers))  # cheb2poly drops a leading zero
     return Piece(low, high, tuple(powers))
 
