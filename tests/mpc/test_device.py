@@ -339,6 +339,10 @@ def test_secrets_and_models_move_and_gradients_come_back(workers):
         assert y.to("cpu") is y
         assert y.to("cpu", copy=True) is not y
         assert places_of(x.to(torch.ones(1))) == there  # torch's own conversions move nothing
+        assert x.device == y.device == torch.device("cpu")
+        assert x.to(y.device) is x  # nor do those of models
+        assert places_of(x.to(device=x.device, dtype=torch.float64)) == there
+        assert places_of(x.to(torch.device("cpu"))) == here
         assert x.cpu().get().child.child.device == here[0]
         with torch.device(CUDA):
             model = nn.Linear(3, 2)

@@ -1,7 +1,8 @@
 """`secret.to(device)`, `.cuda()` and `.cpu()`: where the shares lie, and where the secret comes when it is opened.
 
 For torch the wrapper of a secret lies on the CPU, so torch's own methods would find nothing to do. A conversion to the
-dtype and device of another tensor (`x.to(other)`) moves no secret: torch makes such conversions by itself.
+dtype and device of another tensor (`x.to(other)`, `x.to(other.device)`) moves no secret, wherever the shares of both lie:
+torch and models make such conversions by themselves.
 """
 
 from __future__ import annotations
@@ -66,6 +67,8 @@ def _is_device(value: Any) -> bool:
 
 
 _plain_to = torch.Tensor.to
+#: What `.device` of a secret is. `to` tells it from every other name of the CPU by its identity.
+_OF_SECRETS = torch.device("cpu")
 
 
 def to(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -74,7 +77,7 @@ def to(self: Any, *args: Any, **kwargs: Any) -> Any:
     device = args[0] if names_device else kwargs.get("device")
     if device is None or secret_of(self.child) is None:
         return _plain_to(self, *args, **kwargs)
-    made = moved(self, _named_device(device))
+    made = self if device is _OF_SECRETS else moved(self, _named_device(device))
     others = [*(args[1:] if names_device else args), None, None, None]  # dtype, non_blocking, copy
     dtype, copy = kwargs.get("dtype", others[0]), kwargs.get("copy", others[2])
     kept = {"memory_format": kwargs["memory_format"]} if kwargs.get("memory_format") is not None else {}
@@ -104,3 +107,17 @@ DEVICE_METHODS: dict[str, Any] = {
 
 for _name, _call in DEVICE_METHODS.items():
     setattr(Wrapper, _name, _call)
+
+_plain_device: Any = vars(torch._C.TensorBase)["device"]
+
+
+def _device(self: Any) -> torch.device:
+    """torch's `device`. A secret's is the CPU: what models make there is public, and read without waiting for a card."""
+    if secret_of(self.child) is not None:
+        return _OF_SECRETS
+    with torch._C.DisableTorchFunctionSubclass():
+        found: torch.device = _plain_device.__get__(self)
+    return found
+
+
+Wrapper.device = property(_device)  # type: ignore[assignment]
