@@ -28,7 +28,9 @@ def _type_of_statistics(whole: torch.Tensor, parameters: Any) -> torch.dtype:
 
 
 def _in_order(result: Any, _args: Any = (), _kwargs: Any = None) -> Any:
-    """Fresh results are contiguous, whatever the inputs are."""
+    """Fresh results are contiguous, whatever the inputs are. A gradient that is not wanted is None."""
+    if result is None:
+        return None
     if isinstance(result, torch.Tensor):
         return torch.empty_like(result, memory_format=torch.contiguous_format)
     return type(result)(_in_order(value) for value in result)
@@ -43,10 +45,6 @@ def _batch_norm_backward(result: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """The meta kernel makes the gradient of the input, wanted or not."""
     is_wanted = _argument(args, kwargs, 9, "output_mask")[0]
     return (_as_images(result[0], args[1]) if is_wanted else None, *result[1:])
-
-
-def _gradients_in_order(result: Any, _args: Any, _kwargs: dict[str, Any]) -> Any:
-    return tuple(None if value is None else _in_order(value) for value in result)
 
 
 def _layer_norm(result: Any, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -97,7 +95,7 @@ CORRECTED: dict[str, Callable[[Any, Any, dict[str, Any]], Any]] = {
     "aten._batch_norm_no_update.default": _batch_norm_not_updated,
     "aten.native_batch_norm_backward.default": _batch_norm_backward,
     "aten.batch_norm_backward.default": _batch_norm_backward,
-    "aten.native_layer_norm_backward.default": _gradients_in_order,
+    "aten.native_layer_norm_backward.default": _in_order,
     "aten._log_softmax_backward_data.default": _in_order,
     "aten.mse_loss_backward.default": _in_order,
     "aten.huber_loss_backward.default": _in_order,
