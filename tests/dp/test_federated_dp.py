@@ -522,3 +522,14 @@ def test_the_noise_of_the_least_survivors_is_never_less_than_claimed(
 def test_what_is_no_budget_and_no_stream_is_refused(kind: Any, name: str) -> None:
     with pytest.raises(TypeError, match=f"given {name}=3"):
         kind(1.0, 1.0, clients=10, **{name: 3})
+
+
+@pytest.mark.parametrize("kind", [ClientPrivacy, DistributedPrivacy])
+def test_an_accountant_beside_a_budget_of_another_is_refused(kind: Any) -> None:
+    budget = Budget(3.0, 1e-5, Accountant("rdp"))
+    with pytest.raises(ValueError, match=r"accountant='pld' and a budget whose accountant is 'rdp'\. Leave"):
+        kind(1.0, 1.0, clients=10, budget=budget, accountant="pld")
+    assert kind(1.0, 1.0, clients=10, budget=budget, accountant="rdp").accountant is budget.accountant
+    assert kind(1.0, 1.0, clients=10, budget=budget).accountant is budget.accountant
+    assert kind(1.0, 1.0, clients=10, accountant="pld").accountant.kind == "pld"
+    assert kind(1.0, 1.0, clients=10).accountant.kind == "rdp"

@@ -304,6 +304,27 @@ def test_a_wrong_public_argument_is_named(call: Callable[[], Any], sentence: str
         call()
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda epsilon: mechanisms.laplace(0.0, 1.0, epsilon),
+        lambda epsilon: mechanisms.gaussian(0.0, 1.0, epsilon=epsilon, delta=0.1),
+        lambda epsilon: mechanisms.exponential([1.0], 1.0, epsilon),
+        lambda epsilon: mechanisms.noisy_max([1.0], 1.0, epsilon),
+        lambda epsilon: mechanisms.count([1.0], epsilon),
+        lambda epsilon: mechanisms.histogram([1.0], epsilon, edges=[0.0, 2.0]),
+        lambda epsilon: mechanisms.bounded_sum([1.0], (0.0, 1.0), epsilon),
+        lambda epsilon: mechanisms.bounded_mean([1.0], (0.0, 1.0), epsilon),
+        lambda epsilon: mechanisms.bounded_variance([1.0], (0.0, 1.0), epsilon),
+        lambda epsilon: mechanisms.quantile([1.0], 0.5, (0.0, 1.0), epsilon),
+    ],
+)
+def test_true_is_no_epsilon_of_any_mechanism(call: Callable[[Any], Any]) -> None:
+    call(1)
+    with pytest.raises(ValueError, match="epsilon is between"):
+        call(True)
+
+
 def test_a_release_at_the_end_of_the_floats_stays_finite() -> None:
     assert abs(mechanisms.laplace(math.inf, 1e305, 0.01)) <= sys.float_info.max
 

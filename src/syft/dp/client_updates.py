@@ -85,16 +85,25 @@ class _Charges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Counted:
     """An accountant, with or without a budget, and what this object itself was charged for."""
 
-    def __init__(self, budget: Budget | None, accountant: Kind, stream: Stream | None = None) -> None:
-        """!! TypeError"""
+    def __init__(self, budget: Budget | None, accountant: Kind | None, stream: Stream | None = None) -> None:
+        """!! TypeError, ValueError"""
         self._stream = Stream() if stream is None else stream
         for name, value, kind in (("budget", budget, Budget), ("stream", self._stream, Stream)):
             if value is not None and not isinstance(value, kind):
                 raise TypeError(
                     f"{type(self).__name__} was given {name}={value!r}: it is a {kind.__name__}, or None."
                 )
+        if budget is not None and accountant not in (None, budget.accountant.kind):
+            raise ValueError(
+                f"{type(self).__name__} was given accountant={accountant!r} and a budget whose accountant is "
+                f"{budget.accountant.kind!r}. Leave accountant out: a budget counts by its own."
+            )
         self.budget = budget
-        self.accountant = Accountant(accountant) if budget is None else budget.accountant
+        self.accountant = (
+            budget.accountant
+            if budget is not None
+            else Accountant("rdp" if accountant is None else accountant)
+        )
         self.rounds = 0
         """How many sums were released, or may have been: those of earlier runs that were taken over included."""
         # NB: a budget's accountant may have charges of others, which are not this object's to keep.

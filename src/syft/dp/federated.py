@@ -105,6 +105,7 @@ class ClientPrivacy(Counted):
     sampling_rate     the probability with which each takes part in a round, on its own, drawn by `sample`
     adaptive          see `AdaptiveClipping`; its noisy counts are paid for out of the same `noise_multiplier`
     budget            rounds that would exceed it are refused before anything is released
+    accountant        "rdp" (the default) or "pld"; a budget has one of its own
     """
 
     def __init__(
@@ -116,7 +117,7 @@ class ClientPrivacy(Counted):
         sampling_rate: float = 1.0,
         adaptive: AdaptiveClipping | None = None,
         budget: Budget | None = None,
-        accountant: Kind = "rdp",
+        accountant: Kind | None = None,
         stream: Stream | None = None,
     ) -> None:
         super().__init__(budget, accountant, stream)
@@ -361,7 +362,7 @@ class DistributedPrivacy(Counted):
         threshold: int | float | None = None,
         colluding: int = 0,
         budget: Budget | None = None,
-        accountant: Kind = "rdp",
+        accountant: Kind | None = None,
         stream: Stream | None = None,
     ) -> None:
         super().__init__(budget, accountant, stream)

@@ -99,7 +99,7 @@ def gaussian_scale(noise_multiplier: float, numbers: int) -> float:
     return math.sqrt(max(variance, 1)) / max(reach - extra, 1)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=256, typed=True)  # True is no 1
 def gaussian_noise_multiplier(epsilon: float, delta: float) -> float:
     """The least standard deviation, in sensitivities, for (epsilon, delta)-DP by way of zero-concentrated DP."""
     _check_epsilon(epsilon)
@@ -262,6 +262,7 @@ def bounded_mean(
     low, high = _check_bounds(bounds)
     stream = stream or Stream()
     middle, half, values = _centred(rows, low, high)
+    _check_epsilon(epsilon)
     noisy_count = max(1, count(values, epsilon / 2, stream=stream))
     noise = int(laplace_steps(1, STEPS, epsilon / 2, stream)[0])
     mean = middle + half * ((_sum_steps(values, half) + noise) / STEPS / noisy_count)
@@ -278,6 +279,7 @@ def bounded_variance(
     low, high = _check_bounds(bounds)
     stream = stream or Stream()
     _middle, half, values = _centred(rows, low, high)
+    _check_epsilon(epsilon)
     noisy_count = max(1, count(values, epsilon / 3, stream=stream))
     first, second = laplace_steps(2, STEPS, epsilon / 3, stream).tolist()
     mean = (_sum_steps(values, half) + first) / STEPS / noisy_count
@@ -377,7 +379,7 @@ def _check_positive(name: str, value: float) -> None:
 
 
 def _check_epsilon(epsilon: float) -> None:
-    if not 1e-9 <= epsilon <= 1e4:
+    if isinstance(epsilon, bool) or not 1e-9 <= epsilon <= 1e4:
         raise ValueError(f"epsilon is between 1e-9 and 1e4, got {epsilon}.")
 
 
