@@ -23,7 +23,7 @@ from syft.core.descent import descend, empty_wrapper, rewrap_response
 from syft.core.nested import found_in
 from syft.core.node import MISSED, Node
 from syft.core.ops import facts_of, written_argument
-from syft.core.public_names import public_name, spoken_name
+from syft.core.public_names import public_name, spoken_name, writes_first
 from syft.core.routes import OBSERVE, Overload, route
 from syft.core.spec import TensorSpec
 from syft.exceptions import (
@@ -113,7 +113,7 @@ class Wrapper(torch.Tensor):
             return Wrapper.calls.on_bare_nodes(func, args, kwargs)
         if func in _READS_INDICES:
             args, kwargs = _read_indices(args, kwargs)
-        node = args[0].child if args and type(args[0]) is Wrapper else first_node(args, kwargs)
+        node = args[0].child if args and type(args[0]) is Wrapper else _first_read(func, args, kwargs)
         is_head = is_clear_above = True
         while isinstance(node, Node):
             node_type = type(node)
@@ -432,6 +432,19 @@ def _read_indices(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[
 
     kwargs = {name: value if name in ("input", "self") else read(value) for name, value in kwargs.items()}
     return (*args[:1], *map(read, args[1:])), kwargs
+
+
+def _first_read(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The first node of a call whose first argument is no chain; told before it is written into that argument."""
+    node = first_node(args, kwargs)
+    if isinstance(node, Node) and args and writes_first(func):
+        reader = node
+        while isinstance(reader, Node) and reader.takes_over is None and type(reader).is_transparent():
+            reader = reader.child
+        take_over = type(reader).takes_over if isinstance(reader, Node) else None
+        if take_over is not None:
+            take_over(func, args[0], node)
+    return node
 
 
 def first_node(args: Any, kwargs: dict[str, Any] | None = None) -> Any:

@@ -21,7 +21,7 @@ from syft.core.chain import Calls, Wrapper, first_node, map_tensors, new_wrapper
 from syft.core.descent import empty_wrapper, rewrap
 from syft.core.nested import found_in
 from syft.core.node import Node
-from syft.core.public_names import IN_PLACE_OPERATORS, known_functions, public_name
+from syft.core.public_names import known_functions, public_name, writes_in_place
 from syft.core.routes import BELOW, BELOW_WITH_SELF, CHAINS, Overload
 from syft.exceptions import MixedChainsError
 
@@ -161,7 +161,7 @@ def call_below(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], templat
     if template is None:
         template = first_node(args, kwargs)
     name = public_name(func)
-    writes = _writes_in_place(name)
+    writes = writes_in_place(name)
     if writes:
         _refuse_written_leaf(name, args)
     down = _stepping_down(type(template), func)
@@ -180,7 +180,7 @@ def call_on_chains(cls: Any, overload: Overload, args: tuple[Any, ...], kwargs: 
     if overload.takes == CHAINS:
         return overload.function(*args, **kwargs)
     template = first_node(args, kwargs)
-    writes = _writes_in_place(overload.name)
+    writes = writes_in_place(overload.name)
     if writes:
         _refuse_written_leaf(overload.name, args)
     # Methods know no `out`: torch.add(x, y, out=z) is the method, written to z.
@@ -237,14 +237,6 @@ def _defaults_of(name: str) -> dict[str, Any]:
 
 
 @cache
-def _writes_in_place(name: str) -> bool:
-    """Whether a public name (`add_`, `torch.relu_`, `__iadd__`) writes into its first argument."""
-    last = name.rpartition(".")[2]
-    if last.startswith("__"):
-        return last in IN_PLACE_OPERATORS
-    return last.endswith("_")
-
-
 def _refuse_written_leaf(name: str, args: tuple[Any, ...]) -> None:
     """What torch checks before it writes; an overload would find out after."""
     if args and type(args[0]) is Wrapper and args[0].is_leaf and _tracks(args[0]):

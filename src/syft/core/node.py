@@ -49,13 +49,16 @@ class Node(AbstractObject):
     #: False: an aten operation without a rule is refused instead of being passed on to the child.
     passes_unknown_ops: ClassVar[bool] = True
     _chain: Any = None
-    #: (func, args, kwargs), the wrappers still on -> the response, or MISSED to go the usual way down.
     #: Differentiates a wrapper of this type; whether it did. If not, or without one, torch's own graph is used.
     backward_there: ClassVar[Callable[[Any], bool] | None] = None
+
+    #: Told that a public function will write a node of this type into a plain tensor; may make that tensor a chain.
+    takes_over: ClassVar[Callable[[Any, torch.Tensor, Any], None] | None] = None
 
     #: Told that a function (or `grad_fn`, a property) which uses torch's graph is called on wrappers of this type.
     graph_is_used: ClassVar[Callable[[Any, Any], None] | None] = None
 
+    #: (func, args, kwargs), the wrappers still on -> the response, or MISSED to go the usual way down.
     shortcut: ClassVar[Callable[..., Any] | None] = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

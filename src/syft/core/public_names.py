@@ -113,6 +113,21 @@ def public_name(func: Any) -> str:
 
 
 @cache
+def writes_first(func: Any) -> bool:
+    """Whether a torch function (`add_`, `torch.relu_`, `__iadd__`, `__setitem__`) writes into its first argument."""
+    name = public_name(func)
+    return name == "__setitem__" or writes_in_place(name)
+
+
+def writes_in_place(name: str) -> bool:
+    """Whether what has this public name writes into its first argument, and returns it."""
+    last = name.rpartition(".")[2]
+    if last.startswith("__"):
+        return last in IN_PLACE_OPERATORS
+    return last.endswith("_")
+
+
+@cache
 def spoken_name(func: Any) -> str:
     """The public name nearest to an operation of the dispatcher: `add` for aten.add.Tensor."""
     schema = getattr(func, "_schema", None)

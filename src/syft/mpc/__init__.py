@@ -24,6 +24,7 @@ Modules, in the order they import each other:
 from syft.core.lazy import submodules_on_demand as _on_demand
 from syft.mpc import chain_methods  # imported for what it adds
 from syft.mpc import device_methods as _device_methods  # noqa: F401  (the same)
+from syft.mpc import plain_targets as _plain_targets  # noqa: F401  (the same)
 from syft.mpc.ahead import Provided, provide
 from syft.mpc.checking import SecretDomainError, SecretOverflowError, checked
 from syft.mpc.metering import LAN, WAN, Bill, Network, measure

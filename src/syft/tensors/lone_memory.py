@@ -40,6 +40,14 @@ def has_lone_memory(tensor: torch.Tensor, is_gradient: bool = False) -> bool:
     )
 
 
+def memory_is_seen_elsewhere(tensor: torch.Tensor) -> bool:
+    """Whether a view, another tensor, an array or another process has the memory of a plain tensor, too."""
+    memory = tensor.untyped_storage()
+    most = references_of_lone_tensors()[0][1]
+    is_seen = torch._C._storage_Use_Count(memory._cdata) > most or not memory.resizable()
+    return is_seen or memory.is_shared()
+
+
 def has_lone_gradient(tensor: torch.Tensor) -> bool:
     """Whether nobody else has the gradient of a leaf, or its memory."""
     gradient: Any = tensor.grad
