@@ -49,6 +49,72 @@ def test_norms_of_every_deviation(name: str, secrets: Secrets) -> None:
     assert_close(slope, 2.0**-15 * largest + unit * (4 + inverse + 2 * inverse**2), x)
 
 
+def _rms_by_hand(x: Any) -> Any:
+    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-4)
+
+
+def _layer_by_hand(x: Any) -> Any:
+    off = x - x.mean(-1, keepdim=True)
+    return off / torch.sqrt((off * off).mean(-1, keepdim=True) + 1e-4)
+
+
+WRITTEN_OUT = {
+    "rms": _rms_by_hand,
+    "rms by a power": lambda x: x * (torch.square(x).mean(-1, True) + 1e-4) ** -0.5,
+    "layer": _layer_by_hand,
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN_OUT)
+def test_norms_that_are_written_out_keep_the_squares_of_small_numbers(name: str, secrets: Secrets) -> None:
+    """Rows of deviations from 5 units on. Their squares are below a unit, and the least eps is, too."""
+    torch.manual_seed(7)
+    count, unit = 32, secrets.unit
+    deviations = torch.logspace(math.log10(5 * unit), 2, 12).double().view(-1, 1)
+    x = torch.randn(12, count, dtype=torch.float64) * deviations
+    exact = secrets.encoded(x)
+    wanted, got = WRITTEN_OUT[name](exact), secrets.plain(WRITTEN_OUT[name](secrets(x)))
+    variance = (
+        (exact - exact.mean(-1, keepdim=True) if name == "layer" else exact).square().mean(-1, keepdim=True)
+    )
+    inverse = 1 / torch.sqrt(variance + 1e-4)
+    # Of the inverse: 1 unit. Of the variance: 2 of its units, which are units squared, and for base 10 eps has those.
+    of_variance = 2 * unit**2 * inverse**2
+    assert_close(
+        (got, wanted), exact.abs() * (unit + inverse * (of_variance + 2.0**-17)) + unit * (4 + 2 * inverse)
+    )
+
+
+def test_a_mean_of_squares_has_the_digits_of_a_variance_and_all_others_are_as_they_were(
+    secrets: Secrets,
+) -> None:
+    torch.manual_seed(8)
+    small = 3 * secrets.unit * torch.randn(6, 50, dtype=torch.float64)
+    exact, secret = secrets.encoded(small), secrets(small)
+    along = secrets.plain((secret * secret).mean(1))
+    assert_close((along, exact.square().mean(1)), 2 * secrets.unit**2)
+    assert not secrets.plain(secret.square()).abs().gt(9 * 9 * secrets.unit**2 + secrets.unit).any()
+    written = secret**2
+    written += 1
+    assert_close((secrets.plain(written.mean(1)), 1 + exact.square().mean(1)), 3 * secrets.unit)
+
+
+def test_the_mean_of_many_large_squares_fits(secrets: Secrets) -> None:
+    """So many that the sum of the products would not fit before its truncation."""
+    large = torch.full((2, 300_000), 255.0, dtype=torch.float64)
+    got = secrets.plain((secrets(large) ** 2).mean(1))
+    assert_close((got, torch.full((2,), 255.0**2, dtype=torch.float64)), 2 * secrets.unit)
+
+
+def test_gradients_of_a_norm_that_is_written_out(secrets: Secrets) -> None:
+    torch.manual_seed(9)
+    x = torch.randn(4, 16, dtype=torch.float64)
+    weights = torch.linspace(-1, 1, 16, dtype=torch.float64)
+    values, (slope,) = both(lambda x: _rms_by_hand(x) * weights, secrets, x)
+    assert_close(values, 16 * secrets.unit)
+    assert_close(slope, 64 * secrets.unit)
+
+
 def test_batch_norm_keeps_small_running_variances(secrets: Secrets) -> None:
     torch.manual_seed(1)
     deviation = 30 * secrets.unit

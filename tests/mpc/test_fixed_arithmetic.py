@@ -199,7 +199,7 @@ def test_what_cannot_be_is_refused_with_a_sentence() -> None:
     with pytest.raises(NotImplementedError, match="index or mask is a secret"):
         x[x]
     with pytest.raises(NotImplementedError, match="encode the target with fix_precision"):
-        torch.zeros(2).copy_(x)
+        torch.zeros(2, dtype=torch.long).copy_(x)
     with pytest.raises(ZeroDivisionError):
         x / 0
     with pytest.raises(ValueError, match="do not describe numbers"):

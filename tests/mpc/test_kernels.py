@@ -18,6 +18,7 @@ CONVS = [
     ((2, 3, 9, 8), (4, 3, 3, 3), dict(stride=(1, 1), padding=(0, 0), dilation=(1, 1), groups=1)),
     ((2, 4, 9, 8), (6, 2, 3, 2), dict(stride=(2, 3), padding=(1, 1), dilation=(1, 2), groups=2)),
     ((1, 4, 7, 7), (4, 1, 5, 5), dict(stride=(1, 1), padding=(2, 2), dilation=(1, 1), groups=4)),
+    ((2, 3, 9, 8), (4, 3, 3, 3), dict(stride=(2, 2), padding=(0,), dilation=(1,))),  # padding="valid"
     ((3, 2, 11), (4, 2, 3), dict(stride=(2,), padding=(1,), dilation=(2,), groups=1)),
     ((2, 3, 9, 8), (4, 3, 7, 6), dict(stride=(1, 1), padding=(0, 0), dilation=(1, 1), groups=1)),
     ((2, 3, 9, 8), (4, 3, 5, 5), dict(stride=(3, 2), padding=(1, 2), dilation=(2, 1), groups=1)),

@@ -37,7 +37,23 @@ def gpt2() -> tuple[Any, Callable[[Any, Any], Any]]:
     return transformers.GPT2LMHeadModel(config), lambda model, words: model(words, use_cache=False).logits
 
 
-@pytest.mark.parametrize("made", [bert, gpt2])
+def gemma2() -> tuple[Any, Callable[[Any, Any], Any]]:
+    """Its norms, written out, are of numbers whose squares are below a unit."""
+    config = transformers.Gemma2Config(
+        vocab_size=50,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=8,
+        intermediate_size=32,
+        max_position_embeddings=16,
+        attn_implementation="eager",
+    )
+    return transformers.Gemma2ForCausalLM(config), lambda model, words: model(words, use_cache=False).logits
+
+
+@pytest.mark.parametrize("made", [bert, gpt2, gemma2])
 def test_a_transformer_with_secret_weights_gives_what_it_gives_plainly(hook: Any, me: Any, made: Any) -> None:
     *holders, provider = (VirtualWorker(hook, id=f"{made.__name__}-{n}") for n in range(3))
     torch.manual_seed(0)

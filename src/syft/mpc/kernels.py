@@ -205,7 +205,9 @@ _CONV_TRANSPOSE = {3: F.conv_transpose1d, 4: F.conv_transpose2d, 5: F.conv_trans
 
 
 def _spread(value: int | Sequence[int], dims: int) -> Ints:
-    return (value,) * dims if isinstance(value, int) else tuple(value)
+    """One number for each dimension; a single one, also in a list (`padding="valid"`), is that of all."""
+    numbers = (value,) if isinstance(value, int) else tuple(value)
+    return numbers * dims if len(numbers) == 1 else numbers
 
 
 @kernel

@@ -107,6 +107,7 @@ class AdditiveSharingTensor(SharedMethods, SharedNode):
     interpret_unknown: ClassVar[Interpret]
     #: As well: see `syft.mpc.rules.fixed_ring`.
     product_truncated: ClassVar[Callable[..., Any]]
+    squared: ClassVar[Callable[..., Any]]
 
     def __init__(
         self,

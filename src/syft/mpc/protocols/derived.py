@@ -51,8 +51,18 @@ OUTLINES["derived.multiply_truncated"] = _outline_truncated
 @party_program
 def square_truncated(party: Party, x: torch.Tensor, divisor: int) -> Program[torch.Tensor]:
     """A share of x * x / divisor."""
+    share, _ = yield from square_and_truncated(party, x, divisor)
+    return share
+
+
+@party_program
+def square_and_truncated(
+    party: Party, x: torch.Tensor, divisor: int
+) -> Program[tuple[torch.Tensor, torch.Tensor]]:
+    """Shares of x * x / divisor and of x * x."""
     product = yield from square(party, x)
-    return (yield from truncate(party, product, divisor))
+    share = yield from truncate(party, product, divisor)
+    return share, product
 
 
 @party_program

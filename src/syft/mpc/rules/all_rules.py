@@ -15,7 +15,7 @@ __all__ = ["shared_linear", "shared_products"]  # imported for the rules they re
 
 _Fixed.interpret_fine, _Fixed.interpret_unknown = fixed_fine.interpret, fixed_fallback.interpret
 _Shared.interpret_unknown = shared_nonlinear.interpret
-_Shared.product_truncated = shared_products.product_truncated
+_Shared.product_truncated, _Shared.squared = shared_products.product_truncated, shared_products.squared
 
 
 def _load_crt() -> None:

@@ -288,10 +288,14 @@ def square_root(child: Any, scale: float) -> Any:
     return gained(polynomial(_fitted(np.sqrt, 0.5, 1.0), t), rows, gains)
 
 
-def inverse_square_root(child: Any, scale: int) -> Any:
-    """1 / sqrt(x) for x > 0. Relative error 2^-19 plus 1 unit; 0 for x <= 0."""
+def inverse_square_root(child: Any, scale: int, result_scale: int | None = None) -> Any:
+    """1 / sqrt(x) for x > 0. Relative error 2^-19 plus 1 unit; 0 for x <= 0.
+
+    `result_scale`: the units of the result where they are not those of x.
+    """
     rows, t = normalised(child)
-    gains = [float(scale) ** 1.5 / 2.0 ** ((i + 1) / 2) for i in range(LEADING)]
+    of_result = float(scale if result_scale is None else result_scale)
+    gains = [of_result * math.sqrt(scale) / 2.0 ** ((i + 1) / 2) for i in range(LEADING)]
     return gained(polynomial(_fitted(_inverse_root, 0.5, 1.0), t), rows, gains)
 
 

@@ -96,8 +96,18 @@ def multiply(self: Any, other: Any) -> Any:
         one, another = fixed_bits.known(self), fixed_bits.known(other)
         if one is not None and another is not None:
             return fixed_bits.as_number(kinds.bits(ring.multiply_bit(one, another), like), self)
+        if self.child is other.child:
+            return _square_of(self)
     child, like, reals = product(aten.mul.Tensor, self, other)
     return kinds.result(child, (self, other), like, reals)
+
+
+def _square_of(self: FixedPrecisionTensor) -> FixedPrecisionTensor:
+    """x * x, which knows the product before its truncation: a mean of small squares needs those digits."""
+    rounded, exact = ring.squared(self.child, self.scale)
+    made = kinds.real(rounded, self)
+    made.known["exact"] = exact
+    return made
 
 
 @rule(FixedPrecisionTensor, aten.square.default)

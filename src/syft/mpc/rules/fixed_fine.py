@@ -162,6 +162,10 @@ def mul(self: Any, other: Any) -> Any:
 
 @fine_rule(aten.div.Tensor, aten.div.Scalar)
 def div(self: Any, other: Any) -> Any:
+    if _is_real_node(self) and _is_real_node(other):
+        like = kinds.template_of(self, other)
+        digits = digits_of_average(like)
+        return kinds.real(approx.divide(at(self, digits), at(other, digits), like.float_scale), like)
     if not kinds.is_node(self) or not self.is_fine or not isinstance(other, (int, float)) or not other:
         return NotImplemented
     return _like(_times_number(self.child, 1.0 / other), self)
@@ -245,6 +249,17 @@ def sqrt(self: Any) -> Any:
     digits = digits_of_average(self)
     made = approx.square_root(ring.plus(self.child, 1), (self.base**digits) ** 2 / self.scale)
     return fine(made, self, digits)
+
+
+@fine_rule(aten.rsqrt.default)
+def rsqrt(self: Any) -> Any:
+    """1 / sqrt(x) in the precision of reals, from all digits of x; 0 for x <= 0."""
+    return kinds.real(approx.inverse_square_root(self.child, self.scale, self.float_scale), self)
+
+
+@fine_rule(aten.pow.Tensor_Scalar)
+def power(self: Any, exponent: float) -> Any:
+    return {0.5: sqrt, -0.5: rsqrt}[exponent](self) if exponent in (0.5, -0.5) else NotImplemented
 
 
 @fine_rule(aten.sqrt_.default)

@@ -13,6 +13,7 @@ from syft.mpc.rules import fixed_approximations as approx
 from syft.mpc.rules import fixed_arithmetic as arithmetic
 from syft.mpc.rules import fixed_compare as compare
 from syft.mpc.rules import fixed_extrema as extrema
+from syft.mpc.rules import fixed_fine as fine
 from syft.mpc.rules import fixed_kinds as kinds
 from syft.mpc.rules import fixed_powers as powers
 from syft.mpc.rules import fixed_ring as ring
@@ -38,13 +39,39 @@ def total(child: Any, dims: list[int], keepdim: bool) -> Any:
 
 @rule(FixedPrecisionTensor, aten.mean.default, aten.mean.dim)
 def mean(self: Any, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
-    """Error less than 1 unit."""
+    """Error less than 1 unit; of squares, along some of their dimensions, less than 1 unit of a variance."""
     x = kinds.as_real(self) if dtype is not None or not self.is_real else self
     dims = dims_of(x.shape, dim)
     count = count_of(x.shape, dims)
     if not count:
         raise ValueError("The mean of no elements has no fixed-precision value.")
+    exact = x.known.get("exact")
+    if exact is not None and len(dims) < len(x.shape) and count * x.scale**2 <= _LARGEST_COUNT:
+        return _mean_square(exact, x, dims, count, keepdim, dtype)
     return kinds.real(ring.truncate(total(x.child, dims, keepdim), count), x, dtype)
+
+
+#: NOTE [Means of squares]
+#: Norms that are written out divide by `sqrt(x.pow(2).mean(-1) + eps)`, where the squares are often below a unit, and eps
+#: always is. So such a mean is of the products before their truncation, and fine (NOTE [Fine tensors] in `fixed_fine`).
+#: Their sum has to fit, as that of a variance has. Here it does for numbers up to 256 on average, whatever their
+#: precision is: where there are more of them, the mean is of what was truncated.
+_LARGEST_COUNT = 1 << (62 - 16)
+
+
+def _mean_square(
+    exact: Any,
+    x: FixedPrecisionTensor,
+    dims: list[int],
+    count: int,
+    keepdim: bool,
+    dtype: torch.dtype | None,
+) -> FixedPrecisionTensor:
+    digits = fine.digits_of_variance(x)
+    child = ring.truncate(total(exact, dims, keepdim), count * x.scale**2 // x.base**digits)
+    made = fine.fine(child, x, digits)
+    made.presented_dtype = dtype or x.presented_dtype
+    return made
 
 
 def _moments(x: FixedPrecisionTensor, dims: list[int], correction: float) -> tuple[Any, Any]:

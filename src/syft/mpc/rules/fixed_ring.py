@@ -20,6 +20,7 @@ operations; another node has a METHOD OF THE SAME NAME:
     largest_along(dim)      the values alone.
     product_truncated(func, y, divisor, params, bias)
                             func(x, y, *params) / divisor + bias; None: there is no form of its own for these.
+    squared(divisor)        (x * x / divisor, x * x); None as above.
     maximum_of_windows(pooling, lowest)
                             (values, selection) of windows, what lies outside being `lowest`; None as above.
 
@@ -101,6 +102,16 @@ def product(func: Any, a: Any, b: Any, divisor: int, *params: Any, bias: Any = N
     if func is aten.convolution.default:
         bias = on_children(aten.view.default, bias, [-1, *[1] * (len(shape_of(made)) - 2)])
     return plus(made, bias)
+
+
+def squared(child: Any, divisor: int) -> tuple[Any, Any]:
+    """child * child / divisor, and the same before it is divided."""
+    own = _own(child, "squared")
+    both = None if own is None else own(divisor)
+    if both is None:
+        exact = times(child, child)
+        return truncate(exact, divisor), exact
+    return both  # type: ignore[no-any-return]
 
 
 def less_than_zero(child: Any) -> Any:

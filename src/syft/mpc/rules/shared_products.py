@@ -13,7 +13,7 @@ from syft.mpc.authenticated import Held, is_authenticated
 from syft.mpc.kernels import Bilinear, is_on_cuda
 from syft.mpc.protocols import local
 from syft.mpc.protocols.beaver import spdz_mul, square
-from syft.mpc.protocols.derived import square_truncated
+from syft.mpc.protocols.derived import square_and_truncated, square_truncated
 from syft.mpc.protocols.truncate import HIGH
 from syft.mpc.reuse import multiply
 from syft.mpc.rules.registry import rule
@@ -39,8 +39,8 @@ def product_truncated(
     x: AST, func: Any, y: Any, divisor: int, params: tuple[Any, ...] = (), bias: Any = None
 ) -> Any:
     """func(x, y, *params) / divisor + bias of secrets, or of one and a number, as one program; None if that takes two."""
-    if not 1 < divisor <= HIGH or not x.is_split or is_authenticated(x) or checking.is_checking():
-        return None  # NB: a check looks at the product itself
+    if not _is_joined(x, divisor):
+        return None
     if func is aten.mul.Tensor and type(y) is int and abs(y) <= HIGH and bias is None:
         return x.rescaled(y, divisor)
     # NB: on a card each of the two programs is replayed.
@@ -52,6 +52,19 @@ def product_truncated(
     if x is y and op == MUL:
         return x.run(square_truncated, divisor)
     return multiply(x, y, op, divisor, bias)
+
+
+def squared(x: AST, divisor: int) -> Any:
+    """(x * x / divisor, x * x) as one program; None if that takes two."""
+    if not _is_joined(x, divisor) or is_on_cuda(x):
+        return None
+    return x.run(square_and_truncated, divisor)
+
+
+def _is_joined(x: AST, divisor: int) -> bool:
+    """Whether a product with x and its truncation are one program."""
+    # NB: a check looks at the product itself.
+    return 1 < divisor <= HIGH and x.is_split and not is_authenticated(x) and not checking.is_checking()
 
 
 def _multiply(x: AST, y: AST, op: Bilinear) -> Any:
