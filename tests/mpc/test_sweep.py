@@ -179,6 +179,12 @@ ROWS = {
     "softmax": chosen(torch.softmax),
     "log_softmax": chosen(torch.log_softmax),
     "batch, layer, group, RMS norm": norm(lambda x: F.layer_norm(x, x.shape[-1:], eps=1e-4)),
+    "x.pow(2).mean(-1)": Row(
+        lambda x: x.pow(2).mean(-1),
+        deviating,
+        lambda s, x, wanted: 1.1 * s.unit**2 + 2.0**-50 * wanted,
+        lambda s, x, wanted: 3 * s.unit * (1 + x[0].abs()),
+    ),
     "binary_cross_entropy": Row(
         lambda p: F.binary_cross_entropy(p, torch.ones(p.shape, dtype=torch.float64), reduction="none"),
         chances,
@@ -209,7 +215,7 @@ def sweep(
 
 
 #: Those that no other file tries at their edges.
-@pytest.mark.parametrize("name", ["x * y", "sin", "cos"])
+@pytest.mark.parametrize("name", ["x * y", "sin", "cos", "x.pow(2).mean(-1)"])
 @pytest.mark.parametrize("holders", [2, 3])
 def test_some_of_each(name: str, holders: int, make_worker: Any) -> None:
     sweep(name, make_worker, holders, PRECISIONS[0], FEW, 1)

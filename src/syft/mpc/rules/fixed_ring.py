@@ -111,7 +111,7 @@ def squared(child: Any, divisor: int) -> tuple[Any, Any]:
     if both is None:
         exact = times(child, child)
         return truncate(exact, divisor), exact
-    return both  # type: ignore[no-any-return]
+    return both
 
 
 def less_than_zero(child: Any) -> Any:
