@@ -182,3 +182,14 @@ def test_a_worker_is_asked_once_for_each_metadata(monkeypatch: pytest.MonkeyPatc
     results = [torch.nn.functional.conv1d(x, weight) for _ in range(3)]
     assert sum(not answer.asks for answer in asked) == 1
     assert {r.stride() for r in results} == {results[0].get().stride()}
+
+
+def test_strides_that_a_worker_told_for_private_data_are_not_taken_for_those_of_open_data(bob: Any) -> None:
+    """Private results lie as was predicted, others as the kernel made them."""
+    values = torch.randn(2, 3)
+    private = values.clone().private_tensor(allowed_users=("owner",)).send(bob, user="owner")  # type: ignore[attr-defined]
+    for x in (private, values.send(bob), private, values.send(bob)):  # type: ignore[attr-defined]
+        results = torch.linalg.svd(x, full_matrices=False)
+        if x is not private:
+            stored = [bob._objects[result.child.id_at_location] for result in results]
+            assert [r.stride() for r in results] == [s.stride() for s in stored]

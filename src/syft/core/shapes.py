@@ -44,6 +44,10 @@ class Answer:
     ) -> None:
         self.spec, self.parts, self.kind, self.asks = spec, parts, kind, asks
 
+    def once(self) -> Answer:
+        """The same for this one call: the worker has to tell again the next time."""
+        return Answer(self.spec, self.parts, self.kind, asks=True)
+
 
 ALIAS = "alias"
 ASK = Answer(asks=True)

@@ -456,7 +456,7 @@ class _Call:
         reply = speaker.send_msg(
             Operation(facts.name, None, refs, ref_kwargs, (), wants_specs=True), self.location
         )
-        if facts.name in shapes.MISJUDGED:
+        if facts.name in shapes.MISJUDGED and not reply[1].asks:
             shapes.remember(self.key, reply[1])
         return results_from_reply(reply, self.location, facts, args, kwargs)
 
