@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import syft as sy
-from syft.hooking import modules
+from syft.hooking import given_models, modules
 from syft.policy.caller import speaking_for
 from syft.policy.permissions import Policy
 
@@ -108,7 +108,8 @@ def test_a_model_travels_as_tensor_by_tensor(
 ) -> None:
     with speaking_for("ann"):
         together = _run(change, Policy(allows_by_default=not denies))
-        monkeypatch.setattr(modules, "gives_freely", lambda _worker: False)
+        for module in (modules, given_models):
+            monkeypatch.setattr(module, "gives_freely", lambda _worker: False)
         assert together == _run(change, Policy(allows_by_default=not denies))
 
 

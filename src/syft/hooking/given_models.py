@@ -84,10 +84,19 @@ def _give(tensor: Any, location: Any) -> bool:
     return True
 
 
-def take(tensor: Any) -> bool:
-    """Take a tensor and its gradient back from a worker, in place; whether they were. If not, nothing has changed."""
+def take(tensors: list[Any]) -> list[Any]:
+    """Take tensors and their gradients back from their workers, in place; returns those that a message has to fetch."""
+    left: list[Any] = []
+    free: dict[Any, bool] = {}
     with _disable_torch_function():
-        return _take(tensor)
+        for tensor in tensors:
+            # NB: no variable for the pointer, whose references are counted.
+            location = tensor.child._location if type(tensor.child) is PointerTensor else None
+            if location not in free:
+                free[location] = gives_freely(location)
+            if not free[location] or not _take(tensor):
+                left.append(tensor)
+    return left
 
 
 def _take(tensor: Any) -> bool:
