@@ -217,10 +217,34 @@ model.get()
 plan = sy.func2plan(args_shape=[(4, 3)])(lambda a: a * 2 + 1).send(client)
 assert plan(x).get().sum() == 36
 client.search("#none")
+model, kinds = torch.nn.Linear(3, 2), [torch.float32, torch.int64]
+sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+steps = sy.Plan.training(model, torch.nn.functional.cross_entropy, sgd, [(4, 3), (4,)], kinds).send(client)
+steps(x, torch.zeros(4, dtype=torch.int64).send(client))
+client.sync()
 count()
-assert "torch._dynamo" not in sys.modules
 client.close()
 server.stop()
 """
     _, by_users = counted(program)
     assert by_users <= 3
+
+
+def test_what_is_imported_makes_python_look_for_no_garbage() -> None:
+    program = """
+import gc
+import torch
+import syft as sy
+hook = sy.TorchHook(torch)
+walks = []
+gc.callbacks.append(lambda phase, info: walks.append(info["generation"]) if phase == "stop" else None)
+bob = sy.VirtualWorker(hook, id="bob")
+assert walks.count(2) == 1 and gc.isenabled()  # the one that is asked for when all is there
+walks.clear()
+torch.ones(3).fix_precision()
+noted.append(walks.count(2))
+torch.nn.LSTM(8, 16).send(bob)
+noted.append(walks.count(2))
+assert gc.isenabled()
+"""
+    assert counted(program) == [0, 0]
