@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import subprocess
 import sys
@@ -230,7 +231,7 @@ server.stop()
     assert by_users <= 3
 
 
-def test_what_is_imported_makes_python_look_for_no_garbage() -> None:
+def test_python_looks_for_no_garbage_while_modules_are_imported() -> None:
     program = """
 import gc
 import torch
@@ -238,13 +239,20 @@ import syft as sy
 hook = sy.TorchHook(torch)
 walks = []
 gc.callbacks.append(lambda phase, info: walks.append(info["generation"]) if phase == "stop" else None)
-bob = sy.VirtualWorker(hook, id="bob")
-assert walks.count(2) == 1 and gc.isenabled()  # the one that is asked for when all is there
-walks.clear()
-torch.ones(3).fix_precision()
-noted.append(walks.count(2))
-torch.nn.LSTM(8, 16).send(bob)
-noted.append(walks.count(2))
+sy.VirtualWorker(hook, id="bob")
+assert len(walks) < 10 and walks.count(2) == 1, walks  # the one that is asked for when all is there
 assert gc.isenabled()
 """
-    assert counted(program) == [0, 0]
+    counted(program)
+
+
+def test_importing_leaves_the_collector_as_it_was() -> None:
+    for was_enabled in (True, False):
+        try:
+            gc.enable() if was_enabled else gc.disable()
+            with pytest.raises(ImportError), rooms.importing():
+                assert not gc.isenabled()
+                raise ImportError
+            assert gc.isenabled() is was_enabled
+        finally:
+            gc.enable()
