@@ -1,9 +1,9 @@
 """The least that the documented loop can be: tensors behind a wrapper in this process, and nothing else.
 
-`Behind` hands every public function of torch on to the tensor behind it, whose graph is torch's own, and wraps what comes
-back. A model is sent by putting each parameter behind a wrapper in place, with its gradient, and fetched by taking it out.
-A batch is a copy of rows. There are no workers, ids, owners, errors or records, and nothing is checked: what is left is
-the price of Python being asked for each function of a step, and of four parameters that change places.
+`Behind` hands every public function of torch on to the tensor behind it, whose graph is torch's own, and wraps what
+comes back. A model is sent by putting each parameter behind a wrapper in place, with its gradient, and fetched by taking
+it out. A batch is a copy of rows. There are no workers, ids, owners, errors or records, and nothing is checked: what is
+left is the price of Python being asked for each function of a step, and of four parameters that change places.
 """
 
 from __future__ import annotations

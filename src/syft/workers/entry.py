@@ -103,7 +103,7 @@ class Objects(MutableMapping[Any, Any]):
             identity.id, identity.owner = obj_id, self._store
         self._store._findable.may_be_named(entry)
         leaf = None if entry.leaf is None else entry.leaf()
-        node = None if leaf is None or leaf.grad is None else leaf.grad.child
+        node: Any = None if leaf is None or leaf.grad is None else leaf.grad.child
         is_here = isinstance(node, PointerTensor) and node.location.id == getattr(self._store, "id", None)
         gradient = self._entries.get(node.id_at_location) if is_here else None
         if gradient is None:
