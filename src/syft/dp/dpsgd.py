@@ -235,12 +235,12 @@ class PrivateTraining:
             gradient = torch.empty_like(parameter, memory_format=torch.contiguous_format)
             made = gradient.view(-1)
             parts = (
-                total.in_parts(name)
+                total.in_parts(name, unit)
                 if isinstance(total, ClippedSums)
-                else [total[name].reshape(-1).to(torch.float64, copy=True)]
+                else [total[name].reshape(-1).double() / unit]
             )
             for part in parts:
-                part.mul_(1 / unit).round_().clamp_(-LARGEST_SUM, LARGEST_SUM)
+                part.round_().clamp_(-LARGEST_SUM, LARGEST_SUM)
                 for start, drawn in noise.take(len(part)):
                     part[start : start + len(drawn)].add_(drawn.to(part.device))
                 made[: len(part)].copy_(part.mul_(scale))

@@ -124,9 +124,8 @@ class Outer:
             yield total.view(-1)
             return
         left, right = _double(self.left).mul_(weighted).T, self.right.double()
-        rows = max(numbers_at_once(left) // 2 // max(self.shape[1], 1), 1)
-        for start in range(0, max(self.shape[0], 1), rows):
-            yield (left[start : start + rows] @ right).view(-1)
+        for rows in _even_slices(self.shape[0], numbers_at_once(left) // 2 // max(self.shape[1], 1)):
+            yield (left[rows] @ right).view(-1)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -270,6 +269,13 @@ def _slices(size: int, most: int) -> Iterator[slice]:
     step = max(most, 1)
     for start in range(0, max(size, 1), step):
         yield slice(start, min(start + step, size))
+
+
+def _even_slices(size: int, most: int) -> Iterator[slice]:
+    """The same, as even as kernels like it: a product of 83 rows takes as long as one of 96."""
+    count = -(-size // max(most, 1))
+    even = -(-size // max(count, 1))
+    return _slices(size, min(-(-even // 8) * 8, max(most, 1)))
 
 
 def _parts(*tensors: Tensor, numbers: int = _NUMBERS_AT_ONCE) -> Iterator[slice]:

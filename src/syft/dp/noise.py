@@ -34,7 +34,7 @@ LARGEST_VARIANCE = 1 << 22  # of the exact Gaussian: what it compares then fits 
 
 ROUNDED_STEPS = 1 << 32  # grid points per standard deviation of `rounded_gaussian`
 _AT_ONCE = 1 << 16  # draws of it, which stay in the cache
-_PAIRS_AT_ONCE = _AT_ONCE // 2
+_PAIRS_AT_ONCE = _AT_ONCE // 4
 
 
 def bernoulli_exp(numerators: Ints, denominator: int, stream: Stream) -> Bools:
@@ -172,10 +172,10 @@ def rounded_gaussian(count: int, stream: Stream) -> torch.Tensor:
     2^53: that depends on the sum alone.
     """
     half, (_log, tan) = (count + 1) // 2, _faster()
-    words, drawn = stream.words(2 * half).numpy().reshape(2, half), np.empty((2, half))
+    words = stream.words(2 * half).numpy().reshape(2, half)
+    drawn = words.view(np.float64)  # NB: the draws take the place of the words that they are made of
     for start in range(0, half, _PAIRS_AT_ONCE):
         part = slice(start, start + _PAIRS_AT_ONCE)
-        x, y = drawn[:, part]
         # NB: ROUNDED_STEPS is a power of two, so that the root of its square is exact.
         radius = _logarithms(words[0, part], stream)
         radius *= -2.0 * ROUNDED_STEPS**2
@@ -183,6 +183,7 @@ def rounded_gaussian(count: int, stream: Stream) -> torch.Tensor:
         # With t the tangent of half the angle, its cosine is 2 / (1 + t^2) - 1, its sine 2 t / (1 + t^2).
         t = words[1, part] * (math.pi * 2.0**-64)
         tan(t)
+        x, y = drawn[:, part]
         np.multiply(t, t, out=y)
         y += 1.0
         np.divide(radius, y, out=y)
