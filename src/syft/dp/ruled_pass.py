@@ -40,7 +40,7 @@ from torch._C import _functorch
 
 from syft.dp.batch_parts import arguments, batch_of_one, plain
 from syft.dp.gradient_factors import Factor, Full, sum_in_parts
-from syft.dp.layer_rules import RULES, takes_batch
+from syft.dp.layer_rules import RULES, takes_batch, trained_parameters
 
 LossFunction = Callable[[Any, Any], Tensor]
 Randomness = Literal["different", "same"]
@@ -119,7 +119,7 @@ def ruled(
 
     They are not known to be where a check was due and some gradient is not finite: nothing can be compared.
     """
-    trained = {n: p for n, p in model.named_parameters() if p.requires_grad}
+    trained = trained_parameters(model)
     ran = _mapped_pass(model, layers, loss_fn, inputs, targets, trained, checked)
     if ran.usual is None:  # a graph that was found to be right
         return _factors(layers, trained, ran), ran.losses, True
