@@ -26,6 +26,7 @@ import os
 import secrets
 import time
 from collections.abc import Iterator, Sequence
+from copy import copy
 from functools import lru_cache
 from typing import Any
 
@@ -282,6 +283,12 @@ class BoundStream(Stream):
         self._place, self._drawn = bytes(_PLACE_BYTES), 0
         #: What makes the rest of the key stream at this place, once much of it is drawn. NOTE [Key stream of GCM]
         self._fast: Any = None
+
+    def apart(self, purpose: bytes) -> Stream:
+        """A stream of its own at the place of a purpose, to be read at any time: it stays there when this one moves."""
+        made = copy(self)
+        made._encryptor = Cipher(algorithms.AES(self._key), modes.CTR(bytes(_BLOCK))).encryptor()
+        return made.at(purpose)
 
     def at(self, purpose: bytes) -> Stream:
         """This stream at the place of a purpose. Read it for each purpose once."""

@@ -27,8 +27,7 @@ from syft.exceptions import SyftError
 from syft.mpc.correlations import Triple
 from syft.mpc.drivers import Shares
 from syft.mpc.kernels import Bilinear
-from syft.mpc.protocols import beaver
-from syft.mpc.protocols import derived as derived_programs
+from syft.mpc.protocols import beaver, scaled
 
 MOST_FORMS = 4
 MOST_DERIVED = 8
@@ -141,9 +140,9 @@ def multiply(x: Any, y: Any, op: Bilinear, divisor: int = 1, bias: Any = None) -
     with group.issuing():
         epoch = group.epoch()
         given = {"x": x, "y": y}
-        if group.driver.provider.ready(
-            Triple(op, tuple(x.shape), tuple(y.shape))
-        ):  # dealt ahead of time: used first
+        shapes = tuple(x.shape), tuple(y.shape)
+        kind = Triple(op, *shapes) if divisor == 1 else scaled.ScaledTriple(op, *shapes, divisor=divisor)
+        if group.driver.provider.ready(kind):  # dealt ahead of time: used first
             return _product(given, [x, y], op, divisor, "", bias)
         forms = {name: _form(node, epoch, group) for name, node in given.items()}
         keep = "".join(
@@ -158,7 +157,7 @@ def multiply(x: Any, y: Any, op: Bilinear, divisor: int = 1, bias: Any = None) -
 def _product(given: dict[str, Any], args: list[Any], op: Bilinear, divisor: int, keep: str, bias: Any) -> Any:
     x = given["x"]
     if divisor != 1:
-        product, *kept = x.run_masked(derived_programs.multiply_truncated, *args, op, divisor, bias, keep)
+        product, *kept = x.run_masked(scaled.multiply_truncated, *args, op, divisor, bias, keep)
     elif keep:
         product, *kept = x.run_masked(beaver.multiply_keeping, *args, op, keep)
     else:
