@@ -59,6 +59,16 @@ def add_with(out: torch.Tensor, x: torch.Tensor, constant: int) -> torch.Tensor:
     return out
 
 
+def truncation_between(c: torch.Tensor, u: torch.Tensor, offset: int, shift: int) -> None:
+    """For r = u - c - offset: r >> shift in the place of c, and in that of u -2^(64 - shift) where r < 0, else 0."""
+    for of_c, of_u in _blocks(c, u):
+        np.subtract(of_u, of_c, out=of_u)
+        np.subtract(of_u, offset, out=of_u)
+        np.right_shift(of_u, shift, out=of_c)
+        np.right_shift(of_u, 63, out=of_u)
+        np.left_shift(of_u, 64 - shift, out=of_u)
+
+
 def shifted(
     z: torch.Tensor, sign: torch.Tensor, quotient: torch.Tensor, shift: int, constants: tuple[int, int] | None
 ) -> torch.Tensor:

@@ -253,11 +253,10 @@ class Provider:
             meant = purpose(place.run, place.program, place.position, kind, False)
             kept = [self.mask(mask, shape) for mask, shape in kind.kept]
             first, *others = [stream.at(meant) for stream in self._streams]
-            plain = []
-            for one in kind.base:
-                plain.append(first.words(one.shape))
-                for stream in others:
-                    stream.combine(plain[-1], np.bitwise_xor if one.bits else np.add)
+            plain = [
+                first.words_with(others, np.bitwise_xor if one.bits else np.add, one.shape)
+                for one in kind.base
+            ]
             values = [value.contiguous() for value in kind.derive(*kept, *plain)]
             for value, one in zip(values, kind.derived, strict=True):
                 for stream in (first, *others[:-1]) if not one.common else ():

@@ -145,6 +145,20 @@ class Stream:
             self.fill(memory, part.nbytes)
             function(part, words[: part.size], out=part)
 
+    def words_with(self, others: Sequence[Stream], function: np.ufunc, shape: Sequence[int]) -> torch.Tensor:
+        """The next words of this stream and of others, joined by a function: they meet in the cache."""
+        count = math.prod(shape)
+        made = np.empty(count + 2, dtype=np.int64)  # two words of slack for `fill`
+        other = np.empty(min(count, _CHUNK // 8) + 2, dtype=np.int64)
+        memory, scratch = memoryview(made.view(np.uint8).data), memoryview(other.view(np.uint8).data)
+        for start in range(0, count, _CHUNK // 8):
+            part = made[start : min(start + _CHUNK // 8, count)]
+            self.fill(memory[8 * start :], part.nbytes)
+            for stream in others:
+                stream.fill(scratch, part.nbytes)
+                function(part, other[: part.size], out=part)
+        return torch.from_numpy(made)[:count].view(tuple(shape))
+
     def wide_words(self, shape: Sequence[int], device: torch.device) -> torch.Tensor:
         """Like `words`, from ChaCha20 keyed by the next 32 bytes of this stream. NOTE [Wide words]"""
         key, count = self.raw(WIDE_KEY_BYTES), math.prod(shape)

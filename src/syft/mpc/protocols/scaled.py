@@ -5,7 +5,7 @@ Beaver's product needs shares of c = op(a, b), and truncating it those of r, uni
 bit] in `truncate`). Only u = c + r goes into what is opened: z = op(x, y) + r = op(d, y) + op(a, e) + u. So u is what is
 drawn uniformly, by every holder from its seed, and r = u - op(a, b) is what follows: a, b and r are independent and
 uniform as before, so all that is opened has the same distribution. The provider sends what truncation takes of r, and
-neither c nor r; nobody waits for it before the last step.
+neither c nor r; nobody waits for it before the last step. It takes the offset from r, too, which holders would add to z.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from syft.mpc import blocks
 from syft.mpc.correlations import Field, Tensors, Triple, Truncation
 from syft.mpc.kernels import Bilinear, accumulate_both
 from syft.mpc.party import Party, Program
@@ -27,7 +28,7 @@ from syft.mpc.protocols.truncate import OFFSET, divided
 
 @dataclass(frozen=True)
 class ScaledTriple(Triple):
-    """a, b, u uniform, and the derived fields of a `Truncation` of r = u - op(a, b). NOTE [Masked product]"""
+    """a, b, u uniform, and the derived fields of a `Truncation` of r = u - op(a, b) - 2^62. NOTE [Masked product]"""
 
     divisor: int = 2
 
@@ -50,7 +51,10 @@ class ScaledTriple(Triple):
     def derive(self, *base: torch.Tensor) -> Tensors:
         *operands, u = base
         (c,) = super().derive(*operands)
-        return self._truncation.derive(torch.sub(u, c, out=c))
+        if self.divisor & (self.divisor - 1) == 0 and blocks.pay_for(c, u):
+            blocks.truncation_between(c, u, OFFSET, self.divisor.bit_length() - 1)
+            return c, u
+        return self._truncation.derive(torch.sub(u, c, out=c).sub_(OFFSET))
 
 
 @party_program
@@ -70,8 +74,7 @@ def multiply_truncated(
     """
     kind = partial(ScaledTriple, op, tuple(x.shape), tuple(y.shape), divisor=divisor)
     operands, fields = yield from open_operands(party, x, y, keep, kind)
-    masked = accumulate_both(next(fields), op, *operands.cross())
-    z = yield party.open(masked.add_(OFFSET) if party.first else masked)
+    z = yield party.open(accumulate_both(next(fields), op, *operands.cross()))
     quotient, sign = fields
     share = divided(party, z, quotient, sign, divisor)
     if bias is not None:
