@@ -10,7 +10,7 @@ A protocol is a generator function run by ONE party on its own shares. Every `yi
 
 A protocol calls another with `yield from`, and independent ones in the same rounds with `together`. It does
 no I/O, knows no network and no clock, and must take the same path at every party: it may branch on public
-values only. Imports torch only, and `correlations` for typing.
+values only. Imports torch and `blocks`, and `correlations` for typing.
 
 NOTE [Ownership]
 A driver in one process hands tensors over without copying. What `open` returns is the receiver's own and
@@ -39,6 +39,7 @@ from typing import Any, Protocol, TypeVar, cast
 import torch
 
 from syft.exceptions import SyftError
+from syft.mpc import blocks
 from syft.mpc.correlations import Correlation, Place
 
 T = TypeVar("T")
@@ -152,7 +153,7 @@ class Party:
 
     def open(self, *shares: torch.Tensor) -> Round:
         """Reveal additively shared tensors to all holders: gives the tensor, or a tuple of several."""
-        return self._open(shares, torch.Tensor.add_, torch.add)
+        return self._open(shares, blocks.add_, torch.add)
 
     def open_bits(self, *words: torch.Tensor) -> Round:
         """Reveal Boolean-shared words to all holders."""

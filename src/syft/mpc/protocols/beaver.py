@@ -25,6 +25,7 @@ from typing import Any
 
 import torch
 
+from syft.mpc import blocks
 from syft.mpc.correlations import And, Place, Square, Triple
 from syft.mpc.kernels import Bilinear, Pair, accumulate
 from syft.mpc.party import Party, Program, primitive
@@ -120,11 +121,11 @@ def open_operands(
             continue
         shares[name] = value
         if name in masks:
-            pending[name] = value - masks[name]
+            pending[name] = blocks.subtract(value, masks[name])
         else:
             masks[name] = drawn = next(fields)
             # Nobody needs the mask of y again: NOTE [Two products].
-            pending[name] = torch.sub(value, drawn, out=drawn if name == "y" else None)
+            pending[name] = blocks.subtract(value, drawn, into=drawn if name == "y" else None)
     if pending:
         found = yield party.open(*pending.values())
         opened.update(zip(pending, (found,) if isinstance(found, torch.Tensor) else found, strict=True))
