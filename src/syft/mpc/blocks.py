@@ -54,6 +54,17 @@ def subtract(x: torch.Tensor, y: torch.Tensor, into: torch.Tensor | None = None)
     return into
 
 
+def products(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    """x y + z w."""
+    out, scratch = torch.empty_like(x), np.empty(_WORDS, np.int64)
+    for o, *factors in _blocks(out, x, y, z, w):
+        second = scratch[: o.size]
+        np.multiply(factors[0], factors[1], out=o)
+        np.multiply(factors[2], factors[3], out=second)
+        np.add(o, second, out=o)
+    return out
+
+
 def add_products(
     out: torch.Tensor, x: torch.Tensor, y: torch.Tensor, z: torch.Tensor, w: torch.Tensor
 ) -> torch.Tensor:

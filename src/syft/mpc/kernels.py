@@ -101,6 +101,13 @@ def accumulate_both(out: torch.Tensor, op: Bilinear, first: Pair, second: Pair) 
     return accumulate(accumulate(out, op, *first), op, *second)
 
 
+def sum_of_both(op: Bilinear, first: Pair, second: Pair) -> torch.Tensor:
+    """op(*first) + op(*second)."""
+    if op.name == "mul" and blocks.pay_for(*first, *second):
+        return blocks.products(*first, *second)
+    return accumulate(op(*first), op, *second)
+
+
 _GEOMETRY = (("stride", 1), ("padding", 0), ("dilation", 1))
 
 

@@ -27,7 +27,7 @@ import torch
 
 from syft.mpc import blocks
 from syft.mpc.correlations import And, Place, Square, Triple
-from syft.mpc.kernels import Bilinear, Pair, accumulate
+from syft.mpc.kernels import Bilinear, Pair, sum_of_both
 from syft.mpc.party import Party, Program, primitive
 from syft.mpc.programs import opening_program, party_program
 
@@ -160,11 +160,10 @@ def multiply_keeping(
     """
     kind = partial(Triple, op, tuple(x.shape), tuple(y.shape))
     operands, fields = yield from open_operands(party, x, y, keep, kind)
-    first, second = operands.cross()
     # Beaver 1991, section 2; NOTE [Two products]. The provider makes c meanwhile.
-    share = accumulate(op(*first), op, *second)
+    share = sum_of_both(op, *operands.cross())
     (c,) = fields
-    return share.add_(c), *operands.kept
+    return blocks.add_(share, c), *operands.kept
 
 
 @party_program
