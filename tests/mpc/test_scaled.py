@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mpc.lower import HOLDERS, STREAM, deal, revealed
-from mpc.network_parties import Parties
+from mpc.network_parties import Parties, node_of
 from syft.mpc.binding import kind_digest
 from syft.mpc.correlations import Correlation, Square, Triple
 from syft.mpc.drivers import Lockstep
@@ -104,6 +104,22 @@ def test_what_is_opened_is_masked_anew_in_every_run() -> None:
 def test_divisors_out_of_range_are_refused(divisor: int) -> None:
     with pytest.raises(ValueError, match="from 2 to"):
         ScaledTriple(MUL, (2,), (2,), divisor=divisor)
+
+
+def test_products_of_reals_use_what_was_dealt_ahead_for_products_and_for_themselves(workers: Any) -> None:
+    holders, provider = (workers.alice, workers.bob), workers.charlie
+    x, y = (
+        t.fix_precision(base=2, precision_fractional=16).share(*holders, crypto_provider=provider)  # type: ignore[attr-defined]
+        for t in (torch.tensor([1.5, -2.0]), torch.tensor([4.0, 0.25]))
+    )
+    group = node_of(x).group
+    kinds = Triple(MUL, (2,), (2,)), ScaledTriple(MUL, (2,), (2,), divisor=1 << 16)
+    for kind in kinds:
+        group.provide(kind)
+    for left in ([0, 1], [0, 0], [0, 0]):
+        product = (x * y).get().float_precision()
+        assert (product - torch.tensor([6.0, -0.5])).abs().max() < 1e-4
+        assert [group.driver.provider.ready(kind) for kind in kinds] == left
 
 
 # -- fields in order -----------------------------------------------------------------------------------------------

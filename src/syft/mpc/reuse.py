@@ -135,14 +135,18 @@ def _hashable(value: Any) -> Any:
 def multiply(x: Any, y: Any, op: Bilinear, divisor: int = 1, bias: Any = None) -> Any:
     """op(x, y) / divisor + bias of two secrets with the same holders, opening only what has not been opened. NOTE [Which
     operands are kept masked]
+
+    What was dealt ahead of time is used first; None if that is for a product alone, and there is more to do.
     """
     group = x.group
     with group.issuing():
         epoch = group.epoch()
         given = {"x": x, "y": y}
         shapes = tuple(x.shape), tuple(y.shape)
-        kind = Triple(op, *shapes) if divisor == 1 else scaled.ScaledTriple(op, *shapes, divisor=divisor)
-        if group.driver.provider.ready(kind):  # dealt ahead of time: used first
+        is_ready = group.driver.provider.ready
+        if is_ready(Triple(op, *shapes)):
+            return _product(given, [x, y], op, 1, "", None) if divisor == 1 else None
+        if divisor != 1 and is_ready(scaled.ScaledTriple(op, *shapes, divisor=divisor)):
             return _product(given, [x, y], op, divisor, "", bias)
         forms = {name: _form(node, epoch, group) for name, node in given.items()}
         keep = "".join(
