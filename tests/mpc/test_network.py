@@ -312,7 +312,7 @@ def test_what_was_dealt_ahead_is_used_first_and_once(parties: Parties, client: A
 
 #: Parts of programs, which take or give more than shares.
 PARTS = {
-    beaver: {"mask"},
+    beaver: {"mask", "open_operands"},
     convert: {"bits_to_arithmetic", "multiply_bits"},
     select: {"multiply_compared", "tournament"},
     securenn: {"private_compare"},

@@ -1,4 +1,4 @@
-"""Programs made of others for what fixed precision asks: products of reals, where the maximum is, the highest bit."""
+"""Programs made of others for what fixed precision asks: squares of reals, where the maximum is, the highest bit."""
 
 from __future__ import annotations
 
@@ -6,46 +6,15 @@ from typing import Any
 
 import torch
 
-from syft.mpc.correlations import OneHot, Truncation
-from syft.mpc.kernels import Bilinear, windows
+from syft.mpc.correlations import OneHot
+from syft.mpc.kernels import windows
 from syft.mpc.party import Party, Program, primitive, stack
-from syft.mpc.programs import OUTLINES, party_program
-from syft.mpc.protocols.beaver import MaskedOperand, and_bits, multiply_keeping, spdz_mul, square
+from syft.mpc.programs import party_program
+from syft.mpc.protocols.beaver import and_bits, spdz_mul, square
 from syft.mpc.protocols.compare import TREE, How, negative_bits
 from syft.mpc.protocols.convert import split_bits, to_bits
 from syft.mpc.protocols.select import Pooling, is_negative, multiply_compared, tournament
 from syft.mpc.protocols.truncate import truncate
-
-
-@party_program
-def multiply_truncated(
-    party: Party,
-    x: torch.Tensor | MaskedOperand,
-    y: torch.Tensor | MaskedOperand,
-    op: Bilinear,
-    divisor: int,
-    bias: torch.Tensor | None = None,
-    keep: str = "",
-) -> Program[tuple[Any, ...]]:
-    """A share of op(x, y) / divisor + bias, and the operands that `keep` names, masked for later: `multiply_keeping` and
-    `truncate`, asked for at once. What is asked for apart is agreed on, dealt and stored apart. The bias of a
-    convolution has a number for each channel.
-    """
-    product, *kept = yield from multiply_keeping(party, x, y, op, keep)
-    share = yield from truncate(party, product, divisor)
-    if bias is not None:
-        share = share + (bias if op.name == "matmul" else bias.view(-1, *[1] * (share.ndim - 2)))
-    return share, *kept
-
-
-def _outline_truncated(ask: Any, _make: Any, args: Any, kwargs: Any) -> Any:
-    """From that of the product: a client need not multiply on zeros what holders multiply."""
-    x, y, op, divisor, _bias, keep = args
-    product = ask("beaver.multiply_keeping", (x, y, op, keep), kwargs)
-    return (*product.kinds, Truncation(product.results[0].shape, divisor)), product.results
-
-
-OUTLINES["derived.multiply_truncated"] = _outline_truncated
 
 
 @party_program
