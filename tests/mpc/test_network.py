@@ -33,9 +33,11 @@ from syft.mpc.protocols import (
     registry,
     securenn,
     select,
+    softmax,
     truncate,
 )
 from syft.mpc.provider import Provider
+from syft.mpc.rules.fixed_approximations import power_below_one
 from syft.workers.network.client_worker import NetworkClientWorker
 
 pytestmark = pytest.mark.network
@@ -170,6 +172,15 @@ CASES: list[tuple[Any, tuple[Any, ...]]] = [
         lookup.scaled_power,
         (28, 8, lookup.packed([64] * 8, [1] * 8), 2, lookup.packed([1 << 28] * 4), 24, 1 << 10),
     ),
+    (
+        softmax.softmax,
+        (1, power_below_one(1 << 16, 1 << 28), 16, 28, 128, lookup.packed(*[[3] * 128] * 5), 1 << 40),
+    ),
+    (
+        softmax.log_softmax,
+        (1, power_below_one(1 << 16, 1 << 28), 16, 28, 128, lookup.packed(*[[3] * 128] * 10), 1 << 40),
+    ),
+    (softmax.log_softmax_backward, (X + 2, X[:, :1] + 1, 1, 1 << 40, 1 << 16)),
     (select.cut_magnitude, (1000,)),
     (divide.divide_public, (7, "floor")),
 ]

@@ -28,7 +28,7 @@ from syft.messaging.message import ForceObjectDeleteMessage
 from syft.mpc import authenticated, fixed_layers, ring, watching
 from syft.mpc.node_methods import FIELD as FIELD
 from syft.mpc.node_methods import SharedMethods, checked_field
-from syft.mpc.protocols import beaver, derived, divide, local, lookup, select, spdz2k, truncate
+from syft.mpc.protocols import beaver, derived, divide, local, lookup, select, softmax, spdz2k, truncate
 from syft.mpc.protocols.registry import comparison
 from syft.mpc.reuse import Masked, Remembered
 from syft.mpc.rules.registry import Interpret
@@ -305,6 +305,19 @@ class AdditiveSharingTensor(SharedMethods, SharedNode):
     def largest_along(self, dim: int) -> AdditiveSharingTensor:
         """The maximum along `dim`, which is gone."""
         return self.run(derived.largest, dim, **self.how)
+
+    def softmax_along(self, *parameters: Any) -> AdditiveSharingTensor | None:
+        if authenticated.is_authenticated(self):
+            return None
+        return self.run(softmax.softmax, *parameters, **self.how)
+
+    def log_softmax_along(self, *parameters: Any) -> tuple[AdditiveSharingTensor, ...] | None:
+        if authenticated.is_authenticated(self):
+            return None
+        return self.run(softmax.log_softmax, *parameters, **self.how)
+
+    def log_softmax_backward(self, *parameters: Any) -> AdditiveSharingTensor:
+        return self.run(softmax.log_softmax_backward, *parameters)
 
     def positive_part(self) -> tuple[AdditiveSharingTensor, AdditiveSharingTensor]:
         """max(x, 0), and 1 where x > 0."""

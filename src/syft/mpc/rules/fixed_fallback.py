@@ -36,6 +36,7 @@ from syft.mpc.rules import (
     fixed_reductions,
     fixed_rounding,
     fixed_secret_index,
+    fixed_softmax,
     fixed_structure,
 )
 
@@ -56,6 +57,7 @@ FAMILIES = (
     fixed_reductions,
     fixed_rounding,
     fixed_secret_index,
+    fixed_softmax,
     fixed_structure,
 )
 
