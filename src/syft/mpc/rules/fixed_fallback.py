@@ -20,6 +20,7 @@ from syft.core.abstract import AbstractTensor
 from syft.core.chain import Wrapper, map_tensors, new_wrapper
 from syft.core.ops import _functional_twin, facts_of
 from syft.exceptions import UnsupportedOperationError
+from syft.mpc.precision import SHARED_WITH_VIEWS
 from syft.mpc.rules import (
     fixed_approximations,
     fixed_arithmetic,
@@ -141,5 +142,7 @@ def _in_place(cls: Any, func: Any, twin: Any, args: Any, kwargs: dict[str, Any])
     fixed_structure.write(target, value)
     if fixed_structure.kinds.is_node(value):
         # The target is the value now, so what is known of it holds; but of bits its views would not know the end.
-        target.known.update({name: what for name, what in value.known.items() if name != "bits"})
+        target.known.update(
+            {name: what for name, what in value.known.items() if name not in SHARED_WITH_VIEWS}
+        )
     return target
