@@ -268,6 +268,12 @@ class AdditiveSharingTensor(SharedMethods, SharedNode):
         """x * factor / divisor, rounded to one of the two integers next to it."""
         return self.run(truncate.rescale, factor, divisor)
 
+    def rescaled_together(self, others: Any, factor: int, divisor: int) -> Any:
+        """The same for this and others, in one program."""
+        if authenticated.is_authenticated(self) or not others:
+            return [one.rescaled(factor, divisor) for one in (self, *others)]
+        return self.run(truncate.rescale_together, factor, divisor, *others)
+
     def polynomial(self, coefficients: bytes, shift: int, bits: int) -> AdditiveSharingTensor:
         return self.run(lookup.polynomial, coefficients, shift, bits)
 

@@ -28,6 +28,8 @@ operations; another node has a METHOD OF THE SAME NAME:
                             what `fixed_approximations` says of them, as one program each.
     softmax_along, log_softmax_along, log_softmax_backward
                             the same for `fixed_softmax`; None: there is no form of its own.
+    rescaled_together(others, factor, divisor)
+                            [x * factor / divisor, ...] for x and all others.
 
 Only `truncate` and `less_than_zero` are necessary: a node without one of the other methods is served by a
 generic form made of these two and aten operations.
