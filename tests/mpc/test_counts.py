@@ -166,7 +166,7 @@ def test_a_step_of_training_asks_for_few_programs(two: Two, monkeypatch: pytest.
     asked = Asked(monkeypatch)
     step()
     assert len(asked.programs) <= 11
-    assert asked.commands <= 2 * 27
+    assert asked.commands <= 2 * 23
 
 
 @pytest.mark.parametrize(
