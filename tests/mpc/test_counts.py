@@ -151,8 +151,7 @@ def test_a_layer_is_one_program_with_its_bias_and_a_pooling_with_its_windows(
         found = model(data + 0)
     assert asked.programs == [
         "derived.multiply_truncated",
-        "derived.positive_part",
-        "derived.maximum_of_windows",
+        "derived.relu_of_windows",
         "derived.multiply_truncated",
     ]
     assert asked.commands == 2 * 3  # the sum, the flattened view, the transposed weight

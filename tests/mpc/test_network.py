@@ -167,6 +167,8 @@ CASES: list[tuple[Any, tuple[Any, ...]]] = [
     (derived.one_hot, (8,)),
     (derived.largest, (1,)),
     (truncate.rescale, (3, 7)),
+    (truncate.rescale_together, (3, 7, X + 1, X[0])),
+    (derived.relu_of_windows, (select.Pooling((2, 2), (2, 2)), -(1 << 60))),
     (lookup.piecewise, (28, 8, lookup.packed([5] * 8, [1 << 28] * 8, [7] * 8))),
     (
         lookup.scaled_power,

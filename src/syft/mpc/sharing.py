@@ -308,6 +308,12 @@ class AdditiveSharingTensor(SharedMethods, SharedNode):
             return None
         return self.run(derived.maximum_of_windows, pooling, lowest, **self.how)
 
+    def relu_of_windows(self, pooling: select.Pooling, lowest: int) -> AdditiveSharingTensor | None:
+        """The maximum of each window and 0."""
+        if authenticated.is_authenticated(self):
+            return None
+        return self.run(derived.relu_of_windows, pooling, lowest, **self.how)
+
     def largest_along(self, dim: int) -> AdditiveSharingTensor:
         """The maximum along `dim`, which is gone."""
         return self.run(derived.largest, dim, **self.how)

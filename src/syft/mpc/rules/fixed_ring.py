@@ -23,6 +23,8 @@ operations; another node has a METHOD OF THE SAME NAME:
     squared(divisor)        (x * x / divisor, x * x); None as above.
     maximum_of_windows(pooling, lowest)
                             (values, selection) of windows, what lies outside being `lowest`; None as above.
+    relu_of_windows(pooling, lowest)
+                            the maxima of windows and 0; None as above.
 
     rescaled, polynomial, piecewise, scaled_power, divided_bounded, clamped, cut_magnitude
                             what `fixed_approximations` says of them, as one program each.
