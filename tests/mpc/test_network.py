@@ -33,9 +33,11 @@ from syft.mpc.protocols import (
     registry,
     securenn,
     select,
+    softmax,
     truncate,
 )
 from syft.mpc.provider import Provider
+from syft.mpc.rules.fixed_approximations import power_below_one
 from syft.workers.network.client_worker import NetworkClientWorker
 
 pytestmark = pytest.mark.network
@@ -165,11 +167,22 @@ CASES: list[tuple[Any, tuple[Any, ...]]] = [
     (derived.one_hot, (8,)),
     (derived.largest, (1,)),
     (truncate.rescale, (3, 7)),
+    (truncate.rescale_together, (3, 7, X + 1, X[0])),
+    (derived.relu_of_windows, (select.Pooling((2, 2), (2, 2)), -(1 << 60))),
     (lookup.piecewise, (28, 8, lookup.packed([5] * 8, [1 << 28] * 8, [7] * 8))),
     (
         lookup.scaled_power,
         (28, 8, lookup.packed([64] * 8, [1] * 8), 2, lookup.packed([1 << 28] * 4), 24, 1 << 10),
     ),
+    (
+        softmax.softmax,
+        (1, power_below_one(1 << 16, 1 << 28), 16, 28, 128, lookup.packed(*[[3] * 128] * 5), 1 << 40),
+    ),
+    (
+        softmax.log_softmax,
+        (1, power_below_one(1 << 16, 1 << 28), 16, 28, 128, lookup.packed(*[[3] * 128] * 10), 1 << 40),
+    ),
+    (softmax.log_softmax_backward, (X + 2, X[:, :1] + 1, 1, 1 << 40, 1 << 16)),
     (select.cut_magnitude, (1000,)),
     (divide.divide_public, (7, "floor")),
 ]

@@ -8,7 +8,7 @@ import torch
 
 from syft.mpc.correlations import OneHot
 from syft.mpc.kernels import windows
-from syft.mpc.party import Party, Program, primitive, stack
+from syft.mpc.party import Party, Program, cat, primitive, stack, zeros_like
 from syft.mpc.programs import party_program
 from syft.mpc.protocols.beaver import and_bits, spdz_mul, square
 from syft.mpc.protocols.compare import TREE, How, negative_bits
@@ -65,11 +65,32 @@ def maximum_of_windows(
     """The maximum of each window over the last two dimensions, and a 0/1 tensor (kh * kw, ..., oh, ow) with one 1 for
     each, at the first maximum. What lies outside is `lowest`.
     """
+    return (yield from maximum_and_place(party, _window_rows(party, x, pooling, lowest), 0, how))
+
+
+def _window_rows(party: Party, x: torch.Tensor, pooling: Pooling, lowest: int) -> torch.Tensor:
+    """(kh * kw, ..., oh, ow): row i is element i of each window; what lies outside is `lowest`."""
     *lead, height, width = x.shape
     planes = x.reshape(1, -1, height, width)
     found = windows(planes, *pooling.geometry, lowest if party.first else 0, pooling.ceil_mode)
-    rows = found.movedim(-1, 0).reshape(found.shape[-1], *lead, *found.shape[2:4])
-    return (yield from maximum_and_place(party, rows, 0, how))
+    return found.movedim(-1, 0).reshape(found.shape[-1], *lead, *found.shape[2:4])
+
+
+@party_program
+def relu_of_windows(
+    party: Party, x: torch.Tensor, pooling: Pooling, lowest: int, how: How = TREE
+) -> Program[torch.Tensor]:
+    """The maximum of each window and 0. For few windows 0 is one more element of each: six rounds instead of ten."""
+    rows = _window_rows(party, x, pooling, lowest)
+    if rows.numel() <= _MOST_WITH_ZERO:
+        rows = cat([rows, zeros_like(rows[:1])])
+        return (yield from largest(party, rows, 0, how))
+    top = yield from largest(party, rows, 0, how)
+    return (yield from positive_part(party, top, how))[0]
+
+
+_MOST_WITH_ZERO = 1 << 14
+"""Up to so many elements a comparison of each with 0 costs less than four rounds."""
 
 
 _MOST_PAIRS = 1 << 15

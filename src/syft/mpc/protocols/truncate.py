@@ -23,7 +23,7 @@ import torch
 from syft.mpc import blocks, ring
 from syft.mpc.correlations import Truncation
 from syft.mpc.kernels import floor_divide
-from syft.mpc.party import Party, Program, primitive
+from syft.mpc.party import Party, Program, primitive, together
 from syft.mpc.programs import party_program
 
 OFFSET = 1 << 62
@@ -87,6 +87,14 @@ def divided(
 def rescale(party: Party, x: torch.Tensor, factor: int, divisor: int) -> Program[torch.Tensor]:
     """A share of x * factor / divisor; the product is in the range of `truncate`. One round."""
     return (yield from truncate(party, x * factor, divisor))
+
+
+@party_program
+def rescale_together(
+    party: Party, x: torch.Tensor, factor: int, divisor: int, *others: torch.Tensor
+) -> Program[tuple[torch.Tensor, ...]]:
+    """`rescale` of several tensors. One round."""
+    return (yield from together(*(rescale(party, one, factor, divisor) for one in (x, *others))))
 
 
 def _shifted(rest: torch.Tensor, constant: int, divisor: int) -> torch.Tensor:

@@ -90,17 +90,25 @@ def rescaled(child: Any, factor: float, bound: float) -> Any:
     """child * factor for a public factor, |child| < bound, with as many bits of the factor as fit the
     ring.
     """
+    multiplier, divisor = fraction_of(factor, bound)
+    if divisor == 1:
+        return ring.times(child, multiplier)
+    own = ring.fused(child, "rescaled")
+    if own is not None:
+        return own(multiplier, divisor)
+    return ring.scaled(child, multiplier, divisor)
+
+
+def fraction_of(factor: float, bound: float) -> tuple[int, int]:
+    """(multiplier, divisor) of a public factor, the divisor a power of two: for integers below `bound`."""
     if factor == int(factor):
-        return ring.times(child, int(factor))
+        return int(factor), 1
     shift = 61 - math.ceil(math.log2(bound)) - math.frexp(factor)[1]
     shift = max(0, min(61, shift))
     multiplier = round(factor * 2.0**shift)
     while shift and multiplier and multiplier % 2 == 0:
         multiplier, shift = multiplier // 2, shift - 1
-    own = ring.fused(child, "rescaled")
-    if own is not None:
-        return own(multiplier, 1 << shift)
-    return ring.scaled(child, multiplier, 1 << shift)
+    return multiplier, 1 << shift
 
 
 def gained(value: Any, rows: Any, gains: Sequence[float]) -> Any:
@@ -398,6 +406,22 @@ def raised(child: Any, low: int) -> Any:
     return ring.plus(ring.positive_part(above)[0], low)
 
 
+@cache
+def power_below_one(scale: int, result_scale: int) -> tuple[Any, ...]:
+    """What `protocols.softmax` makes of exponentials of numbers up to 0: see `Power` there."""
+    turns = math.log2(result_scale) + 3
+    start = math.floor(-turns) - (1 << _POWER_LOW)
+    factor, divisor = fraction_of(2.0**WORK / scale * math.log2(math.e), turns * scale)
+    exponent = math.frexp(result_scale)[1] - _POWER_BITS - (1 << _POWER_LOW) + 1
+    places = [start + (hi << _POWER_LOW) + exponent + _POWER_SHIFT for hi in range(_POWER_ENTRIES)]
+    # Up to 1 what is read times 2^f stays in the range of a truncation, and entries beyond cannot occur.
+    table = packed([1 << place if 0 <= place <= _POWER_SHIFT + 4 else 0 for place in places])
+    coefficients = _packed([c * math.frexp(result_scale)[0] for c in _fitted(np.exp2, -1.0, 1.0, 6)])
+    lowest = math.ceil(-turns * math.log(2) * scale)
+    digit = WORK, start, _POWER_ENTRIES, table, _POWER_LOW
+    return lowest, factor, divisor, *digit, coefficients, _POWER_BITS, 1 << _POWER_SHIFT
+
+
 # -- functions that are known far from zero ------------------------------------------------------------
 
 
@@ -411,14 +435,14 @@ def _segment_table(function: Callable[[Any], Any], bound: float) -> tuple[float,
     """(width, tables): per power the coefficients of the segments around i * width, fitted over [-width, width]."""
     for segments, degree in _TABLES:
         width = bound / (segments - 2)
-        fits = [_around(function, i * width, width, degree) for i in range(segments)]
+        fits = [around(function, i * width, width, degree) for i in range(segments)]
         if max(error for _, error in fits) <= _NEAR:
             break
     rows = [[round(float(c) * (1 << WORK)) for c in coefficients] for coefficients, _ in fits]
     return width, [list(column) for column in zip(*rows, strict=True)]
 
 
-def _around(function: Callable[[Any], Any], centre: float, width: float, degree: int) -> tuple[Any, float]:
+def around(function: Callable[[Any], Any], centre: float, width: float, degree: int) -> tuple[Any, float]:
     """Coefficients in t for function(centre + t * width), and their largest error for |t| <= 1."""
 
     def local(t: Any) -> Any:
