@@ -16,9 +16,8 @@ from typing import Any
 import torch
 
 from syft import transport
-from syft.core import first_use
+from syft.core import first_use, rooms
 from syft.core.interfaces import Id
-from syft.core.rooms import load_rest
 from syft.data.data_directory import DataDirectory, is_durable
 from syft.exceptions import AuthenticationError, ConnectNotPermittedError
 from syft.identity.certificates import server_context
@@ -137,7 +136,7 @@ class NetworkServerWorker(VirtualWorker):
             return self
         if not self._server.addresses:
             # Now, and not while the first user of a plan, or of anything at all, waits.
-            load_rest()
+            rooms.load_rest()
             all_rows()
             first_use.prepare_training()
             for address in self._wanted:
