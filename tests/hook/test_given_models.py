@@ -129,6 +129,20 @@ def test_nothing_is_handed_over_that_somebody_else_has() -> None:
     assert torch.equal(there.get(), plain[0] + 1)
 
 
+@pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.Adam])
+def test_a_step_costs_no_copies_of_the_model(optimizer: Any) -> None:
+    worker = sy.VirtualWorker(hook, id="given_step", auto_add=False)
+    model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 3))
+    steps = optimizer(model.parameters(), lr=0.1)
+    x, y = torch.randn(5, 4).send(worker), torch.arange(5).send(worker) % 3
+    places = [parameter.data_ptr() for parameter in model.parameters()]
+    for _ in range(3):
+        model.send(worker)
+        _train(model, x, y, steps)
+        model.get()
+        assert [parameter.data_ptr() for parameter in model.parameters()] == places
+
+
 @pytest.mark.parametrize("is_differentiated", [True, False])
 def test_a_loss_that_is_kept_costs_no_copies_of_the_model(is_differentiated: bool) -> None:
     worker = sy.VirtualWorker(hook, id="given_kept", auto_add=False)

@@ -169,10 +169,10 @@ def _taken(pointer: Any, keeps_id: bool) -> Any:
     location.policy.record(AuditRecord("get", obj_id, user_of(None), True, ""))
     entry = location._entries.pop(obj_id)
     value, leaf = entry.value, entry.tracked
-    del entry
     if leaf is not None and leaf._use_count() > 1:
         # A loss that is still there has a graph at the worker, of no use without this object: nobody reads the leaf.
         leaf.data = leaf.new_zeros(()).expand(leaf.shape)
+    del entry, leaf  # they have the memory, too
     pointer.garbage_collect_data = False
     if not _is_sole_reference(value):
         return private_copy(value)
