@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import pytest
@@ -170,6 +171,38 @@ def test_a_batch_norm_over_swapped_dimensions_trains_remotely() -> None:
     remote.get()
     for here, there in zip(local.parameters(), remote.parameters(), strict=True):
         assert torch.equal(here.grad, there.grad)
+
+
+CONVOLUTIONS = [
+    (dimensions, groups, transposed, width)
+    for dimensions in (1, 2)
+    for groups in (1, 2)
+    for transposed in (False, True)
+    for width in (1, 3)
+]
+
+
+@pytest.mark.parametrize(("dimensions", "groups", "transposed", "width"), CONVOLUTIONS)
+def test_layouts_of_convolutions_are_foretold(
+    dimensions: int, groups: int, transposed: bool, width: int
+) -> None:
+    """A guarded worker predicts them: results in another order had other last digits there than here."""
+    aten = torch.ops.aten
+    settings = ([2] * dimensions, [1] * dimensions, [1] * dimensions, transposed, [0] * dimensions, groups)
+    changes = [torch.Tensor.contiguous, LAYOUTS["channels last"], LAYOUTS["reversed"]]
+    for change, other, third in product(changes, repeat=3):
+        x, w = change(torch.randn(2, 4, *[7] * dimensions)), other(torch.randn(4, 4, *[width] * dimensions))
+        w = w if transposed else other(w[:, : 4 // groups])
+        made = aten.convolution.default(x, w, None, *settings)
+        gradient = third(torch.randn_like(made))
+        sizes = [made.shape[1]]
+        told = shapes.predict(aten.convolution.default, (spec_of(x), spec_of(w), None, *settings), {})
+        assert told is not None and _equal(told[1][0], spec_of(made))
+        masks = (True, True, True)
+        real = aten.convolution_backward.default(gradient, x, w, sizes, *settings, masks)
+        given = (spec_of(gradient), spec_of(x), spec_of(w), sizes, *settings, masks)
+        told = shapes.predict(aten.convolution_backward.default, given, {})
+        assert told is not None and all(_equal(a, spec_of(b)) for a, b in zip(told[1], real, strict=True))
 
 
 @pytest.mark.parametrize("mode", ["reflect", "replicate", "circular"])

@@ -82,9 +82,34 @@ def _multilabel_margin(result: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     return args[0].new_empty(args[0].shape[:1] if alone else []), result[1]
 
 
+def _with_width(signal: torch.Tensor) -> torch.Tensor:
+    return signal.unsqueeze(2) if signal.dim() == 3 else signal
+
+
+def _of_convolution(result: Any, whole: torch.Tensor, weight: torch.Tensor) -> Any:
+    """Channels are last where those of the input or of the weight are; of signals, where those of the weight are."""
+    if result is None or weight.dim() not in (3, 4) or result.dim() != weight.dim():
+        return result  # a gradient that is not wanted, or of a bias; volumes differ by type and size
+    decide = (whole, weight) if weight.dim() == 4 else (weight,)
+    is_last = torch.channels_last in (suggest_memory_format(_with_width(each)) for each in decide)
+    layout = torch.channels_last if is_last else torch.contiguous_format
+    made = torch.empty_like(_with_width(result), memory_format=layout)
+    return made.squeeze(2) if weight.dim() == 3 else made
+
+
+def _convolution(result: Any, args: Any, _kwargs: Any) -> Any:
+    return _of_convolution(result, args[0], args[1])
+
+
+def _convolution_backward(result: Any, args: Any, _kwargs: Any) -> Any:
+    return tuple(_of_convolution(each, args[1], args[2]) for each in result)
+
+
 #: Operation -> what makes the right answer of the one that its meta kernel gave.
 CORRECTED: dict[str, Callable[[Any, Any, dict[str, Any]], Any]] = {
     "aten.multilabel_margin_loss_forward.default": _multilabel_margin,
+    "aten.convolution.default": _convolution,
+    "aten.convolution_backward.default": _convolution_backward,
     "aten.native_layer_norm.default": _layer_norm,
     "aten.native_batch_norm.default": _batch_norm_told,
     "aten._native_batch_norm_legit.default": _batch_norm_told,
