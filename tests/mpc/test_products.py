@@ -30,7 +30,7 @@ from syft.mpc.protocols import beaver
 from syft.mpc.protocols.beaver import MATMUL, MUL, spdz_mul, square
 from syft.mpc.protocols.scaled import ScaledTriple
 from syft.mpc.protocols.truncate import HIGH, LOW, truncate
-from syft.mpc.provider import CorrelationReusedError, Provider, drawn_shapes, expand
+from syft.mpc.provider import CorrelationReusedError, Provider, drawn_shapes, expand, joined
 from syft.mpc.randomness import BoundStream, new_seed
 
 INT64 = st.integers(ring.MIN, ring.MAX)
@@ -190,6 +190,8 @@ KINDS = [
     Triple(MATMUL, (2, 3), (3, 4)),
     ScaledTriple(MATMUL, (2, 3), (3, 4), divisor=10),
     ScaledTriple(MUL, (5,), (5,), divisor=1 << 16),
+    ScaledTriple(MUL, (5,), (5,), divisor=1 << 20),
+    ScaledTriple(MUL, (5,), (5,), divisor=1 << 40),
     Square((5,)),
     And((4,)),
     Truncation((6,), 10),
@@ -224,8 +226,7 @@ def test_seeds_and_one_correction_expand_to_what_was_dealt(holders, kind):
             assert torch.equal(mine, theirs) and torch.equal(mine, alone)
     fields = [*kind.base, *kind.derived]
     assert [tuple(t.shape) for t in parts[0]] == [one.shape for one in fields]
-    join = [ring.reconstruct_bits if one.bits else ring.reconstruct for one in fields]
-    whole = [j([part[i] for part in parts]) for i, j in enumerate(join)]
+    whole = [joined([part[i] for part in parts], one) for i, one in enumerate(fields)]
     base, derived = whole[: len(kind.base)], whole[len(kind.base) :]
     for value, expected in zip(derived, kind.derive(*base), strict=True):
         assert torch.equal(value, expected)

@@ -8,6 +8,7 @@ ours.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,7 +18,7 @@ _WORDS = 1 << 14
 #: From so many words on blocks pay.
 _LEAST = 1 << 15
 
-Array = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
+Array = np.ndarray[tuple[int, ...], np.dtype[Any]]
 
 
 def pay_for(first: torch.Tensor, *others: torch.Tensor) -> bool:
@@ -87,33 +88,43 @@ def add_with(out: torch.Tensor, x: torch.Tensor, constant: int) -> torch.Tensor:
     return out
 
 
-def truncation_between(c: torch.Tensor, u: torch.Tensor, offset: int, shift: int) -> None:
-    """For r = u - c - offset: r >> shift in the place of c, and in that of u -2^(64 - shift) where r < 0, else 0."""
-    for of_c, of_u in _blocks(c, u):
+def truncation_between(
+    c: torch.Tensor, u: torch.Tensor, offset: int, shift: int, negative: torch.Tensor
+) -> None:
+    """For r = u - c - offset: r >> shift in the place of c, and -1 or 0 in `negative`, whether r < 0. Writes to u."""
+    for of_c, of_u, of_negative in _blocks(c, u, negative):
         np.subtract(of_u, of_c, out=of_u)
         np.subtract(of_u, offset, out=of_u)
         np.right_shift(of_u, shift, out=of_c)
         np.right_shift(of_u, 63, out=of_u)
-        np.left_shift(of_u, 64 - shift, out=of_u)
+        np.copyto(of_negative, of_u, casting="unsafe")
 
 
 def shifted(
-    z: torch.Tensor, sign: torch.Tensor, quotient: torch.Tensor, shift: int, constants: tuple[int, int] | None
+    z: torch.Tensor,
+    sign: torch.Tensor,
+    quotient: torch.Tensor,
+    shift: int,
+    constants: tuple[int, int] | None,
 ) -> torch.Tensor:
-    """((sign + first) where z < 0, else 0) - quotient + (z >> shift) + second, in place of `sign`.
+    """((sign + first) where z < 0, else 0) - quotient + (z >> shift) + second, in place of `quotient`.
 
-    Without constants, the first part only: (sign where z < 0, else 0) - quotient.
+    Without constants, the first part only: (sign where z < 0, else 0) - quotient. A `sign` of a narrower dtype stands
+    for sign << (64 - shift).
     """
-    scratch = np.empty(_WORDS, np.int64)
+    scratch, other = np.empty(_WORDS, np.int64), np.empty(_WORDS, np.int64)
+    is_narrow = sign.dtype != torch.int64
     for of_z, of_sign, of_quotient in _blocks(z, sign, quotient):
-        work = scratch[: of_z.size]
+        work, term = scratch[: of_z.size], other[: of_z.size]
+        if is_narrow:
+            of_sign = np.left_shift(of_sign, 64 - shift, out=term, dtype=np.int64)
         if constants is not None:
-            np.add(of_sign, constants[0], out=of_sign)
+            of_sign = np.add(of_sign, constants[0], out=term)
         np.right_shift(of_z, 63, out=work)
-        np.bitwise_and(of_sign, work, out=of_sign)
-        np.subtract(of_sign, of_quotient, out=of_sign)
+        np.bitwise_and(of_sign, work, out=work)
+        np.subtract(work, of_quotient, out=of_quotient)
         if constants is not None:
             np.right_shift(of_z, shift, out=work)
             np.add(work, constants[1], out=work)
-            np.add(of_sign, work, out=of_sign)
-    return sign
+            np.add(of_quotient, work, out=of_quotient)
+    return quotient

@@ -29,16 +29,26 @@ Tensors = tuple[torch.Tensor, ...]
 class Field:
     """One tensor of a correlation: additively shared, or (`bits`) Boolean-shared words.
 
-    A derived field may be `common`: the same, unshared, for every holder (the correction words of a key).
+    A derived field may be `common`: the same, unshared, for every holder (the correction words of a key). With `lanes`,
+    a word holds so many numbers, each shared mod 2^(64 / lanes).
     """
 
     shape: Shape
     bits: bool = False
     common: bool = False
+    lanes: int = 1
 
     @property
     def nbytes(self) -> int:
         return ring.WORD_BYTES * math.prod(self.shape)
+
+    def numbers(self, words: torch.Tensor) -> torch.Tensor:
+        """What is shared one by one of a field's words: a view."""
+        return words if self.lanes == 1 else words.view(LANES[self.lanes])
+
+
+LANES = {4: torch.int16, 2: torch.int32}
+"""The dtype of numbers of which a word holds so many; the most first."""
 
 
 @dataclass(frozen=True)

@@ -260,7 +260,7 @@ class Provider:
             values = [value.contiguous() for value in kind.derive(*kept, *plain)]
             for value, one in zip(values, kind.derived, strict=True):
                 for stream in (first, *others[:-1]) if not one.common else ():
-                    stream.combine(value, np.bitwise_xor if one.bits else np.subtract)
+                    stream.combine(one.numbers(value), np.bitwise_xor if one.bits else np.subtract)
             self.count(kind, time.perf_counter() - start, also)
             return tuple(values)
 
@@ -356,7 +356,7 @@ class Provider:
             if kind.bits:
                 value.bitwise_xor_(share)
             else:
-                value.sub_(share)
+                kind.numbers(value).sub_(kind.numbers(share))
         return [*shares, value]
 
 
@@ -447,10 +447,10 @@ class LocalSource:
 
 def joined(shares: Sequence[torch.Tensor], kind: Field) -> torch.Tensor:
     """The value behind the shares of a field."""
-    total = shares[0] ^ shares[1] if kind.bits else shares[0] + shares[1]
-    for share in shares[2:]:
+    total = shares[0].clone()
+    for share in shares[1:]:
         if kind.bits:
             total.bitwise_xor_(share)
         else:
-            total.add_(share)
+            kind.numbers(total).add_(kind.numbers(share))
     return total

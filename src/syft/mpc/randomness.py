@@ -136,14 +136,18 @@ class Stream:
         return raw[:count].view(shape)
 
     def combine(self, into: torch.Tensor, function: np.ufunc) -> None:
-        """into = function(into, words) with the next words, in place: they never leave the cache. On the CPU."""
+        """into = function(into, words) with the next words, in place: they never leave the cache. On the CPU.
+
+        Words are read as numbers of `into`'s dtype; those of a narrower one fill whole words.
+        """
         flat = into.view(-1).numpy()
-        words = np.empty(min(flat.size, _CHUNK // 8) + 2, dtype=np.int64)  # slack for `fill`
-        memory = memoryview(words.view(np.uint8).data)
-        for start in range(0, flat.size, _CHUNK // 8):
-            part = flat[start : start + _CHUNK // 8]
+        step = _CHUNK // flat.itemsize
+        words = np.empty(min(flat.nbytes, _CHUNK) // 8 + 2, dtype=np.int64)  # slack for `fill`
+        memory, numbers = memoryview(words.view(np.uint8).data), words.view(flat.dtype)
+        for start in range(0, flat.size, step):
+            part = flat[start : start + step]
             self.fill(memory, part.nbytes)
-            function(part, words[: part.size], out=part)
+            function(part, numbers[: part.size], out=part)
 
     def words_with(self, others: Sequence[Stream], function: np.ufunc, shape: Sequence[int]) -> torch.Tensor:
         """The next words of this stream and of others, joined by a function: they meet in the cache."""

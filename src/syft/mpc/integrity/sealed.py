@@ -67,7 +67,7 @@ class Sealed(Correlation):
     kind: Correlation
 
     def __post_init__(self) -> None:
-        if self.kind.kept or any(one.common for one in self.kind.derived):
+        if self.kind.kept or any(one.common or one.lanes > 1 for one in self.kind.derived):
             raise TypeError(f"A {type(self.kind).__name__} of that form has no MACs.")
 
     @property

@@ -6,10 +6,15 @@ bit] in `truncate`). Only u = c + r goes into what is opened: z = op(x, y) + r =
 drawn uniformly, by every holder from its seed, and r = u - op(a, b) is what follows: a, b and r are independent and
 uniform as before, so all that is opened has the same distribution. The provider sends what truncation takes of r, and
 neither c nor r; nobody waits for it before the last step. It takes the offset from r, too, which holders would add to z.
+
+NOTE [Narrow signs]
+Of a divisor 2^k the sign s of r is used as s 2^(64 - k) mod 2^64, for which shares of s mod 2^k are enough. So up to
+k = 16 four signs share a word, and up to k = 32 two. The quotient is needed mod 2^64.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -18,12 +23,25 @@ from typing import Any
 import torch
 
 from syft.mpc import blocks
-from syft.mpc.correlations import Field, Tensors, Triple, Truncation
+from syft.mpc.correlations import LANES, Field, Tensors, Triple, Truncation
 from syft.mpc.kernels import Bilinear, accumulate_both
 from syft.mpc.party import Party, Program
 from syft.mpc.programs import OUTLINES, party_program
 from syft.mpc.protocols.beaver import MaskedOperand, open_operands
 from syft.mpc.protocols.truncate import OFFSET, divided
+
+
+def lanes_for(divisor: int) -> int:
+    """How many signs a word holds. NOTE [Narrow signs]"""
+    if divisor & (divisor - 1):
+        return 1
+    return next((lanes for lanes in LANES if divisor <= 1 << (64 // lanes)), 1)
+
+
+def signs_in(words: torch.Tensor, divisor: int, shape: Sequence[int]) -> torch.Tensor:
+    """The signs in words, by element, as `divided` takes them: a view."""
+    lanes = lanes_for(divisor)
+    return words if lanes == 1 else words.view(LANES[lanes])[: math.prod(shape)].view(tuple(shape))
 
 
 @dataclass(frozen=True)
@@ -46,15 +64,24 @@ class ScaledTriple(Triple):
 
     @cached_property
     def derived(self) -> tuple[Field, ...]:
-        return self._truncation.derived
+        """As of the truncation. NOTE [Narrow signs]"""
+        quotient, sign = self._truncation.derived
+        lanes = lanes_for(self.divisor)
+        return quotient, sign if lanes == 1 else Field((-(-math.prod(sign.shape) // lanes),), lanes=lanes)
 
     def derive(self, *base: torch.Tensor) -> Tensors:
         *operands, u = base
         (c,) = super().derive(*operands)
-        if self.divisor & (self.divisor - 1) == 0 and blocks.pay_for(c, u):
-            blocks.truncation_between(c, u, OFFSET, self.divisor.bit_length() - 1)
-            return c, u
-        return self._truncation.derive(torch.sub(u, c, out=c).sub_(OFFSET))
+        if lanes_for(self.divisor) == 1:
+            return self._truncation.derive(torch.sub(u, c, out=c).sub_(OFFSET))
+        words = torch.zeros(self.derived[1].shape, dtype=torch.int64, device=u.device)
+        signs, shift = signs_in(words, self.divisor, u.shape), self.divisor.bit_length() - 1
+        if blocks.pay_for(c, u):
+            blocks.truncation_between(c, u, OFFSET, shift, signs)
+            return c, words
+        r = torch.sub(u, c, out=c).sub_(OFFSET)
+        signs.copy_(r >> 63)
+        return r.bitwise_right_shift_(shift), words
 
 
 @party_program
@@ -75,8 +102,8 @@ def multiply_truncated(
     kind = partial(ScaledTriple, op, tuple(x.shape), tuple(y.shape), divisor=divisor)
     operands, fields = yield from open_operands(party, x, y, keep, kind)
     z = yield party.open(accumulate_both(next(fields), op, *operands.cross()))
-    quotient, sign = fields
-    share = divided(party, z, quotient, sign, divisor)
+    quotient, signs = fields
+    share = divided(party, z, quotient, signs_in(signs, divisor, z.shape), divisor)
     if bias is not None:
         share = share + (bias if op.name == "matmul" else bias.view(-1, *[1] * (share.ndim - 2)))
     return share, *operands.kept

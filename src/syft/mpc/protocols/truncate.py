@@ -56,15 +56,18 @@ def divided(
     party: Party, z: torch.Tensor, quotient: torch.Tensor, sign: torch.Tensor, divisor: int
 ) -> torch.Tensor:
     """A share of x / divisor from z = x + r + OFFSET, which is public, and the rest of the `Truncation` of r: NOTE [Wrap
-    bit]. All three tensors are written to.
+    bit]. All three tensors are written to. Of a divisor 2^k, `sign` may be of numbers with k bits or more: -s, not yet
+    times 2^(64 - k).
     """
     if divisor & (divisor - 1) == 0:
         # All constants are multiples of the divisor, so with D = 2^64 / d the quotients differ by constants:
         # V_0 = floor(z / d) - D/4 for z >= 0;  V_1 = floor(z / d) - D/4 + D and V_1 - V_0 = D for z < 0.
         shift = divisor.bit_length() - 1
-        if blocks.pay_for(z, sign, quotient):
+        if blocks.pay_for(z, quotient) and sign.is_contiguous():
             constants = ring.signed(1 << (64 - shift)), -(OFFSET >> shift)
             return blocks.shifted(z, sign, quotient, shift, constants if party.first else None)
+        if sign.dtype != torch.int64:
+            sign = sign.to(torch.int64).bitwise_left_shift_(64 - shift)
         negative = z >> 63  # all ones where z < 0
         if party.first:
             sign.add_(ring.signed(1 << (64 - shift)))
