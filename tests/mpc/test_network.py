@@ -28,6 +28,7 @@ from syft.mpc.protocols import (
     convert,
     derived,
     divide,
+    exponential,
     fss,
     lookup,
     registry,
@@ -167,8 +168,8 @@ CASES: list[tuple[Any, tuple[Any, ...]]] = [
     (truncate.rescale, (3, 7)),
     (lookup.piecewise, (28, 8, lookup.packed([5] * 8, [1 << 28] * 8, [7] * 8))),
     (
-        lookup.scaled_power,
-        (28, 8, lookup.packed([64] * 8, [1] * 8), 2, lookup.packed([1 << 28] * 4), 24, 1 << 10),
+        exponential.exponential,
+        (4, -20, 4, 8, ((1 << 23, 20, 0), (1 << 23, 3, 1)), (9, 0), -9, 30, 1 << 57, 4),
     ),
     (select.cut_magnitude, (1000,)),
     (divide.divide_public, (7, "floor")),

@@ -23,6 +23,7 @@ from syft.mpc.correlations import (
     Triple,
     Truncation,
 )
+from syft.mpc.correlations_of_functions import InverseExponential
 from syft.mpc.drivers import Lockstep, RoundMismatchError, Shares
 from syft.mpc.kernels import Bilinear
 from syft.mpc.party import done, together
@@ -193,7 +194,7 @@ KINDS = [
     Truncation((6,), 1 << 16),
     OneHot(5, 8),
     Digit(5, 7, 8),
-    Digit(5, 28, 32, 2),
+    InverseExponential(5, 18, 16, 1 << 16, 25),
     Bits(70, (1, 3)),
     Prefix((3,), 4),
     MaskedWord((3,)),
@@ -201,6 +202,7 @@ KINDS = [
     Comparison(130, 2, True, True),
     Comparison(130, 4, True, True),
     Comparison(9, 4, False, False),
+    Comparison(130, 4, True, edges=3),
 ]
 
 

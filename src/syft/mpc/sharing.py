@@ -28,7 +28,7 @@ from syft.messaging.message import ForceObjectDeleteMessage
 from syft.mpc import authenticated, fixed_layers, ring, watching
 from syft.mpc.node_methods import FIELD as FIELD
 from syft.mpc.node_methods import SharedMethods, checked_field
-from syft.mpc.protocols import beaver, derived, divide, local, lookup, select, spdz2k, truncate
+from syft.mpc.protocols import beaver, derived, divide, exponential, local, lookup, select, spdz2k, truncate
 from syft.mpc.protocols.registry import comparison
 from syft.mpc.reuse import Masked, Remembered
 from syft.mpc.rules.registry import Interpret
@@ -274,8 +274,11 @@ class AdditiveSharingTensor(SharedMethods, SharedNode):
     def piecewise(self, shift: int, size: int, tables: bytes) -> AdditiveSharingTensor:
         return self.run(lookup.piecewise, shift, size, tables)
 
-    def scaled_power(self, *parameters: Any) -> AdditiveSharingTensor:
-        return self.run(lookup.scaled_power, *parameters)
+    def exponential(self, *parameters: Any) -> AdditiveSharingTensor:
+        return self.run(exponential.exponential, *parameters)
+
+    def exponential_cut(self, *parameters: Any) -> AdditiveSharingTensor:
+        return self.run(exponential.exponential, *parameters, **self.how)
 
     def divided_bounded(self, other: AdditiveSharingTensor, *parameters: Any) -> AdditiveSharingTensor:
         return self.run(divide.divide_bounded, other, *parameters, **self.how)

@@ -22,6 +22,7 @@ from syft.exceptions import NetworkError
 from syft.messaging.message import Id, MessageRecord
 from syft.mpc import correlations
 from syft.mpc.correlations import Correlation
+from syft.mpc.correlations_of_functions import InverseExponential
 from syft.mpc.integrity.errors import IntegrityError
 from syft.mpc.integrity.sealed import Entrance, Sealed
 from syft.mpc.kernels import Bilinear
@@ -258,6 +259,7 @@ KINDS: tuple[type[Correlation], ...] = (
     correlations.Prefix,
     correlations.MaskedWord,
     correlations.Comparison,
+    InverseExponential,
     Key,
     Sealed,
 )
