@@ -89,14 +89,14 @@ def _stepping(loss_of: Callable[..., Any]) -> Callable[[Two], Callable[[], Any]]
 LIMITS = {
     "model": (_inferring, 10, 6_500),
     "step, MSE": (_stepping(F.mse_loss), 31, 29_000),
-    "step, cross-entropy": (_stepping(F.cross_entropy), 75, 33_000),
+    "step, cross-entropy": (_stepping(F.cross_entropy), 62, 30_000),
     "softmax": (_of(lambda x: torch.softmax(x.view(100, 10), 1)), 28, 160_000),
     "exp": (_of(torch.exp), 4, 46_000),
     "sigmoid": (_of(torch.sigmoid), 15, 200_000),
     "tanh": (_of(torch.tanh), 16, 210_000),
-    "reciprocal": (_of(torch.reciprocal), 40, 565_000),
-    "sqrt": (_of(torch.sqrt), 32, 500_000),
-    "log": (_of(torch.log), 30, 460_000),
+    "reciprocal": (_of(torch.reciprocal), 28, 215_000),
+    "sqrt": (_of(torch.sqrt), 23, 185_000),
+    "log": (_of(torch.log), 20, 135_000),
 }
 
 

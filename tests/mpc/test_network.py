@@ -30,12 +30,14 @@ from syft.mpc.protocols import (
     divide,
     exponential,
     fss,
+    leading,
     lookup,
     registry,
     securenn,
     select,
     truncate,
 )
+from syft.mpc.protocols.polynomials import matrix_of
 from syft.mpc.provider import Provider
 from syft.workers.network.client_worker import NetworkClientWorker
 
@@ -170,6 +172,26 @@ CASES: list[tuple[Any, tuple[Any, ...]]] = [
     (
         exponential.exponential,
         (4, -20, 4, 8, ((1 << 23, 20, 0), (1 << 23, 3, 1)), (9, 0), -9, 30, 1 << 57, 4),
+    ),
+    (
+        leading.scaled_function,
+        (
+            lookup.packed(list(range(8)), [3] * 8),
+            lookup.packed([5] * 8, [1 << k for k in range(8)]),
+            *(2, matrix_of([1.0, 0.5, 0.25]), 28, 1 << 20, 1 << 12),
+        ),
+    ),
+    (
+        leading.shifted_function,
+        (
+            lookup.packed([5] * 8, [6] * 8),
+            lookup.packed([5] * 8, [7] * 8),
+            1,
+            matrix_of([1.0, 0.5]),
+            28,
+            3,
+            8,
+        ),
     ),
     (select.cut_magnitude, (1000,)),
     (divide.divide_public, (7, "floor")),

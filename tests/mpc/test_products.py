@@ -23,7 +23,12 @@ from syft.mpc.correlations import (
     Triple,
     Truncation,
 )
-from syft.mpc.correlations_of_functions import InverseExponential
+from syft.mpc.correlations_of_functions import (
+    InverseExponential,
+    MaskedNibbles,
+    MaskedPlace,
+    PowersOfFraction,
+)
 from syft.mpc.drivers import Lockstep, RoundMismatchError, Shares
 from syft.mpc.kernels import Bilinear
 from syft.mpc.party import done, together
@@ -195,6 +200,9 @@ KINDS = [
     OneHot(5, 8),
     Digit(5, 7, 8),
     InverseExponential(5, 18, 16, 1 << 16, 25),
+    MaskedNibbles(130),
+    MaskedPlace(13),
+    PowersOfFraction(5, 7, 31),
     Bits(70, (1, 3)),
     Prefix((3,), 4),
     MaskedWord((3,)),

@@ -422,7 +422,7 @@ class Comparison(Correlation):
 
     def derive(self, *base: torch.Tensor) -> Tensors:
         r = base[0]
-        results = [self._monomials(r)]
+        results = [self.monomials(r)]
         for index, level in enumerate(self.levels):
             results += _level_products(level, base[1 + 2 * index], base[2 + 2 * index])
         if self.select:
@@ -430,7 +430,7 @@ class Comparison(Correlation):
             results += [rho, rho * r[: self.count]]
         return tuple(results)
 
-    def _monomials(self, r: torch.Tensor) -> torch.Tensor:
+    def monomials(self, r: torch.Tensor) -> torch.Tensor:
         """Products of every non-empty subset S of each group's bits of r, at index S - 1."""
         radix = self.radices[0]
         out = torch.empty(self.derived[0].shape, dtype=torch.int64, device=r.device)

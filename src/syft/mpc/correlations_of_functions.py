@@ -7,10 +7,12 @@ open. May import `correlations`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 
-from syft.mpc.correlations import Correlation, Field, Tensors
+from syft.mpc import ring
+from syft.mpc.correlations import Comparison, Correlation, Field, Tensors
 
 
 @dataclass(frozen=True)
@@ -48,3 +50,94 @@ class InverseExponential(Correlation):
         column = (r >> self.shift).bitwise_and_(self.size - 1)
         rows = torch.zeros((self.count, self.size), dtype=torch.int64, device=r.device)
         return (rows.scatter_(1, column.unsqueeze_(1), inverse.unsqueeze_(1)),)
+
+
+@dataclass(frozen=True)
+class MaskedNibbles(Correlation):
+    """r uniform, the products of the bits of each of its 16 nibbles, Boolean-shared (as in `Comparison`), a mask m of
+    something to multiply with, and m r.
+    """
+
+    count: int
+
+    @cached_property
+    def tree(self) -> Comparison:
+        """Tells how elements lie in words, and makes the products."""
+        return Comparison(self.count, 4, False)
+
+    @property
+    def base(self) -> tuple[Field, ...]:
+        return self.tree.base[0], Field((self.count,))
+
+    @property
+    def derived(self) -> tuple[Field, ...]:
+        return self.tree.derived[0], Field((self.count,))
+
+    def derive(self, *base: torch.Tensor) -> Tensors:
+        r, mask = base
+        return self.tree.monomials(r), mask * r[: self.count]
+
+
+@dataclass(frozen=True)
+class MaskedPlace(Correlation):
+    """Eight bits and a number below 8 for each element, uniform, as two Boolean-shared bytes, those of all elements one
+    after the other; the bits as numbers (count, 8), and the one-hot row of the number (count, 8).
+    """
+
+    count: int
+
+    @property
+    def base(self) -> tuple[Field, ...]:
+        words = -(-self.count // ring.WORD_BYTES)
+        return Field((words,), True), Field((words,), True)
+
+    @property
+    def derived(self) -> tuple[Field, ...]:
+        return Field((self.count, 8)), Field((self.count, 8))
+
+    def derive(self, *base: torch.Tensor) -> Tensors:
+        bits, number = (words.view(torch.uint8)[: self.count].to(torch.int64).unsqueeze(1) for words in base)
+        places = torch.arange(8, device=bits.device)
+        return (bits >> places).bitwise_and_(1), (number.bitwise_and_(7) == places).to(torch.int64)
+
+
+@dataclass(frozen=True)
+class PowersOfFraction(Correlation):
+    """r uniform; for q in [-1, 1), what the 63 lowest bits of r say, at `bits` bits: q, ..., q^degree, then 1, q, ...,
+    q^degree where r's highest bit is 0, and -1, -q, ..., -q^degree where it is 1.
+    """
+
+    count: int
+    degree: int
+    bits: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.degree <= 16 or not 1 <= self.bits <= 52:
+            raise ValueError(f"Powers of a fraction have degree 1 to 16 and 1 to 52 bits, got {self}.")
+
+    @property
+    def base(self) -> tuple[Field, ...]:
+        return (Field((self.count,)),)
+
+    @property
+    def derived(self) -> tuple[Field, ...]:
+        return (Field((2 * self.degree + 1, self.count)),)
+
+    def derive(self, *base: torch.Tensor) -> Tensors:
+        (r,) = base
+        q = centred(r).to(torch.float64).mul_(2.0**-63)
+        made = torch.empty(self.derived[0].shape, dtype=torch.int64, device=r.device)
+        power = torch.ones_like(q)
+        turn = (r >> 63).bitwise_or_(1)  # -1 where the highest bit is 1
+        made[self.degree] = turn << self.bits
+        for exponent in range(1, self.degree + 1):
+            power.mul_(q)
+            row = made[exponent - 1]
+            row.copy_(torch.mul(power, 1 << self.bits).round_())
+            torch.mul(row, turn, out=made[self.degree + exponent])
+        return (made,)
+
+
+def centred(words: torch.Tensor) -> torch.Tensor:
+    """q 2^63 for the q in [-1, 1) that the 63 lowest bits say: 0 of them is -1."""
+    return (words << 1).bitwise_xor_(ring.MIN)

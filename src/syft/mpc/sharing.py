@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from typing import Any, ClassVar, NoReturn
 
 import torch
@@ -28,7 +29,18 @@ from syft.messaging.message import ForceObjectDeleteMessage
 from syft.mpc import authenticated, fixed_layers, ring, watching
 from syft.mpc.node_methods import FIELD as FIELD
 from syft.mpc.node_methods import SharedMethods, checked_field
-from syft.mpc.protocols import beaver, derived, divide, exponential, local, lookup, select, spdz2k, truncate
+from syft.mpc.protocols import (
+    beaver,
+    derived,
+    divide,
+    exponential,
+    leading,
+    local,
+    lookup,
+    select,
+    spdz2k,
+    truncate,
+)
 from syft.mpc.protocols.registry import comparison
 from syft.mpc.reuse import Masked, Remembered
 from syft.mpc.rules.registry import Interpret
@@ -288,6 +300,16 @@ class AdditiveSharingTensor(SharedMethods, SharedNode):
 
     def cut_magnitude(self, edge: int) -> tuple[AdditiveSharingTensor, ...]:
         return self.run(select.cut_magnitude, edge, **self.how)
+
+    @property
+    def scaled_function(self) -> Callable[..., AdditiveSharingTensor] | None:
+        """A function of the leading bit and of what follows it, times a power of two."""
+        return None if authenticated.is_authenticated(self) else partial(self.run, leading.scaled_function)
+
+    @property
+    def shifted_function(self) -> Callable[..., AdditiveSharingTensor] | None:
+        """The same, plus a multiple of the place of the leading bit."""
+        return None if authenticated.is_authenticated(self) else partial(self.run, leading.shifted_function)
 
     def leading_bit(self, size: int) -> AdditiveSharingTensor:
         """Shape (size, *shape): row i is 1 where 2^i <= x < 2^(i+1)."""

@@ -22,7 +22,12 @@ from syft.exceptions import NetworkError
 from syft.messaging.message import Id, MessageRecord
 from syft.mpc import correlations
 from syft.mpc.correlations import Correlation
-from syft.mpc.correlations_of_functions import InverseExponential
+from syft.mpc.correlations_of_functions import (
+    InverseExponential,
+    MaskedNibbles,
+    MaskedPlace,
+    PowersOfFraction,
+)
 from syft.mpc.integrity.errors import IntegrityError
 from syft.mpc.integrity.sealed import Entrance, Sealed
 from syft.mpc.kernels import Bilinear
@@ -260,6 +265,9 @@ KINDS: tuple[type[Correlation], ...] = (
     correlations.MaskedWord,
     correlations.Comparison,
     InverseExponential,
+    MaskedNibbles,
+    MaskedPlace,
+    PowersOfFraction,
     Key,
     Sealed,
 )

@@ -9,7 +9,7 @@ e^x = e^z e^-r for x = z - r: what is open times what the provider deals. z = x 
 without any borrow between the digits. The provider deals e^-rl in row rh of a column that is 0 elsewhere
 (`InverseExponential`); the holders multiply row zh - d by the public e^zl e^(2^shift d) for each d that can be, and add.
 (Additive masks as multiplicative ones by a homomorphism: Zheng et al., "Secure softmax/sigmoid for machine-learning
-computation", ACSAC 2023, section 4, do the same for sines; the row is the one-time table of Ishai et al., TCC 2013,
+computation", ACSAC 2023, do the same for sines; the row is the one-time table of Ishai et al., TCC 2013,
 section 3.1.)
 
 NOTE [Classes of digits]

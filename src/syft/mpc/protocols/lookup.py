@@ -124,7 +124,9 @@ def _read(rows: torch.Tensor, digit: torch.Tensor, entries: torch.Tensor) -> tor
     """
     count, size = rows.shape
     if rows.device.type == "cpu" and entries.shape[0] <= _FEW_TABLES and count > size:
-        return _read_turned(rows, digit, entries)
+        # sum_j row[digit - j] table[j] = sum_k row[k] table[digit - k]
+        counts = torch.arange(size)
+        return read_turned(rows, digit, entries[:, (counts.unsqueeze(1) - counts).bitwise_and_(size - 1)])
     counts = torch.arange(size, device=rows.device)
     out = rows.new_empty((entries.shape[0], count))
     step = count if is_on_cuda(rows) else _BLOCK
@@ -135,23 +137,21 @@ def _read(rows: torch.Tensor, digit: torch.Tensor, entries: torch.Tensor) -> tor
     return out
 
 
-def _read_turned(rows: torch.Tensor, digit: torch.Tensor, entries: torch.Tensor) -> torch.Tensor:
-    """The same on the CPU: sum_j row[digit - j] table[j] = sum_k row[k] table[digit - k]."""
+def read_turned(rows: torch.Tensor, at: torch.Tensor, turned: torch.Tensor) -> torch.Tensor:
+    """(tables, n): the sum over k of rows[n, k] turned[table, at[n], k]."""
+    if rows.device.type != "cpu":
+        return (turned[:, at] * rows).sum(-1)
     count, size = rows.shape
-    counts = np.arange(size)
-    turned = np.ascontiguousarray(
-        entries.numpy()[:, (counts[:, None] - counts) & (size - 1)]
-    )  # [table][digit][k]
-    all_rows, digits = rows.numpy(), digit.numpy()
-    out = np.empty((len(turned), count), np.int64)
+    all_rows, places, tables = rows.numpy(), at.numpy(), np.ascontiguousarray(turned.numpy())
+    out = np.empty((len(tables), count), np.int64)
     step = max(1, _CACHED_WORDS // size)
     factors = np.empty((step, size), np.int64)
     for start in range(0, count, step):
         part = slice(start, start + step)
-        block, at = all_rows[part], digits[part]
-        for table, into in zip(turned, out, strict=True):
+        block, here = all_rows[part], places[part]
+        for table, into in zip(tables, out, strict=True):
             found = table.take(
-                at, axis=0, out=factors[: len(at)], mode="clip"
+                here, axis=0, out=factors[: len(here)], mode="clip"
             )  # NB: others make a copy; none is cut
             np.einsum("nk,nk->n", found, block, out=into[part])
     return torch.from_numpy(out)

@@ -29,6 +29,7 @@ from numpy.polynomial import chebyshev
 
 from syft.mpc.protocols.exponential import DEALT_BITS, FACTOR_BITS
 from syft.mpc.protocols.lookup import packed
+from syft.mpc.protocols.polynomials import matrix_of
 from syft.mpc.rules import fixed_ring as ring
 from syft.mpc.rules.registry import on_children
 
@@ -92,17 +93,25 @@ def rescaled(child: Any, factor: float, bound: float) -> Any:
     """child * factor for a public factor, |child| < bound, with as many bits of the factor as fit the
     ring.
     """
+    multiplier, divisor = _ratio(factor, bound)
+    if divisor == 1:
+        return ring.times(child, multiplier)
+    own = ring.fused(child, "rescaled")
+    if own is not None:
+        return own(multiplier, divisor)
+    return ring.scaled(child, multiplier, divisor)
+
+
+def _ratio(factor: float, bound: float) -> tuple[int, int]:
+    """The factor as a quotient of integers, the divisor a power of two."""
     if factor == int(factor):
-        return ring.times(child, int(factor))
+        return int(factor), 1
     shift = 61 - math.ceil(math.log2(bound)) - math.frexp(factor)[1]
     shift = max(0, min(61, shift))
     multiplier = round(factor * 2.0**shift)
     while shift and multiplier and multiplier % 2 == 0:
         multiplier, shift = multiplier // 2, shift - 1
-    own = ring.fused(child, "rescaled")
-    if own is not None:
-        return own(multiplier, 1 << shift)
-    return ring.scaled(child, multiplier, 1 << shift)
+    return multiplier, 1 << shift
 
 
 def gained(value: Any, rows: Any, gains: Sequence[float]) -> Any:
@@ -129,10 +138,49 @@ def normalised(child: Any) -> tuple[Any, Any]:
     return rows, ring.minus(ring.scaled(child, gain, 1 << (LEADING - 2 - WORK)), 3 << WORK)
 
 
+#: What brings a number to 2^63, by the byte of its leading bit and by the place there.
+_BYTES_UP, _PLACES_UP = [1 << (56 - 8 * k) for k in range(8)], [1 << (7 - place) for place in range(8)]
+#: Bits of a gain by the place, and of its product with the function; what small results are divided by, as bits.
+_PLACE_BITS, _FINE_BITS, _SMALL_SHIFT = 24, 22, 31
+
+
+def by_leading_bit(child: Any, function: Callable[[Any], Any], gains: Sequence[float]) -> Any:
+    """function(y) * gains[i] for x = y 2^(i + 1), y from 1/2 to 1. 8 steps of i change the gain by a power of two.
+
+    0 for x <= 0. Relative error 2^-20 beside that of the polynomial, and 1 unit.
+    """
+    own = ring.fused(child, "scaled_function")
+    if own is None or max(gains) >= 2.0**59:
+        rows, t = normalised(child)
+        return gained(polynomial(_fitted(function, 0.5, 1.0), t), rows, gains)
+    exponent, step = math.frexp(min(gains[:8]))[1] - 1, round(math.log2(gains[8] / gains[0]))
+    by_place = [round(gain * 2.0 ** (_PLACE_BITS - exponent)) for gain in gains[:8]]
+    # function * gain by the place is below 2^(_FINE_BITS + 9), so that of a small result fits the ring with its shift.
+    exponents = [exponent + step * k - _FINE_BITS for k in range(8)]
+    small = [1 << e + _SMALL_SHIFT if -_SMALL_SHIFT <= e < 0 else 0 for e in exponents]
+    large = [1 << e if 0 <= e < 62 else 0 for e in exponents]
+    by_byte = packed(_BYTES_UP, small, *([large] if any(large) else []))
+    inner = 1 << (WORK + _PLACE_BITS - _FINE_BITS)
+    return own(by_byte, packed(_PLACES_UP, by_place), *_matrix(function, 21), WORK, inner, 1 << _SMALL_SHIFT)
+
+
+@cache
+def _matrix(function: Callable[[Any], Any], bits: int) -> tuple[int, bytes]:
+    """The lowest degree of which a polynomial is as near to function(y) as that, relative to 1 or to what is more."""
+    t = np.linspace(-1.0, 1.0, 513)
+    exact = function((3 + t) / 4)
+    for degree in range(3, _DEGREE + 1):
+        coefficients = _fitted(function, 0.5, 1.0, degree)
+        errors = np.abs(np.polyval(coefficients[::-1], t) - exact) / np.maximum(1, np.abs(exact))
+        if errors.max() < 2.0**-bits:
+            break
+    return degree, matrix_of(coefficients)
+
+
 def magnitude(child: Any) -> tuple[Any, Any]:
-    """(1 where negative, absolute value)."""
-    negative = ring.less_than_zero(child)
-    return negative, ring.minus(child, ring.times(ring.multiply_bit(negative, child), 2))
+    """(1 where x <= 0, absolute value)."""
+    part, positive = ring.positive_part(child)
+    return ring.from_public(1, positive), ring.minus(ring.times(part, 2), child)
 
 
 def signed(negative: Any, child: Any) -> Any:
@@ -154,10 +202,9 @@ def _inverse_root(y: Any) -> Any:
 def reciprocal(child: Any, scale: int, number: float = 1.0) -> Any:
     """number / x. Relative error 2^-19 plus 1 unit; 0 for x = 0. What does not fit ends as in `divide`."""
     negative, size = magnitude(child)
-    rows, t = normalised(size)
     largest = _LARGEST_QUOTIENT
     gains = [min(abs(number) * float(scale) ** 2 / 2.0 ** (i + 1), largest) for i in range(LEADING)]
-    made = signed(negative, gained(polynomial(_fitted(_inverse, 0.5, 1.0), t), rows, gains))
+    made = signed(negative, by_leading_bit(size, _inverse, gains))
     return ring.negated(made) if number < 0 else made
 
 
@@ -184,8 +231,8 @@ def divide(numerator: Any, denominator: Any, scale: int) -> Any:
     fraction = ring.scaled(numerator, up_x, 1 << (LEADING - WORK))
     t = ring.minus(ring.scaled(size, up_y, 1 << (LEADING - 2 - WORK)), 3 << WORK)
     inverse = polynomial(_fitted(_inverse, 0.5, 1.0), t)
-    # The sign of y, 0 where y is: there the inverse means nothing.
-    turn = ring.minus(is_there, ring.times(below_y, 2))
+    # The sign of y, 0 where y is, so that `is_there` is 0 and `below_y` 1: there the inverse means nothing.
+    turn = ring.from_public(2, ring.plus(is_there, ring.times(below_y, 2)))
     quotient = _product(fraction, ring.times(inverse, turn))
     difference = ring.plus(ring.minus(place_x, place_y), _SAME)
     rows = ring.one_hot(difference, _DIFFERENCES)
@@ -194,7 +241,7 @@ def divide(numerator: Any, denominator: Any, scale: int) -> Any:
 
 
 def _leading_bits(*children: Any) -> list[tuple[Any, Any, Any]]:
-    """Per child (rows of the leading bit of |x|, 1 where negative, |x|); secret children go through one program."""
+    """Per child (rows of the leading bit of |x|, 1 where x <= 0, |x|); secret children go through one program."""
     if any(isinstance(child, torch.Tensor) for child in children):
         return [_leading_bits_of(child) for child in children]
     shapes = [list(ring.shape_of(child)) for child in children]
@@ -285,9 +332,8 @@ def square_root(child: Any, scale: float) -> Any:
 
     Relative error 2^-19 plus 1 unit; 0 for x <= 0.
     """
-    rows, t = normalised(child)
     gains = [math.sqrt(scale) * 2.0 ** ((i + 1) / 2) for i in range(LEADING)]
-    return gained(polynomial(_fitted(np.sqrt, 0.5, 1.0), t), rows, gains)
+    return by_leading_bit(child, np.sqrt, gains)
 
 
 def inverse_square_root(child: Any, scale: int, result_scale: int | None = None) -> Any:
@@ -295,10 +341,9 @@ def inverse_square_root(child: Any, scale: int, result_scale: int | None = None)
 
     `result_scale`: the units of the result where they are not those of x.
     """
-    rows, t = normalised(child)
     of_result = float(scale if result_scale is None else result_scale)
     gains = [of_result * math.sqrt(scale) / 2.0 ** ((i + 1) / 2) for i in range(LEADING)]
-    return gained(polynomial(_fitted(_inverse_root, 0.5, 1.0), t), rows, gains)
+    return by_leading_bit(child, _inverse_root, gains)
 
 
 # -- exponentials --------------------------------------------------------------------------------------
@@ -309,11 +354,17 @@ def logarithm(child: Any, scale: int, result_scale: int | None = None) -> Any:
 
     `result_scale`: the units of the result where they are not those of x.
     """
-    rows, t = normalised(child)
-    fraction = polynomial(_fitted(np.log, 0.5, 1.0), t)
     exponents = [
         round((i + 1) * math.log(2) * (1 << WORK) - math.log(scale) * (1 << WORK)) for i in range(LEADING)
     ]
+    own = ring.fused(child, "shifted_function")
+    if own is not None:
+        by_byte = packed(_BYTES_UP, [round(8 * k * math.log(2) * (1 << WORK)) for k in range(8)])
+        by_place = packed(_PLACES_UP, exponents[:8])
+        units = (result_scale or scale) / 2.0**WORK
+        return own(by_byte, by_place, *_matrix(np.log, 24), WORK, *_ratio(units, 64.0 * 2**WORK))
+    rows, t = normalised(child)
+    fraction = polynomial(_fitted(np.log, 0.5, 1.0), t)
     (whole,) = ring.weighted_rows(rows, exponents)
     total = ring.plus(fraction, whole)
     return from_work(total, result_scale or scale, 64.0)
