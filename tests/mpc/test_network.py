@@ -36,6 +36,7 @@ from syft.mpc.protocols import (
     securenn,
     select,
     truncate,
+    waves,
 )
 from syft.mpc.protocols.polynomials import matrix_of
 from syft.mpc.provider import Provider
@@ -194,6 +195,8 @@ CASES: list[tuple[Any, tuple[Any, ...]]] = [
         ),
     ),
     (select.cut_magnitude, (1000,)),
+    (waves.odd_function, (3, 12, (1 << 40, 1 << 39), 1 << 30, 200, 1 << 29)),
+    (waves.sines, (3, 12, (1 << 40,), 1 << 30)),
     (divide.divide_public, (7, "floor")),
 ]
 

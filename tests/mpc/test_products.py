@@ -28,6 +28,7 @@ from syft.mpc.correlations_of_functions import (
     MaskedNibbles,
     MaskedPlace,
     PowersOfFraction,
+    Waves,
 )
 from syft.mpc.drivers import Lockstep, RoundMismatchError, Shares
 from syft.mpc.kernels import Bilinear
@@ -203,6 +204,7 @@ KINDS = [
     MaskedNibbles(130),
     MaskedPlace(13),
     PowersOfFraction(5, 7, 31),
+    Waves(5, 24, 30, (1 << 40, -5, 1 << 30)),
     Bits(70, (1, 3)),
     Prefix((3,), 4),
     MaskedWord((3,)),

@@ -6,8 +6,10 @@ open. May import `correlations`.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import torch
 
@@ -141,3 +143,48 @@ class PowersOfFraction(Correlation):
 def centred(words: torch.Tensor) -> torch.Tensor:
     """q 2^63 for the q in [-1, 1) that the 63 lowest bits say: 0 of them is -1."""
     return (words << 1).bitwise_xor_(ring.MIN)
+
+
+@dataclass(frozen=True)
+class Waves(Correlation):
+    """r uniform; for a = 2 pi r / 2^width and each amplitude A, of m = 1, 3, 5, ...: A cos(m a), -A sin(m a).
+
+    The amplitudes and what is dealt have AMPLITUDE_BITS and `bits` fractional bits.
+    """
+
+    count: int
+    width: int
+    bits: int
+    amplitudes: tuple[int, ...]
+
+    AMPLITUDE_BITS: ClassVar[int] = 40
+
+    def __post_init__(self) -> None:
+        most = 2 << self.AMPLITUDE_BITS
+        if not 1 <= len(self.amplitudes) <= 32 or any(abs(one) > most for one in self.amplitudes):
+            raise ValueError(f"There are 1 to 32 waves, each of an amplitude up to 2, got {self.amplitudes}.")
+        if not 2 <= self.width <= 62 or not 1 <= self.bits <= 50:
+            raise ValueError(
+                f"Angles have 2 to 62 bits, and waves up to 50, got {self.width} and {self.bits}."
+            )
+
+    @property
+    def base(self) -> tuple[Field, ...]:
+        return (Field((self.count,)),)
+
+    @property
+    def derived(self) -> tuple[Field, ...]:
+        return (Field((len(self.amplitudes), 2, self.count)),)
+
+    def derive(self, *base: torch.Tensor) -> Tensors:
+        (r,) = base
+        angle = (r & ((1 << self.width) - 1)).to(torch.float64).mul_(2 * math.pi / (1 << self.width))
+        made = torch.empty(self.derived[0].shape, dtype=torch.int64, device=r.device)
+        cosine, sine = angle.cos(), angle.sin_().neg_()
+        twice = cosine.square().mul_(4).sub_(2)  # 2 cos(2 a)
+        wave, before = torch.stack([cosine, sine]), torch.stack([cosine, -sine])
+        for amplitude, rows in zip(self.amplitudes, made, strict=True):
+            rows.copy_(torch.mul(wave, amplitude * 2.0 ** (self.bits - self.AMPLITUDE_BITS)).round_())
+            # cos((m + 2) a) = 2 cos(2 a) cos(m a) - cos((m - 2) a), and the same for sines
+            wave, before = torch.addcmul(-before, twice, wave), wave
+        return (made,)

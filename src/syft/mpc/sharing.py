@@ -40,6 +40,7 @@ from syft.mpc.protocols import (
     select,
     spdz2k,
     truncate,
+    waves,
 )
 from syft.mpc.protocols.registry import comparison
 from syft.mpc.reuse import Masked, Remembered
@@ -310,6 +311,18 @@ class AdditiveSharingTensor(SharedMethods, SharedNode):
     def shifted_function(self) -> Callable[..., AdditiveSharingTensor] | None:
         """The same, plus a multiple of the place of the leading bit."""
         return None if authenticated.is_authenticated(self) else partial(self.run, leading.shifted_function)
+
+    @property
+    def odd_function(self) -> Callable[..., AdditiveSharingTensor] | None:
+        """A sum of sines within an edge, and a number beyond it."""
+        if authenticated.is_authenticated(self):
+            return None
+        return partial(self.run, waves.odd_function, **self.how)
+
+    @property
+    def sines(self) -> Callable[..., AdditiveSharingTensor] | None:
+        """A sum of sines."""
+        return None if authenticated.is_authenticated(self) else partial(self.run, waves.sines)
 
     def leading_bit(self, size: int) -> AdditiveSharingTensor:
         """Shape (size, *shape): row i is 1 where 2^i <= x < 2^(i+1)."""

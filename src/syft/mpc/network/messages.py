@@ -27,6 +27,7 @@ from syft.mpc.correlations_of_functions import (
     MaskedNibbles,
     MaskedPlace,
     PowersOfFraction,
+    Waves,
 )
 from syft.mpc.integrity.errors import IntegrityError
 from syft.mpc.integrity.sealed import Entrance, Sealed
@@ -268,6 +269,7 @@ KINDS: tuple[type[Correlation], ...] = (
     MaskedNibbles,
     MaskedPlace,
     PowersOfFraction,
+    Waves,
     Key,
     Sealed,
 )

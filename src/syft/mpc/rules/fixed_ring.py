@@ -24,8 +24,8 @@ operations; another node has a METHOD OF THE SAME NAME:
     maximum_of_windows(pooling, lowest)
                             (values, selection) of windows, what lies outside being `lowest`; None as above.
 
-    rescaled, polynomial, piecewise, exponential, exponential_cut, scaled_function, shifted_function, divided_bounded,
-    clamped, cut_magnitude
+    rescaled, polynomial, piecewise, exponential, exponential_cut, scaled_function, shifted_function, odd_function, sines,
+    divided_bounded, clamped, cut_magnitude
                             what `fixed_approximations` says of them, as one program each.
 
 Only `truncate` and `less_than_zero` are necessary: a node without one of the other methods is served by a
@@ -165,7 +165,7 @@ def fused(child: Any, name: str) -> Any:
     return _own(child, name)
 
 
-_COMPARING = frozenset({"clamped", "exponential_cut", "cut_magnitude", "divided_bounded"})
+_COMPARING = frozenset({"clamped", "exponential_cut", "odd_function", "cut_magnitude", "divided_bounded"})
 
 
 def looked_up(child: Any, shift: int, tables: list[list[int]], low: int = 0) -> tuple[Any, list[Any]]:
