@@ -11,16 +11,16 @@ import torch
 from mpc.lower import HOLDERS, deal, revealed
 from syft.mpc.drivers import Lockstep
 from syft.mpc.protocols import exponential as protocol
-from syft.mpc.rules import fixed_approximations as approx
+from syft.mpc.rules import fixed_exponentials as rules
 
 SCALES = (1 << 16, 10**3, 1 << 13, 10**5, 1 << 30)
 
 
-def table_of(scale: int, units: int, highest: float = math.inf) -> tuple[approx.ExponentialTable, int, int]:
+def table_of(scale: int, units: int, highest: float = math.inf) -> tuple[rules.ExponentialTable, int, int]:
     """The digits of e^x, and the ends of what it is read for."""
     low = math.ceil((-math.log2(units) - 3) * math.log(2) * scale)
     high = math.floor(min(highest, (57 - math.log2(units)) * math.log(2)) * scale)
-    return approx._exponential_table(scale, units, low, high), low, high
+    return rules._exponential_table(scale, units, low, high), low, high
 
 
 def error_of(x: torch.Tensor, found: torch.Tensor, scale: int, units: int) -> torch.Tensor:

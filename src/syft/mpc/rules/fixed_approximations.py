@@ -5,8 +5,10 @@ Everything starts with secret bits that bring the argument into one small interv
 (or one table of small polynomials) is right over the whole representable range:
 
     1/x, x^(±1/2), log     the leading bit of x gives x = y * 2^j with y in [1/2, 1)
-    exp                    x / ln 2 = n + f with whole n and |f| < 1
-    sigmoid, tanh, erf,..  |x|, cut at a bound beyond which the function is known, is in one of 16 to 64 segments
+    softplus, silu, gelu   |x|, cut at a bound beyond which the function is known, is in one of 16 to 64 segments
+
+exp and the odd functions that end at ±1 are found from one opening: see `fixed_exponentials` and `fixed_waves`. Children
+without programs for that come here, too.
 
 Inside, numbers have WORK fractional bits whatever base and precision the tensor has. Powers of the argument
 are made by doubling (x, x^2 | x^3 x^4 | x^5..x^8), so that a polynomial of degree 8 takes three products
@@ -19,7 +21,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -27,7 +28,6 @@ import numpy as np
 import torch
 from numpy.polynomial import chebyshev
 
-from syft.mpc.protocols.exponential import DEALT_BITS, FACTOR_BITS
 from syft.mpc.protocols.lookup import packed
 from syft.mpc.protocols.polynomials import matrix_of
 from syft.mpc.rules import fixed_ring as ring
@@ -46,7 +46,7 @@ _DEGREE = 8
 
 
 @cache
-def _fitted(function: Callable[[Any], Any], low: float, high: float, degree: int = _DEGREE) -> list[float]:
+def fitted(function: Callable[[Any], Any], low: float, high: float, degree: int = _DEGREE) -> list[float]:
     """Coefficients, lowest first, in t = the place in [low, high] as a number in [-1, 1]."""
     with np.errstate(all="ignore"):
         fit = chebyshev.Chebyshev.interpolate(function, degree, domain=[low, high])
@@ -152,7 +152,7 @@ def by_leading_bit(child: Any, function: Callable[[Any], Any], gains: Sequence[f
     own = ring.fused(child, "scaled_function")
     if own is None or max(gains) >= 2.0**59:
         rows, t = normalised(child)
-        return gained(polynomial(_fitted(function, 0.5, 1.0), t), rows, gains)
+        return gained(polynomial(fitted(function, 0.5, 1.0), t), rows, gains)
     exponent, step = math.frexp(min(gains[:8]))[1] - 1, round(math.log2(gains[8] / gains[0]))
     by_place = [round(gain * 2.0 ** (_PLACE_BITS - exponent)) for gain in gains[:8]]
     # function * gain by the place is below 2^(_FINE_BITS + 9), so that of a small result fits the ring with its shift.
@@ -170,7 +170,7 @@ def _matrix(function: Callable[[Any], Any], bits: int) -> tuple[int, bytes]:
     t = np.linspace(-1.0, 1.0, 513)
     exact = function((3 + t) / 4)
     for degree in range(3, _DEGREE + 1):
-        coefficients = _fitted(function, 0.5, 1.0, degree)
+        coefficients = fitted(function, 0.5, 1.0, degree)
         errors = np.abs(np.polyval(coefficients[::-1], t) - exact) / np.maximum(1, np.abs(exact))
         if errors.max() < 2.0**-bits:
             break
@@ -230,7 +230,7 @@ def divide(numerator: Any, denominator: Any, scale: int) -> Any:
     # x = fraction * 2^(place_x + 1) with the sign of x, 1/2 <= |fraction| < 1, at WORK bits.
     fraction = ring.scaled(numerator, up_x, 1 << (LEADING - WORK))
     t = ring.minus(ring.scaled(size, up_y, 1 << (LEADING - 2 - WORK)), 3 << WORK)
-    inverse = polynomial(_fitted(_inverse, 0.5, 1.0), t)
+    inverse = polynomial(fitted(_inverse, 0.5, 1.0), t)
     # The sign of y, 0 where y is, so that `is_there` is 0 and `below_y` 1: there the inverse means nothing.
     turn = ring.from_public(2, ring.plus(is_there, ring.times(below_y, 2)))
     quotient = _product(fraction, ring.times(inverse, turn))
@@ -277,8 +277,8 @@ def divide_small(numerator: Any, denominator: Any, scale: int) -> Any:
     negative, size = magnitude(denominator)
     rows, t = normalised(size)
     scale_bits = (scale - 1).bit_length()
-    fitted = [c * scale / 2.0**scale_bits for c in _fitted(_inverse, 0.5, 1.0)]
-    inverse = ring.truncate(polynomial(fitted, t), 1 << (WORK - _QUOTIENT_BITS))
+    scaled = [c * scale / 2.0**scale_bits for c in fitted(_inverse, 0.5, 1.0)]
+    inverse = ring.truncate(polynomial(scaled, t), 1 << (WORK - _QUOTIENT_BITS))
     fine = ring.scaled(numerator, signed(negative, inverse), 1 << (_QUOTIENT_BITS - _GUARD))
     # The result is fine / 2^_GUARD / 2^right: `right` up to _GUARD in the first step, the rest in the second.
     rights = [i + 1 - scale_bits for i in range(LEADING)]
@@ -302,12 +302,12 @@ def divide_bounded(numerator: Any, denominator: Any, scale: int, low: int, high:
     """
     lowest, highest = low.bit_length() - 1, high.bit_length() - 1
     scale_bits = (scale - 1).bit_length()
-    fitted = [c * scale / 2.0**scale_bits for c in _fitted(_inverse, 0.5, 1.0)]
+    scaled = [c * scale / 2.0**scale_bits for c in fitted(_inverse, 0.5, 1.0)]
     # scale / y = inverse * gain * 2^scale_bits / 2^(highest + 1)
     divisor = 1 << (_QUOTIENT_BITS + highest + 1 - scale_bits)
     own = ring.fused(numerator, "divided_bounded")
     if own is not None and ring.fused(denominator, "divided_bounded") is not None:
-        return own(denominator, lowest, highest, _packed(fitted), WORK, _QUOTIENT_BITS, divisor)
+        return own(denominator, lowest, highest, _packed(scaled), WORK, _QUOTIENT_BITS, divisor)
     places = range(lowest, highest + 1)
     gain: Any = 1
     if len(places) > 1:
@@ -319,7 +319,7 @@ def divide_bounded(numerator: Any, denominator: Any, scale: int, low: int, high:
     # y * gain is in [2^highest, 2^(highest + 1)): 4 * that / 2^(highest + 1) - 3 at WORK bits.
     top = ring.times(denominator, gain)
     t = ring.minus(_shifted(top, WORK + 1 - highest), 3 << WORK)
-    fine = ring.times(numerator, ring.times(polynomial(fitted, t, _QUOTIENT_BITS), gain))
+    fine = ring.times(numerator, ring.times(polynomial(scaled, t, _QUOTIENT_BITS), gain))
     return ring.truncate(fine, divisor)
 
 
@@ -346,7 +346,7 @@ def inverse_square_root(child: Any, scale: int, result_scale: int | None = None)
     return by_leading_bit(child, _inverse_root, gains)
 
 
-# -- exponentials --------------------------------------------------------------------------------------
+# -- logarithms --------------------------------------------------------------------------------------
 
 
 def logarithm(child: Any, scale: int, result_scale: int | None = None) -> Any:
@@ -364,7 +364,7 @@ def logarithm(child: Any, scale: int, result_scale: int | None = None) -> Any:
         units = (result_scale or scale) / 2.0**WORK
         return own(by_byte, by_place, *_matrix(np.log, 24), WORK, *_ratio(units, 64.0 * 2**WORK))
     rows, t = normalised(child)
-    fraction = polynomial(_fitted(np.log, 0.5, 1.0), t)
+    fraction = polynomial(fitted(np.log, 0.5, 1.0), t)
     (whole,) = ring.weighted_rows(rows, exponents)
     total = ring.plus(fraction, whole)
     return from_work(total, result_scale or scale, 64.0)
@@ -391,122 +391,6 @@ def clamped(child: Any, low: int, high: int) -> Any:
     inside = ring.from_public(1, ring.plus(below, above))
     ends = ring.plus(ring.times(below, low), ring.times(above, high))
     return ring.plus(ring.multiply_bit(inside, child), ends)
-
-
-#: What an exponential ends at, as bits.
-_MOST_BITS = 57
-
-
-def exponential(child: Any, scale: int, result_scale: int | None = None, most: float | None = None) -> Any:
-    """exp(x). Relative error 2^-19 plus 1 unit; beyond 2^57 units the result is that.
-
-    `result_scale`: the units of the result where they are not those of x. `most`: no x is larger, as the caller knows.
-    """
-    units = result_scale or scale
-    # From an eighth of a unit, which is 0, to what the ring holds.
-    lowest = math.ceil((-math.log2(units) - 3) * math.log(2) * scale)
-    highest = math.floor((_MOST_BITS - math.log2(units)) * math.log(2) * scale)
-    end = highest if most is None else min(highest, math.ceil(most * scale))
-    is_bounded = end < highest
-    found = _exponential_table(scale, units, lowest, end)
-    own = ring.fused(child, "exponential_cut")
-    if own is not None:
-        return own(*found.given, lowest, None if is_bounded else highest, 1 << _MOST_BITS)
-    cut = raised(child, lowest) if is_bounded else clamped(child, lowest, highest)
-    own = ring.fused(cut, "exponential")
-    return own(*found.given) if own is not None else _exponential_by_rows(cut, scale, units)
-
-
-@dataclass(frozen=True)
-class ExponentialTable:
-    """The digits of the argument of an exponential. NOTE [Classes of digits] in `protocols.exponential`."""
-
-    scale: int
-    start: int
-    shift: int
-    size: int
-    digits: tuple[tuple[int, int, int], ...]
-    shifts: tuple[int, ...]
-
-    @property
-    def given(self) -> tuple[Any, ...]:
-        return self.scale, self.start, self.shift, self.size, self.digits, self.shifts
-
-
-#: A class is precise where its public factor has so many bits, and fits where its products have.
-_FACTOR_PRECISION, _PRODUCT_BITS = 19.3, 61.9
-#: Fractional bits of the first class, of the small results: so many more than e^-rl has.
-_FIRST_BITS = 4
-
-
-@cache
-def _exponential_table(scale: int, units: int, lowest: int, highest: int) -> ExponentialTable:
-    """Digits of about 4 from `lowest` units or a little less: what gives the fewest classes."""
-    shift = math.floor(math.log2(4.2 * scale))
-    width = 1 << shift
-    made = [
-        _digits_from(lowest - width * part // 16, scale, units, shift, highest)
-        for part in range(16 if width >= 16 else 1)
-    ]
-    return min(made, key=lambda table: (table.size, sum(map(bool, table.shifts))))
-
-
-def _digits_from(start: int, scale: int, units: int, shift: int, highest: int) -> ExponentialTable:
-    bits_of_digit = (1 << shift) / scale / math.log(2)
-    count = -((start - highest - 1) >> shift) + 1
-    digits, shifts = [], [DEALT_BITS + _FIRST_BITS]
-    for digit in range(count):
-        # The result is e^(this digit) within a factor of e^(2^shift / scale), and no more than 2^_MOST_BITS.
-        exponent = (start + (digit << shift)) / scale / math.log(2) + math.log2(units)
-        if min(exponent + bits_of_digit, _MOST_BITS) + shifts[-1] > _PRODUCT_BITS:
-            shifts.append(max(0, math.ceil(DEALT_BITS + _FACTOR_PRECISION - exponent)))
-        # e^digit 2^shifts[-1] / (2^DEALT_BITS 2^FACTOR_BITS) = factor / 2^right
-        exact = exponent + shifts[-1] - DEALT_BITS - FACTOR_BITS
-        right = FACTOR_BITS - 1 - math.floor(exact)
-        digits.append((round(2.0 ** (exact + right)), right, len(shifts) - 1) if right < 63 else (0, 1, 0))
-    return ExponentialTable(scale, start, shift, 1 << (count - 1).bit_length(), tuple(digits), tuple(shifts))
-
-
-#: Bits of 2^f where an exponential is read from rows, and of what it is divided by where its result is small.
-_POWER_BITS, _POWER_SHIFT = 24, 31
-#: Exponents per entry of its tables, as bits, and entries.
-_POWER_LOW, _POWER_ENTRIES = 2, 32
-
-
-def _exponential_by_rows(child: Any, scale: int, units: int) -> Any:
-    """The same from an argument in its range, for children without a program of their own: 2^(whole + fraction)."""
-    low, high = -math.log2(units) - 3, _MOST_BITS - math.log2(units)
-    turns = to_work(child, scale, max(high, -low), math.log2(math.e))
-    # 2^turns = 2^(4 hi + lo) 2^f, with 4 hi + lo counted from `start` on so that hi begins at 0, and |lo| < 4.
-    width = 1 << _POWER_LOW
-    start = math.floor(low) - width
-    turns, tables = ring.minus(turns, start << WORK), _power_tables(units, start)
-    coefficients = [c * math.frexp(units)[0] for c in _fitted(np.exp2, -1.0, 1.0, 6)]
-    fraction, (small, large) = ring.looked_up(turns, WORK, tables, _POWER_LOW)
-    power = polynomial(coefficients, fraction, _POWER_BITS)
-    fine, coarse = ring.unstacked(ring.times(ring.stacked([small, large]), ring.unsqueezed(power, 0)))
-    return ring.plus(ring.truncate(fine, 1 << _POWER_SHIFT), coarse)
-
-
-@cache
-def _power_tables(units: int, start: int) -> list[list[int]]:
-    """What 2^f (times the mantissa of the units) is multiplied by for a hi: before a truncation, and without one."""
-    small, large = [0] * _POWER_ENTRIES, [0] * _POWER_ENTRIES
-    width, (_, exponent) = 1 << _POWER_LOW, math.frexp(units)
-    for hi in range(_POWER_ENTRIES):
-        # Read times 2^(lo + width - 1), so the result is 2^f at _POWER_BITS times that times 2^place.
-        place = start + width * hi + exponent - _POWER_BITS - (width - 1)
-        if -_POWER_SHIFT <= place < 0:
-            small[hi] = 1 << (place + _POWER_SHIFT)
-        elif 0 <= place <= 57 + width - _POWER_BITS:  # those beyond cannot occur
-            large[hi] = 1 << place
-    return [small, large]
-
-
-def raised(child: Any, low: int) -> Any:
-    """The child, or `low` where it is less."""
-    above = ring.minus(child, low)
-    return ring.plus(ring.positive_part(above)[0], low)
 
 
 # -- functions that are known far from zero ------------------------------------------------------------

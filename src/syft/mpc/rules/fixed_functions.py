@@ -20,6 +20,7 @@ from syft.mpc.precision import FixedPrecisionTensor
 from syft.mpc.rules import fixed_approximations as approx
 from syft.mpc.rules import fixed_arithmetic as arithmetic
 from syft.mpc.rules import fixed_compare as compare
+from syft.mpc.rules import fixed_exponentials as exponentials
 from syft.mpc.rules import fixed_kinds as kinds
 from syft.mpc.rules import fixed_ring as ring
 from syft.mpc.rules import fixed_waves as waves
@@ -36,7 +37,7 @@ def _on_reals(self: Any, function: Callable[[Any, int], Any]) -> FixedPrecisionT
 
 @rule(FixedPrecisionTensor, aten.exp.default)
 def exp(self: Any) -> Any:
-    return _on_reals(self, approx.exponential)
+    return _on_reals(self, exponentials.exponential)
 
 
 @rule(FixedPrecisionTensor, aten.expm1.default)

@@ -11,6 +11,7 @@ from syft.exceptions import UnsupportedOperationError
 from syft.mpc.precision import FixedPrecisionTensor
 from syft.mpc.rules import fixed_approximations as approx
 from syft.mpc.rules import fixed_arithmetic as arithmetic
+from syft.mpc.rules import fixed_exponentials as exponentials
 from syft.mpc.rules import fixed_kinds as kinds
 from syft.mpc.rules import fixed_products as products
 from syft.mpc.rules import fixed_reductions as reductions
@@ -37,7 +38,7 @@ _POWER_SCALE = 1 << 28
 
 def _powers(below: Any, dims: list[int]) -> tuple[Any, Any]:
     """(exp(x), its sum) in units of 1 / _POWER_SCALE, for x <= 0."""
-    powers = approx.exponential(below.child, below.scale, _POWER_SCALE, most=0.0)
+    powers = exponentials.exponential(below.child, below.scale, _POWER_SCALE, most=0.0)
     return powers, reductions.total(powers, dims, True)
 
 
