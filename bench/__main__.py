@@ -44,6 +44,7 @@ def register() -> None:
         fedavg_many,
         federated,
         fine_tuning,
+        first_use,
         integrity,
         memory,
         mpc_processes,

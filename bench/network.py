@@ -16,6 +16,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -24,6 +25,7 @@ from torch.nn import functional as F
 from bench.harness import Figure, benchmark, beside, side_by_side
 from bench.mlp import mlp, sgd_step
 from bench.peer import Peers
+from bench.plan_call_floor import barely, called_model, safely, serve_barely, serve_safely
 
 ADDS, RPC = 1000, "torch RPC"
 
@@ -40,11 +42,14 @@ def _serve() -> None:
     ).start(block=False)
     from websockets.sync.server import serve
 
-    bare = socket.create_server(("127.0.0.1", 0))
-    threading.Thread(target=_call_barely, args=(bare,), daemon=True).start()
+    floors = [socket.create_server(("127.0.0.1", 0)) for _ in range(3)]
+    for listener, called in zip(
+        floors, (serve_barely, partial(serve_barely, looks=True), serve_safely), strict=True
+    ):
+        threading.Thread(target=called, args=(listener,), daemon=True).start()
     with serve(_echo, "127.0.0.1", 0, compression=None, max_size=None) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        ports = [server.socket.getsockname()[1], bare.getsockname()[1]]
+        ports = [each.getsockname()[1] for each in (server.socket, *floors)]
         print(json.dumps([*worker.addresses, *ports]), flush=True)
         sys.stdin.read()
     os._exit(0)
@@ -53,23 +58,6 @@ def _serve() -> None:
 def _echo(connection: Any) -> None:
     for message in connection:
         connection.send(message)
-
-
-def _called_model() -> tuple[torch.nn.Module, torch.Tensor]:
-    """The model that plan calls are measured with, and its input."""
-    torch.manual_seed(0)
-    layers = [torch.nn.Linear(784, 128), torch.nn.ReLU(), torch.nn.Linear(128, 64), torch.nn.ReLU()]
-    return torch.nn.Sequential(*layers, torch.nn.Linear(64, 10)), torch.randn(64, 784)
-
-
-@torch.no_grad()
-def _call_barely(listener: socket.socket) -> None:
-    """The least that a call over a network can be: a byte comes, the model runs, the bytes of its result go."""
-    connection, _ = listener.accept()
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    model, data = _called_model()
-    while connection.recv(1):
-        connection.sendall(model(data).numpy().data)
 
 
 # -- this process ----------------------------------------------------------------------------------------
@@ -93,7 +81,7 @@ def child_process(*words: str) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def _other() -> Iterator[tuple[Any, Any, Any, Any, Peers]]:
-    """(client over tcp, client over ws, websocket echo, bare socket, peers)."""
+    """(client over tcp, client over ws, websocket echo, sockets to what is no worker, peers)."""
     from websockets.sync.client import connect
 
     import syft as sy
@@ -101,16 +89,15 @@ def _other() -> Iterator[tuple[Any, Any, Any, Any, Peers]]:
 
     with contextlib.ExitStack() as stack:
         child = stack.enter_context(child_process("serve"))
-        tcp_address, ws_address, echo_port, bare_port = json.loads(child.stdout.readline())
+        tcp_address, ws_address, echo_port, *floor_ports = json.loads(child.stdout.readline())
         peers = Peers(stack)
         peers.start(RPC, "bench.peers.torch_rpc")
         hook = sy.local_worker.hook
         tcp = stack.enter_context(NetworkClientWorker(hook, tcp_address, auto_add=False))
         ws = stack.enter_context(NetworkClientWorker(hook, ws_address, auto_add=False))
         echo = stack.enter_context(connect(f"ws://127.0.0.1:{echo_port}", compression=None, max_size=None))
-        bare = stack.enter_context(socket.create_connection(("127.0.0.1", bare_port)))
-        bare.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        yield tcp, ws, echo, bare, peers
+        floors = [stack.enter_context(socket.create_connection(("127.0.0.1", port))) for port in floor_ports]
+        yield tcp, ws, echo, floors, peers
 
 
 def _jobs(peers: Peers, name: str) -> dict[str, Any]:
@@ -134,12 +121,12 @@ _ROWS = ("chain_1000", "sgd_tcp", "plan_step_tcp", "plan_call_tcp", "send_get_tc
 
 @benchmark(rows=_ROWS, rank=1, limit=180)
 def network() -> Iterator[Figure]:
-    with _other() as (tcp, ws, echo, bare, peers):
+    with _other() as (tcp, ws, echo, floors, peers):
         yield _round_trip(tcp)
         yield _adds(tcp, peers)
         yield from _sgd_step(tcp, peers)
         yield _training_plan_step(tcp, peers)
-        yield from _plan_call(tcp, bare)
+        yield from _plan_call(tcp, floors)
         yield from _send_and_get(tcp, ws, echo, peers)
         yield _bert_forward(tcp)
 
@@ -242,31 +229,34 @@ def _training_plan_step(client: Any, peers: Peers) -> Figure:
     return beside("plan_step_tcp", ours / 10, known, absent=peers.absent)
 
 
-def _plan_call(client: Any, bare: socket.socket) -> Iterator[Figure]:
+def _plan_call(client: Any, floors: list[socket.socket]) -> Iterator[Figure]:
     """The target is the local call and one and a half round trips, all of it taken in turns.
 
     NB: a model that is called in a loop is in the caches, and its core awake. Whoever waits for a call has neither:
-    the same call over a bare socket shows how much of the time is that.
+    the same call of what is no worker (`bench.plan_call_floor`) shows how much of the time is that.
     """
     import syft as sy
 
-    model, data = _called_model()
+    model, data = called_model()
     plan = sy.func2plan(args_shape=[(-1, 784)])(model).send(client)
     there = data.send(client)  # type: ignore[attr-defined]
-    result = memoryview(bytearray(64 * 10 * 4))
-
-    def barely() -> None:
-        bare.sendall(b"c")
-        come = 0
-        while come < len(result):
-            come += bare.recv_into(result[come:])
-
+    sleeping, looking, safe = floors
     with torch.no_grad():
-        local, round_trip, ours, least = side_by_side(
-            lambda: model(data), client.sync, lambda: plan(there).get(), barely
+        local, round_trip, ours, *least = side_by_side(
+            lambda: model(data),
+            client.sync,
+            lambda: plan(there).get(),
+            barely(sleeping, False),
+            barely(looking, True),
+            safely(safe),
         )
-    details = {"local us": local * 1e6, "round trip us": round_trip * 1e6, "bare socket us": least * 1e6}
-    yield Figure("plan call and get, 3-layer MLP, over tcp", ours, least, "a bare socket and plain torch")
+    figures = [local, round_trip, *least]
+    names = ("local us", "round trip us", "bare socket us", "bare socket that looks us", "safe call us")
+    details = {name: float(figure) * 1e6 for name, figure in zip(names, figures, strict=True)}
+    what = "plan call and get, 3-layer MLP, over tcp"
+    yield Figure(what, ours, least[0], "a bare socket and plain torch")
+    yield Figure(what, ours, least[1], "the same, looking before it sleeps")
+    yield Figure(what, ours, least[2], "the least of a safe call, in Python")
     yield beside(
         "plan_call_tcp",
         ours,

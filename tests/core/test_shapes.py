@@ -172,6 +172,21 @@ def test_a_batch_norm_over_swapped_dimensions_trains_remotely() -> None:
         assert torch.equal(here.grad, there.grad)
 
 
+@pytest.mark.parametrize("mode", ["reflect", "replicate", "circular"])
+@pytest.mark.parametrize("dimensions", [2, 3])
+def test_padded_images_with_channels_last_can_be_flattened(mode: str, dimensions: int) -> None:
+    """And rolled ones: where they lie in another order than torch believed, a view of them failed at the worker."""
+    worker = sy.VirtualWorker(id="of_images")
+    x = LAYOUTS["channels last"](torch.randn(2, 3, *[4] * dimensions))
+    for change in (
+        lambda t: torch.nn.functional.pad(t, (1, 1) * dimensions, mode=mode),
+        lambda t: torch.roll(t, 1, 1),
+    ):
+        here, there = change(x), change(x.send(worker))
+        assert there.stride() == here.stride()
+        assert torch.equal(there.flatten(1).get(), here.flatten(1))
+
+
 def test_a_worker_is_asked_once_for_each_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
     worker = sy.VirtualWorker(id="asked_once")
     x = torch.randn(2, 4, 8).transpose(1, 2).contiguous().transpose(1, 2).send(worker)

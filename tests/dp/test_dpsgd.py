@@ -340,10 +340,10 @@ def test_draws_taken_in_parts_are_all_draws_once() -> None:
     from syft.dp.noise import RoundedGaussians, rounded_gaussian
     from syft.mpc.randomness import Stream
 
-    source = RoundedGaussians(70_000, Stream(bytes(16)))
-    taken = [part for size in (3, 40_000, 0, 29_997) for _, part in source.take(size)]
+    source = RoundedGaussians(140_000, Stream(bytes(16)))
+    taken = [part for size in (3, 80_000, 0, 59_997) for _, part in source.take(size)]
     again = Stream(bytes(16))
-    expected = torch.cat([rounded_gaussian(size, again) for size in (1 << 15, 1 << 15, 70_000 - (1 << 16))])
+    expected = torch.cat([rounded_gaussian(size, again) for size in (1 << 16, 1 << 16, 140_000 - (1 << 17))])
     assert torch.equal(torch.cat(taken), expected)
 
 

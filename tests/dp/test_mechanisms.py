@@ -62,7 +62,15 @@ def test_the_largest_discrete_gaussian_does_not_overflow() -> None:
     assert abs(drawn.mean()) < 0.03 and abs(drawn.std() - 1) < 0.02 and 3.3 < np.abs(drawn).max() < 6
 
 
-def test_rounded_gaussian_is_normal() -> None:
+@pytest.fixture(params=["numpy", "torch"])
+def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Whose logarithms and tangents are used: which depends on the processor."""
+    functions = noise._OF_NUMPY if request.param == "numpy" else noise._OF_TORCH
+    monkeypatch.setattr(noise, "_faster", lambda: functions)
+    return functions
+
+
+def test_rounded_gaussian_is_normal(library: Any) -> None:
     drawn = np.sort(noise.rounded_gaussian(100_001, stream(4)) / noise.ROUNDED_STEPS)
     exact = np.array([0.5 * math.erfc(-x / math.sqrt(2)) for x in drawn[::100]])
     assert np.abs(exact - np.arange(0, 100_001, 100) / 100_001).max() < 0.01  # Kolmogorov-Smirnov
@@ -86,7 +94,33 @@ def radius(number: int) -> int:
     return number ^ (1 << 63)
 
 
-def test_far_out_the_circles_of_the_noise_are_closer_than_its_grid() -> None:
+def test_a_pair_lies_on_its_circle_at_its_angle(library: Any) -> None:
+    """Every quadrant, the axes, and the ends of the angles, to within rounding of radius and angle."""
+    angles = np.concatenate([np.linspace(-(2.0**63), 2.0**63 - 1024, 4001), [-(2.0**63), -1, 0, 1, 2.0**62]])
+    angles = angles.astype(np.int64)
+    count, word = len(angles), radius(1 << 62)
+    drawn = noise.rounded_gaussian(2 * count, Words([word] * count + angles.view(np.uint64).tolist()))  # type: ignore[arg-type]
+    length = math.sqrt(-2 * math.log(0.25)) * noise.ROUNDED_STEPS
+    exact = [angle * math.pi * 2.0**-63 for angle in angles.tolist()]
+    expected = np.array([[length * f(angle) for angle in exact] for f in (math.cos, math.sin)])
+    assert np.abs(drawn.view(2, count).numpy() - expected).max() <= 0.5 + 2.0**-15
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_libraries_agree_to_a_few_units_in_the_last_place(number: int) -> None:
+    ends = np.array(
+        [[5e-20, 2.0**-53, 0.5, 1 - 2.0**-53], [2.0**-63, 0.7853981633974483, 1.5, 1.5707963267948966]]
+    )
+    values = np.concatenate([np.linspace(ends[number, 0], ends[number, -1], 20_011), ends[number]])
+    one, other = values.copy(), values.copy()
+    noise._OF_NUMPY[number](one)
+    noise._OF_TORCH[number](other)
+    exact = np.array([(math.log, math.tan)[number](value) for value in values.tolist()])
+    for found in (one, other):
+        assert (np.abs(found - exact) <= 4 * np.spacing(np.abs(exact))).all()
+
+
+def test_far_out_the_circles_of_the_noise_are_closer_than_its_grid(library: Any) -> None:
     """See NOTE [Circles]: with 64 bits alone, a thousand neighbouring circles would be hundreds of steps apart."""
     count, angle = 1000, 0  # along the first axis
     more = [number << 54 for number in range(count)]
@@ -105,7 +139,7 @@ def test_far_out_the_circles_of_the_noise_are_closer_than_its_grid() -> None:
     assert set(np.diff(along).tolist()) <= {0, -1}
 
 
-def test_next_to_zero_the_circles_of_the_noise_are_as_close_as_its_grid() -> None:
+def test_next_to_zero_the_circles_of_the_noise_are_as_close_as_its_grid(library: Any) -> None:
     below = np.arange(200)
     words = [radius((1 << 64) - 1 - int(c)) for c in below] + [0] * 200
     drawn = noise.rounded_gaussian(400, Words(words))[:200]  # type: ignore[arg-type]

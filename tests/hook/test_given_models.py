@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import syft as sy
-from syft.hooking import modules
+from syft.hooking import given_models, modules
 from syft.policy.caller import speaking_for
 from syft.policy.permissions import Policy
 
@@ -108,7 +108,8 @@ def test_a_model_travels_as_tensor_by_tensor(
 ) -> None:
     with speaking_for("ann"):
         together = _run(change, Policy(allows_by_default=not denies))
-        monkeypatch.setattr(modules, "gives_freely", lambda _worker: False)
+        for module in (modules, given_models):
+            monkeypatch.setattr(module, "gives_freely", lambda _worker: False)
         assert together == _run(change, Policy(allows_by_default=not denies))
 
 
@@ -126,6 +127,35 @@ def test_nothing_is_handed_over_that_somebody_else_has() -> None:
     with torch.no_grad():
         model.weight.zero_()
     assert torch.equal(there.get(), plain[0] + 1)
+
+
+@pytest.mark.parametrize("is_differentiated", [True, False])
+def test_a_loss_that_is_kept_costs_no_copies_of_the_model(is_differentiated: bool) -> None:
+    worker = sy.VirtualWorker(hook, id="given_kept", auto_add=False)
+    model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 3))
+    x, y = torch.randn(5, 4).send(worker), torch.arange(5).send(worker) % 3
+    twin = copy.deepcopy(model)
+    places = [parameter.data_ptr() for parameter in model.parameters()]
+    losses = []
+    for _ in range(3):
+        model.send(worker)
+        loss = F.cross_entropy(model(x), y)
+        if is_differentiated:
+            loss.backward()
+        losses.append(loss)
+        model.get()
+        assert all(type(p.grad) is torch.Tensor for p in model.parameters()) == is_differentiated
+        if is_differentiated:
+            assert [parameter.data_ptr() for parameter in model.parameters()] == places
+        assert all(map(torch.equal, model.parameters(), twin.parameters()))
+        with pytest.raises((RuntimeError, sy.exceptions.SyftError)):
+            loss.backward()
+        with torch.no_grad():
+            for parameter in (*model.parameters(), *twin.parameters()):
+                parameter.add_(1)
+    assert len({loss.copy().get().item() for loss in losses}) == 3
+    del loss, losses, x, y
+    assert not worker._objects
 
 
 def test_what_travels_to_a_worker_that_is_listened_to_is_heard() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import json
 import subprocess
 import sys
@@ -217,10 +219,41 @@ model.get()
 plan = sy.func2plan(args_shape=[(4, 3)])(lambda a: a * 2 + 1).send(client)
 assert plan(x).get().sum() == 36
 client.search("#none")
+model, kinds = torch.nn.Linear(3, 2), [torch.float32, torch.int64]
+sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+steps = sy.Plan.training(model, torch.nn.functional.cross_entropy, sgd, [(4, 3), (4,)], kinds).send(client)
+steps(x, torch.zeros(4, dtype=torch.int64).send(client))
+client.sync()
 count()
-assert "torch._dynamo" not in sys.modules
 client.close()
 server.stop()
 """
     _, by_users = counted(program)
     assert by_users <= 3
+
+
+def test_python_looks_for_no_garbage_while_modules_are_imported() -> None:
+    program = """
+import gc
+import torch
+import syft as sy
+hook = sy.TorchHook(torch)
+walks = []
+gc.callbacks.append(lambda phase, info: walks.append(info["generation"]) if phase == "stop" else None)
+sy.VirtualWorker(hook, id="bob")
+assert len(walks) < 10 and walks.count(2) == 1, walks  # the one that is asked for when all is there
+assert gc.isenabled()
+"""
+    counted(program)
+
+
+def test_importing_leaves_the_collector_as_it_was() -> None:
+    for was_enabled in (True, False):
+        try:
+            gc.enable() if was_enabled else gc.disable()
+            with contextlib.suppress(ImportError), rooms.importing():
+                assert not gc.isenabled()
+                raise ImportError
+            assert gc.isenabled() is was_enabled
+        finally:
+            gc.enable()

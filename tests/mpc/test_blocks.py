@@ -9,7 +9,8 @@ from mpc.lower import deal, revealed, spread
 from syft.mpc import blocks
 from syft.mpc.drivers import Lockstep
 from syft.mpc.protocols import lookup
-from syft.mpc.protocols.beaver import spdz_mul
+from syft.mpc.protocols.beaver import MUL, spdz_mul
+from syft.mpc.protocols.scaled import multiply_truncated
 from syft.mpc.protocols.truncate import LOW, truncate
 from syft.mpc.provider import Provider
 from syft.mpc.randomness import new_seed
@@ -35,9 +36,23 @@ def test_products_and_truncations_are_the_same_in_blocks(monkeypatch, size, hold
             for divisor in (2, 1 << 16, 1 << 61, 77)
         ]
         assert torch.equal(revealed(product), x * y)
+        for divisor in (1 << 16, 77):
+            parts += lockstep.run(
+                multiply_truncated, *map(type(given[0]), (shares[2], shares[0])), MUL, divisor
+            )
         found.append([product, *parts])
     for ours, others in zip(*found, strict=True):
         assert all(torch.equal(one, other) for one, other in zip(ours, others, strict=True))
+
+
+@pytest.mark.parametrize("size", [7, SIZES[0], 100_003])
+def test_sums_and_differences_wrap(size):
+    x, y = spread(size), spread(size).flip(0)
+    assert torch.equal(blocks.add_(x.clone(), y), x + y)
+    assert torch.equal(blocks.subtract(x, y), x - y)
+    into = y.clone()
+    assert blocks.subtract(x, into, into=into) is into and torch.equal(into, x - y)
+    assert torch.equal(blocks.subtract(x, y[:1]), x - y[:1])
 
 
 def test_what_is_not_alike_or_small_has_no_blocks():

@@ -291,7 +291,7 @@ def test_dealt_on_a_network_is_dealt_in_one_process() -> None:
     """`expand` from the seeds and the corrections gives what `Sealed.deal` cut."""
     from syft.mpc.binding import purpose
     from syft.mpc.correlations import Comparison
-    from syft.mpc.provider import Provider, expand
+    from syft.mpc.provider import Provider, drawn_shapes, expand
     from syft.mpc.randomness import BoundStream, new_seed
 
     seeds = [new_seed() for _ in range(3)]
@@ -300,7 +300,8 @@ def test_dealt_on_a_network_is_dealt_in_one_process() -> None:
     sent = Provider(3, seeds).begin(5, b"p").corrections(kind)
     for rank, seed in enumerate(seeds):
         stream = BoundStream(seed).at(purpose(5, b"p", 0, kind))
-        part = expand(kind, stream, lambda rank=rank: sent[rank], rank == 2)
+        drawn = stream.draw_all(drawn_shapes(kind, rank == 2))
+        part = expand(kind, drawn, lambda rank=rank: sent[rank], rank == 2)
         assert all(torch.equal(a, b) for a, b in zip(part, whole.take(rank), strict=True))
 
 

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from mpc.lower import STREAM, spread
-from syft.mpc import kernels
+from syft.mpc import bands, kernels
 from syft.mpc.kernels import Bilinear
 
 CONVS = [
@@ -49,6 +49,29 @@ def test_convolutions_and_their_gradients(x_shape, w_shape, params):
     assert torch.equal(grad_weight(x, g), wf.grad.long())
     for op, a, b in ((grad_input, g, w), (grad_weight, x, g)):
         assert op.output_shape(a.shape, b.shape) == tuple(op(a, b).shape)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(
+    ("x_shape", "w_shape", "params"),
+    [
+        ((1, 16, 70, 56), (5, 16, 3, 3), dict(padding=(1, 1))),
+        ((2, 3, 225, 223), (4, 3, 7, 5), dict(stride=(1, 2), padding=(3, 1), dilation=(2, 1))),
+        ((3, 300, 40, 41), (2, 300, 1, 2), dict(padding=(0, 1))),
+    ],
+)
+def test_large_pictures_are_convolved_in_bands_and_wrap(x_shape, w_shape, params, threads, monkeypatch):
+    x, w = STREAM.words(x_shape), STREAM.words(w_shape)
+    before, made = torch.get_num_threads(), []
+    multiplied = bands.multiplied
+    monkeypatch.setattr(bands, "multiplied", lambda *given: made.append(1) or multiplied(*given))
+    try:
+        torch.set_num_threads(threads)
+        found = Bilinear.of("conv", **params)(x, w)
+    finally:
+        torch.set_num_threads(before)
+    assert made and found.is_contiguous()
+    assert torch.equal(found, F.conv2d(x, w, **params))
 
 
 def test_a_product_is_added_in_place_and_may_be_empty():

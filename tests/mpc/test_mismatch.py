@@ -50,7 +50,7 @@ def watch(last: Membership, monkeypatch: pytest.MonkeyPatch) -> View:
     view, take, deliver = View(), execution.HolderSource.take, Membership.deliver
 
     def taking(self: Any, kind: Any) -> Any:
-        found = take(self, kind)
+        found = tuple(take(self, kind))
         if self._membership is last:
             view.taken.append(tuple(one.clone() for one in found))
         return found

@@ -35,11 +35,13 @@ from syft.mpc.protocols import (
     registry,
     securenn,
     select,
+    softmax,
     truncate,
     waves,
 )
 from syft.mpc.protocols.polynomials import matrix_of
 from syft.mpc.provider import Provider
+from syft.mpc.rules.fixed_exponentials import power_below_one
 from syft.workers.network.client_worker import NetworkClientWorker
 
 pytestmark = pytest.mark.network
@@ -169,6 +171,8 @@ CASES: list[tuple[Any, tuple[Any, ...]]] = [
     (derived.one_hot, (8,)),
     (derived.largest, (1,)),
     (truncate.rescale, (3, 7)),
+    (truncate.rescale_together, (3, 7, X + 1, X[0])),
+    (derived.relu_of_windows, (select.Pooling((2, 2), (2, 2)), -(1 << 60))),
     (lookup.piecewise, (28, 8, lookup.packed([5] * 8, [1 << 28] * 8, [7] * 8))),
     (
         exponential.exponential,
@@ -194,6 +198,15 @@ CASES: list[tuple[Any, tuple[Any, ...]]] = [
             8,
         ),
     ),
+    (
+        softmax.softmax,
+        (1, power_below_one(1 << 16, 1 << 28), 16, 28, 128, lookup.packed(*[[3] * 128] * 5), 1 << 40),
+    ),
+    (
+        softmax.log_softmax,
+        (1, power_below_one(1 << 16, 1 << 28), 16, 28, 128, lookup.packed(*[[3] * 128] * 10), 1 << 40),
+    ),
+    (softmax.log_softmax_backward, (X + 2, X[:, :1] + 1, 1, 1 << 40, 1 << 16)),
     (select.cut_magnitude, (1000,)),
     (waves.odd_function, (3, 12, (1 << 40, 1 << 39), 1 << 30, 200, 1 << 29)),
     (waves.sines, (3, 12, (1 << 40,), 1 << 30)),
@@ -338,7 +351,7 @@ def test_what_was_dealt_ahead_is_used_first_and_once(parties: Parties, client: A
 
 #: Parts of programs, which take or give more than shares.
 PARTS = {
-    beaver: {"mask"},
+    beaver: {"mask", "open_operands"},
     convert: {"bits_to_arithmetic", "multiply_bits"},
     select: {"multiply_compared", "tournament"},
     securenn: {"private_compare"},

@@ -30,7 +30,7 @@ from syft.mpc.kernels import Bilinear
 from syft.mpc.network import execution, messages
 from syft.mpc.network.driver import NetworkDriver
 from syft.mpc.protocols import fss
-from syft.mpc.provider import Provider, expand
+from syft.mpc.provider import Provider, drawn_shapes, expand
 from syft.mpc.randomness import BoundStream, Stream, new_seed
 from syft.workers.network.server_worker import NetworkServerWorker
 from syft.workers.virtual import VirtualWorker
@@ -140,7 +140,12 @@ def test_wide_words_lie_at_other_places_of_the_stream() -> None:
         corrections = dealing.corrections(kind)
         meant = purpose(7, b"p", 0, kind, device is not None)
         fields = [
-            expand(kind, BoundStream(seed).at(meant), lambda sent=sent: sent, rank == 1, device)
+            expand(
+                kind,
+                iter(BoundStream(seed).at(meant).draw_all(drawn_shapes(kind, rank == 1), device)),
+                lambda sent=sent: sent,
+                rank == 1,
+            )
             for rank, (seed, sent) in enumerate(zip(seeds, corrections, strict=True))
         ]
         a, square = (sum(parts) for parts in zip(*fields, strict=True))
@@ -284,7 +289,7 @@ def test_a_holder_expands_on_its_device(rank: int) -> None:
     with fake_cuda():
         source = execution.HolderSource(membership, b"p", device=CUDA)  # type: ignore[arg-type]
         received = (torch.empty(2, 2, dtype=torch.int64),) if rank else ()
-        fields = source.expand(kind, 0, lambda: received)
+        fields = tuple(source.expand(kind, 0, lambda: received))
     assert [t.device for t in fields] == [CUDA] * 3
     assert [tuple(t.shape) for t in fields] == [(2, 3), (3, 2), (2, 2)]
 

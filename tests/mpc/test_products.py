@@ -35,8 +35,9 @@ from syft.mpc.kernels import Bilinear
 from syft.mpc.party import done, together
 from syft.mpc.protocols import beaver
 from syft.mpc.protocols.beaver import MATMUL, MUL, spdz_mul, square
+from syft.mpc.protocols.scaled import ScaledTriple
 from syft.mpc.protocols.truncate import HIGH, LOW, truncate
-from syft.mpc.provider import CorrelationReusedError, Provider, expand
+from syft.mpc.provider import CorrelationReusedError, Provider, drawn_shapes, expand
 from syft.mpc.randomness import BoundStream, new_seed
 
 INT64 = st.integers(ring.MIN, ring.MAX)
@@ -194,6 +195,8 @@ def test_truncation_costs_one_round_and_refuses_bad_divisors():
 
 KINDS = [
     Triple(MATMUL, (2, 3), (3, 4)),
+    ScaledTriple(MATMUL, (2, 3), (3, 4), divisor=10),
+    ScaledTriple(MUL, (5,), (5,), divisor=1 << 16),
     Square((5,)),
     And((4,)),
     Truncation((6,), 10),
@@ -226,7 +229,9 @@ def test_seeds_and_one_correction_expand_to_what_was_dealt(holders, kind):
     corrections = Provider(holders, seeds).begin(7, b"p").corrections(kind)
     for rank, seed in enumerate(seeds):
         stream = BoundStream(seed).at(purpose(7, b"p", 0, kind))
-        grown = expand(kind, stream, lambda rank=rank: corrections[rank], corrected=rank == holders - 1)
+        is_last = rank == holders - 1
+        drawn = stream.draw_all(drawn_shapes(kind, is_last))
+        grown = expand(kind, drawn, lambda rank=rank: corrections[rank], is_last)
         for mine, theirs, alone in zip(grown, parts[rank], dealt[rank].take(kind), strict=True):
             assert torch.equal(mine, theirs) and torch.equal(mine, alone)
     fields = [*kind.base, *kind.derived]

@@ -15,7 +15,7 @@ from syft.mpc.drivers import Lockstep
 from syft.mpc.protocols import fss, select
 from syft.mpc.protocols.compare import negative_bits, zero_bits
 from syft.mpc.protocols.registry import comparison, registry
-from syft.mpc.provider import Provider, expand
+from syft.mpc.provider import Provider, drawn_shapes, expand
 from syft.mpc.randomness import BoundStream, new_seed
 
 NAMES = sorted(registry)
@@ -102,7 +102,8 @@ def test_fss_keys_expand_from_seeds():
     here, away = Provider(2, seeds).begin(), Provider(2, seeds).begin().corrections(kind)
     for rank, seed in enumerate(seeds):
         stream = BoundStream(seed).at(purpose(1, b"", 0, kind))
-        grown = expand(kind, stream, lambda rank=rank: away[rank], corrected=rank == 1)
+        drawn = stream.draw_all(drawn_shapes(kind, rank == 1))
+        grown = expand(kind, drawn, lambda rank=rank: away[rank], rank == 1)
         assert all(torch.equal(a, b) for a, b in zip(grown, here.source(rank).take(kind), strict=True))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 
+import numpy as np
 import pytest
 import torch
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
@@ -32,6 +33,18 @@ def test_a_stream_reads_the_same_in_one_piece_and_in_many():
     whole, pieces = Stream(seed), Stream(seed)
     sizes = [1, 2, 3, 16384, 16385, 40_000]
     assert torch.equal(whole.words(sum(sizes)), torch.cat([pieces.words(size) for size in sizes]))
+
+
+@pytest.mark.parametrize("count", [0, 5, 16_384, 50_001])
+def test_the_words_of_several_streams_are_joined(count):
+    seeds = [new_seed() for _ in range(3)]
+    for function, joined in ((np.add, torch.add), (np.bitwise_xor, torch.bitwise_xor)):
+        first, *others = [BoundStream(seed).at(b"p") for seed in seeds]
+        apart = [BoundStream(seed).at(b"p") for seed in seeds]
+        for shape in ((count,), (1, count)):  # the second goes on where the first ended
+            found = first.words_with(others, function, shape)
+            x, y, z = (stream.words(shape) for stream in apart)
+            assert torch.equal(found, joined(joined(x, y), z))
 
 
 @pytest.mark.parametrize("is_faster", [True, False])

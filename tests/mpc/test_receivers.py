@@ -29,6 +29,7 @@ from syft.mpc.offers import find_secrets
 from syft.mpc.protocols.lookup import packed
 from syft.mpc.protocols.polynomials import matrix_of
 from syft.mpc.protocols.select import Pooling
+from syft.mpc.rules.fixed_exponentials import power_below_one
 from syft.mpc.sharing import AdditiveSharingTensor
 
 A, B, BOTH = {"ana", "pat", "quin"}, {"ben", "pat"}, {"pat"}
@@ -77,7 +78,8 @@ PUBLIC: dict[str, Any] = {
     "highest": 4,
     "edge": 3,
     "coefficients": packed([3, 2, 1]),
-    "tables": packed([1, 2, 3, 4], [5, 6, 7, 8]),
+    "tables": packed(*[[1, 2, 3, 4], [5, 6, 7, 8]] * 2),
+    "table": packed([1, 2, 3, 4], [5, 6, 7, 8]),
     "scale": 16,
     "start": -20,
     "digits": ((1 << 23, 20, 0),),
@@ -90,6 +92,8 @@ PUBLIC: dict[str, Any] = {
     "width": 12,
     "amplitudes": (1 << 40,),
     "end": 7,
+    "power": power_below_one(1 << 16, 1 << 28),
+    "segments": 1,
 }
 
 #: What is not run on two secrets alone, and why.

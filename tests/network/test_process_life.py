@@ -1,15 +1,23 @@
-"""Workers of `start(process=True)`: an interrupt of whoever started them does not end them, and its death does."""
+"""Workers and the life of processes: an interrupt of whoever started one with `start(process=True)` does not end it, its
+death does; and a process ends in good order while its worker computes.
+"""
 
 from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
+import torch
 
 import forked
+import syft as sy
+from syft.core import at_exit
 
 pytestmark = pytest.mark.network
 
@@ -58,3 +66,63 @@ def test_a_worker_survives_an_interrupt_of_the_cell_and_ends_with_the_kernel(tmp
     if not ended:
         os.kill(worker, signal.SIGKILL)
     assert ended
+
+
+SCRIPT = """
+import sys, torch, syft as sy
+torch.set_num_threads(1)
+server = sy.NetworkServerWorker(sy.TorchHook(torch), "tcp://127.0.0.1:0", id="ends").start(block=False)
+print(server.address, flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_a_script_ends_in_good_order_while_its_worker_computes() -> None:
+    """Python ends threads that come back from torch's code: five of six such processes aborted."""
+    with subprocess.Popen(
+        [sys.executable, "-c", SCRIPT],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as script:
+        assert script.stdout is not None
+        client = sy.connect(script.stdout.readline().strip())
+        x, is_over = torch.randn(200, 200).send(client), threading.Event()
+
+        def ask_on_and_on() -> None:
+            try:
+                while not is_over.is_set():
+                    (x @ x).sum()
+            except Exception:  # noqa: BLE001  (the worker is gone)
+                return
+
+        asking = threading.Thread(target=ask_on_and_on)
+        asking.start()
+        time.sleep(0.2)
+        _, said = script.communicate("\n", timeout=60)
+        is_over.set()
+        client.close()
+        asking.join()
+    assert (script.returncode, said) == (0, "")
+
+
+def test_who_is_gone_or_of_another_process_is_not_stopped_at_exit(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Noted:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def stop(self) -> None:
+            stopped.append(self.name)
+            if self.name == "fails":
+                raise RuntimeError("it cannot")
+
+    monkeypatch.setattr(at_exit, "_STARTED", type(at_exit._STARTED)())
+    stopped: list[str] = []
+    held = [Noted(name) for name in ("fails", "here", "of a parent")]
+    for each in [*held, Noted("gone")]:
+        at_exit.stop_at_exit(each)
+    del each
+    at_exit._STARTED[held[2]] = os.getpid() + 1
+    at_exit._stop_all()
+    assert sorted(stopped) == ["fails", "here"]

@@ -255,6 +255,10 @@ def _plain_layers() -> Any:
     )
 
 
+def _one_activation_after_the_other() -> Any:
+    return nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.ReLU(), nn.Linear(5, 3))
+
+
 def _tied_layers() -> Any:
     layer = nn.Linear(6, 6)
     return nn.Sequential(layer, nn.ReLU(), layer, nn.Linear(6, 3))
@@ -305,7 +309,7 @@ def _parametrized() -> Any:
     return nn.utils.parametrizations.weight_norm(model[0]) and model
 
 
-_AT_ONCE = {_plain_layers, _tied_layers, _frozen_layers, _all_frozen}
+_AT_ONCE = {_plain_layers, _one_activation_after_the_other, _tied_layers, _frozen_layers, _all_frozen}
 _MODELS = [value for value in list(globals().values()) if getattr(value, "__module__", "") == __name__]
 _MODELS = _MODELS[[m.__name__ for m in _MODELS].index("_plain_layers") :]
 

@@ -67,6 +67,24 @@ def test_double_backward(bob: Any, data: torch.Tensor) -> None:
     assert torch.equal(x.grad.get(), local.grad)
 
 
+def test_double_backward_of_absolute_values(bob: Any, data: torch.Tensor) -> None:
+    """The derivative of a sign is zeros that torch does not make; it asks what a sum with them would be."""
+
+    def penalty(x: torch.Tensor) -> torch.Tensor:
+        (slope,) = torch.autograd.grad(x.abs().pow(3).sum() + x.norm(1) ** 2, x, create_graph=True)
+        return slope.square().sum()
+
+    x, local = data.clone().requires_grad_().send(bob), data.clone().requires_grad_()
+    penalty(x).backward()
+    penalty(local).backward()
+    assert torch.equal(x.grad.get(), local.grad)
+
+
+def test_metadata_alone_stay_here(bob: Any, data: torch.Tensor) -> None:
+    asked = data.send(bob).t().to("meta")
+    assert type(asked) is torch.Tensor and asked.device.type == "meta" and asked.stride() == (1, 4)
+
+
 def test_third_derivative_through_a_move(alice: Any, bob: Any) -> None:
     x = torch.tensor([2.0], requires_grad=True).send(bob)
     y = x.move(alice).pow(4).move(bob)

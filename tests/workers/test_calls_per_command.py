@@ -89,9 +89,9 @@ LIMITS = {
     _adding: (14, 28),
     _adding_in_place: (11, 24),
     _looking: (14, 32),
-    _sending: (87, 110),
-    _travelling: (325, 660),
-    _calling: (110, 255),
+    _sending: (87, 104),
+    _travelling: (205, 570),
+    _calling: (64, 80),
     _training: (276, 1090),
     _recurrent: (1120, 1890),
 }

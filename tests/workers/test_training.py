@@ -59,6 +59,12 @@ OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "adamw": lambda p: torch.optim.AdamW(p, lr=0.01, amsgrad=True),
     "rmsprop": lambda p: torch.optim.RMSprop(p, lr=0.01, centered=True, momentum=0.5),
     "adagrad": lambda p: torch.optim.Adagrad(p, lr=0.05),
+    "adamax": lambda p: torch.optim.Adamax(p, lr=0.05),
+    "adadelta": lambda p: torch.optim.Adadelta(p, lr=0.5),
+    "radam": lambda p: torch.optim.RAdam(p, lr=0.05),
+    "rprop": lambda p: torch.optim.Rprop(p, lr=0.05),
+    "nadam": lambda p: torch.optim.NAdam(p, lr=0.05),  # keeps numbers here beside tensors there, as ASGD
+    "asgd": lambda p: torch.optim.ASGD(p, lr=0.05, t0=1),
 }
 #: Every optimizer with the MLP, every model with two optimizers.
 PAIRS = [("mlp", optimizer) for optimizer in OPTIMIZERS] + [

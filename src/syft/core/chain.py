@@ -44,6 +44,8 @@ _get_grad, _set_grad = _plain_grad.__get__, _plain_grad.__set__
 _PropertyAccess = type(vars(torch._C.TensorBase)["grad"].__get__)
 _GRAD_FN = vars(torch._C.TensorBase)["grad_fn"]
 
+_MOVES = frozenset({torch.ops.aten._to_copy.default, torch.ops.aten.to.dtype_layout})
+_META = torch.device("meta")
 #: Functions that run the operations of a graph: an error in one of those is not about their own arguments.
 _WALKS_A_GRAPH = frozenset({torch.autograd.grad, torch.autograd.backward})
 
@@ -162,6 +164,9 @@ class Wrapper(torch.Tensor):
         shortcut = getattr(args[0].child, "shortcut", None) if args and type(args[0]) is Wrapper else None
         response = MISSED if shortcut is None else shortcut(func, args, kwargs)
         if response is MISSED:
+            if func in _MOVES and args[0].child is not None and kwargs.get("device") == _META:
+                # NB: so torch asks what a sum with zeros that it has not made would be (backward of `sgn`).
+                return func(args[0].child.spec.meta(), **kwargs)
             _tell_of_graphs(func, (args, kwargs))
             child_args, child_kwargs, _, head = descend(Wrapper, func, args, kwargs)
             if head is None or head is type(None):

@@ -5,11 +5,13 @@ The first operation on any tensor subclass makes torch import `torch.distributed
 the subclass is a DTensor), and the first shape worked out by a kernel written in Python makes it import `torch._dynamo`
 (300 modules more). The former cannot be avoided, so `prepare` does it when the first worker is made. The latter only
 happens because those kernels are marked as not to be compiled, and the mark is carried out by the compiler. While no
-compiler is loaded nothing compiles them, so `call_without_compiler` lets the mark wait until one is.
+compiler is loaded nothing compiles them, so `call_without_compiler` lets the mark wait until one is. torch's optimizers
+import it, too; a worker on a network, whose users may train, does that when it starts (`prepare_training`).
 """
 
 from __future__ import annotations
 
+import gc
 import importlib
 import sys
 from collections.abc import Callable, Iterator
@@ -21,6 +23,8 @@ import torch
 from torch._compile import _disable_dynamo
 from torch._decomp import global_decomposition_table
 
+from syft.core.rooms import importing
+
 #: The attribute in which torch keeps the marked function, once made.
 _MADE = "__dynamo_disable"
 
@@ -28,11 +32,20 @@ _MADE = "__dynamo_disable"
 @cache
 def prepare() -> None:
     """Import what the first operation needs; once per process."""
-    if torch.distributed.is_available():
-        importlib.import_module("torch.distributed.tensor")
-    _let_marks_wait()
-    one = torch.empty(1, device="meta")
-    torch.ops.aten.add.Tensor(one, one)
+    with importing():
+        if torch.distributed.is_available():
+            importlib.import_module("torch.distributed.tensor")
+        _let_marks_wait()
+        one = torch.empty(1, device="meta")
+        torch.ops.aten.add.Tensor(one, one)
+    # Python would walk all of this soon, in the middle of what somebody waits for.
+    gc.collect()
+
+
+def prepare_training() -> None:
+    """Import torch's compiler, which the first step of any of its optimizers does; takes up to 0.5 s."""
+    with importing():
+        importlib.import_module("torch._dynamo")
 
 
 def _let_marks_wait() -> None:

@@ -14,11 +14,7 @@ def become(tensor: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     """
     is_parameter = isinstance(tensor, torch.nn.Parameter)
     tensor.__class__, other.__class__ = other.__class__, tensor.__class__
-    ours, theirs = dict(tensor.__dict__), dict(other.__dict__)
-    tensor.__dict__.clear()
-    other.__dict__.clear()
-    tensor.__dict__.update(theirs)
-    other.__dict__.update(ours)
+    tensor.__dict__, other.__dict__ = other.__dict__, tensor.__dict__
     torch._C._swap_tensor_impl(tensor, other)
     if is_parameter and type(tensor) is torch.Tensor:
         tensor.__class__ = torch.nn.Parameter

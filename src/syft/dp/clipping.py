@@ -44,9 +44,9 @@ class ClippedSums(Mapping[str, Tensor]):
     def __getitem__(self, name: str) -> Tensor:
         return self._found[name].weighted_sum(self._weight_of(name))
 
-    def in_parts(self, name: str) -> Iterator[Tensor]:
-        """The same, flat, in parts that follow each other and are the caller's to change."""
-        return sum_in_parts(self._found[name], self._weight_of(name))
+    def in_parts(self, name: str, unit: float) -> Iterator[Tensor]:
+        """The same in units of `unit`, flat, in parts that follow each other and are the caller's to change."""
+        return sum_in_parts(self._found[name], self._weight_of(name) / unit)
 
     def _weight_of(self, name: str) -> Tensor:
         return self._weights[group_of(name, self._weights)]

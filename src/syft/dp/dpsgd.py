@@ -2,8 +2,8 @@
 
 One duty: DP-SGD (Abadi et al. 2016). `make_private` ties together what must agree for the stated epsilon to
 be true: the Poisson sampler, the clipping bound, the noise and the accountant. Imports `accounting`, `batch_parts`,
-`clipping`, `core.labels`, `ledger`, `noise`, `per_sample`, `poisson_loader`, `private_models`, `training_state`,
-`mpc.randomness`.
+`clipping`, `core.labels`, `layer_rules`, `ledger`, `noise`, `per_sample`, `poisson_loader`, `private_models`,
+`training_state`, `mpc.randomness`.
 
     training = make_private(model, optimizer, loader, loss_fn=loss_fn, target_epsilon=3, target_delta=1e-5, epochs=10)
     for _ in range(10):
@@ -38,6 +38,7 @@ from syft.dp.accounting import Accountant, Budget, Kind, default_kind, noise_mul
 from syft.dp.batch_parts import check_arguments, check_batch, some_rows
 from syft.dp.clipping import ClippedSums, clipped, clipping_bounds, group_of
 from syft.dp.events import Event, Gaussian, Spent
+from syft.dp.layer_rules import trained_parameters
 from syft.dp.noise import ROUNDED_STEPS, RoundedGaussians
 from syft.dp.per_sample import WAYS, LossFunction
 from syft.dp.poisson_loader import PoissonLoader as PoissonLoader
@@ -177,7 +178,7 @@ class PrivateTraining:
 
     def _check_groups(self) -> None:
         """!! ValueError where parameters were frozen or unfrozen such that the bounds do not fit any more"""
-        named = {n: p for n, p in self.model.named_parameters() if p.requires_grad}
+        named = trained_parameters(self.model)
         trained = list(named)
         for name, parameter in named.items():
             if parameter.is_complex():
@@ -196,7 +197,7 @@ class PrivateTraining:
 
         Of one virtual step it is made as it is asked for: see `clipping.ClippedSums`.
         """
-        trained = {n: p for n, p in self.model.named_parameters() if p.requires_grad}
+        trained = trained_parameters(self.model)
         total: dict[str, Tensor] = {}
         rows, loss = check_batch(inputs, targets), 0.0
         size = self.physical_batch or max(rows, 1)
@@ -228,19 +229,19 @@ class PrivateTraining:
         """See NOTE [Noise on a grid]."""
         unit = self.noise_multiplier * self.sensitivity / ROUNDED_STEPS
         scale = unit / self.expected_batch
-        parameters = dict(self.model.named_parameters())
+        parameters = trained_parameters(self.model)
         noise = RoundedGaussians(sum(parameters[name].numel() for name in total), self.stream)
         for name in total:
             parameter = parameters[name]
             gradient = torch.empty_like(parameter, memory_format=torch.contiguous_format)
             made = gradient.view(-1)
             parts = (
-                total.in_parts(name)
+                total.in_parts(name, unit)
                 if isinstance(total, ClippedSums)
-                else [total[name].reshape(-1).to(torch.float64, copy=True)]
+                else [total[name].reshape(-1).double() / unit]
             )
             for part in parts:
-                part.mul_(1 / unit).round_().clamp_(-LARGEST_SUM, LARGEST_SUM)
+                part.round_().clamp_(-LARGEST_SUM, LARGEST_SUM)
                 for start, drawn in noise.take(len(part)):
                     part[start : start + len(drawn)].add_(drawn.to(part.device))
                 made[: len(part)].copy_(part.mul_(scale))

@@ -14,10 +14,11 @@ private learners"), and the weighted sum is one matrix product over all t of all
 made. Both are sums whose terms may cancel, and rounding does not cancel. With L = the sum over t of |g_it| |a_it|, T
 terms, and vectors of d and e numbers, the square is off by (d + e + T^2 + 2) / 2^53 of L^2 at most. Twice that is
 added to it: no norm comes out too short. The weighted sum is made of 512 terms at a time, so that it is off by (512 +
-B T / 512) / 2^53 of the sum of all weighted L. Where an example's norm is below L / 64, the gradients are made as a
-whole instead, and clipped as what they are then. Else a weighted L is 64 bounds at most, and the sum is off by a part
-in 10^6 of a bound for up to 60 000 examples, a part in 10^8 for a few hundred (see `clipping`, NOTE [A part in
-a million]).
+B T / 512) / 2^53 of the sum of all weighted L. Where an example's norm is below L / 64, its gradient is made as a
+whole instead, and clipped as what it is then: its own only, since made gradients are rounded to single precision, and
+what the others add must not change with it. Else a weighted L is 64 bounds at most, and the sum is off by a part in
+10^6 of a bound for up to 60 000 examples, a part in 10^8 for a few hundred (see `clipping`, NOTE [A part in a
+million]).
 
 NOTE [In double precision]
 What is clipped must be as short as it is said to be, whatever the gradients are. A square of 1e-25 is 0 in single
@@ -124,9 +125,8 @@ class Outer:
             yield total.view(-1)
             return
         left, right = _double(self.left).mul_(weighted).T, self.right.double()
-        rows = max(numbers_at_once(left) // 2 // max(self.shape[1], 1), 1)
-        for start in range(0, max(self.shape[0], 1), rows):
-            yield (left[start : start + rows] @ right).view(-1)
+        for rows in _even_slices(self.shape[0], numbers_at_once(left) // 2 // max(self.shape[1], 1)):
+            yield (left[rows] @ right).view(-1)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -147,10 +147,11 @@ class Sequences:
     right: Tensor
 
     @cached_property
-    def _full(self) -> Full | None:
-        """The gradients themselves, where something cancels: see NOTE [Sequences]."""
+    def _made(self) -> tuple[Tensor, Full]:
+        """The examples in which terms cancel, and their gradients: see NOTE [Sequences]."""
         norms, lengths = self._measured
-        return Full(self.expand()) if bool((norms < lengths / _CANCELS).any()) else None
+        examples = torch.nonzero(norms < lengths / _CANCELS).flatten()
+        return examples, Full(self.left[examples].transpose(1, 2) @ self.right[examples])
 
     @cached_property
     def _measured(self) -> tuple[Tensor, Tensor]:
@@ -165,23 +166,21 @@ class Sequences:
         return norms, lengths
 
     def norms(self) -> Tensor:
-        if self._full is not None:
-            return self._full.norms()
         # NB: with what rounding may have taken off.
         off = (self.left.shape[2] + self.right.shape[2] + self.left.shape[1] ** 2 + 2) * 2.0**-52
         norms, lengths = self._measured
-        return torch.hypot(norms, lengths * off**0.5)
+        found, (examples, made) = torch.hypot(norms, lengths * off**0.5), self._made
+        return found.index_copy(0, examples, made.norms()) if len(examples) else found
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         return torch.cat(list(self.sum_in_parts(weights))).view(self.left.shape[2], self.right.shape[2])
 
     def sum_in_parts(self, weights: Tensor) -> Iterator[Tensor]:
         """The weighted sum, some rows at a time, flat: see NOTE [Blocks]."""
-        if self._full is not None:
-            yield self._full.weighted_sum(weights).reshape(-1)
-            return
         left, right = self.left.flatten(0, 1), self.right.flatten(0, 1)
-        weighted = weights.double().repeat_interleave(self.left.shape[1])[:, None]
+        weights, (examples, made) = weights.double(), self._made
+        apart = made.weighted_sum(weights[examples]) if len(examples) else None
+        weighted = weights.index_fill(0, examples, 0.0).repeat_interleave(self.left.shape[1])[:, None]
         most = numbers_at_once(left)
         for rows in _slices(left.shape[1], most // max(right.shape[1], _TERMS_AT_ONCE)):
             total = left.new_zeros(rows.stop - rows.start, right.shape[1], dtype=torch.float64)
@@ -189,6 +188,8 @@ class Sequences:
                 part = _double(left[terms, rows]).mul_(weighted[terms]).T
                 for columns in _slices(right.shape[1], most // _TERMS_AT_ONCE):
                     total[:, columns].addmm_(part, right[terms, columns].double())
+            if apart is not None:
+                total += apart[rows]
             yield total.view(-1)
 
     def expand(self) -> Tensor:
@@ -270,6 +271,13 @@ def _slices(size: int, most: int) -> Iterator[slice]:
     step = max(most, 1)
     for start in range(0, max(size, 1), step):
         yield slice(start, min(start + step, size))
+
+
+def _even_slices(size: int, most: int) -> Iterator[slice]:
+    """The same, as even as kernels like it: a product of 83 rows takes as long as one of 96."""
+    count = -(-size // max(most, 1))
+    even = -(-size // max(count, 1))
+    return _slices(size, min(-(-even // 8) * 8, max(most, 1)))
 
 
 def _parts(*tensors: Tensor, numbers: int = _NUMBERS_AT_ONCE) -> Iterator[slice]:

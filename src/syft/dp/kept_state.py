@@ -1,7 +1,7 @@
 """Whether a model and its loss keep anything of a pass: what they keep, the next batch could be told.
 
 One duty: `unchanged(model=..., loss_fn=...)`, a context in which nothing that can be reached from these objects may
-change. Imports `own_code`; `execution` and `ruled_pass`, to know what is ours when it sees it.
+change. Imports `layer_rules`, `own_code`; `execution` and `ruled_pass`, to know what is ours when it sees it.
 
 NOTE [What a pass may leave behind]
 Per-sample gradients are bounded one batch at a time. A model that remembers an example (an attribute, an entry of a list,
@@ -44,6 +44,7 @@ from torch import Tensor, nn
 from torch.nn.modules import module
 from torch.nn.utils.weight_norm import WeightNorm
 
+from syft.dp.layer_rules import modules_of
 from syft.dp.own_code import class_parts, content_of, is_own, variables_used
 from syft.dp.ruled_pass import Checked
 from syft.exceptions import SyftError
@@ -104,9 +105,10 @@ def _drop_old_gradients(roots: Any) -> None:
     """Gradients of frozen parameters would be read by a model that adds them to what it computes."""
     for root in roots:
         if isinstance(root, nn.Module):
-            for parameter in root.parameters():
-                if not parameter.requires_grad:
-                    parameter.grad = None
+            for _name, layer in modules_of(root):
+                for parameter in layer._parameters.values():
+                    if parameter is not None and not parameter.requires_grad:
+                        parameter.grad = None
 
 
 def _changed(first: _Walk, second: _Walk) -> str | None:

@@ -6,7 +6,7 @@ an input whose dimension 0 is the batch. Whether it is, `ruled_pass` finds out. 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -128,9 +128,37 @@ def owners(model: nn.Module) -> dict[str, nn.Module]:
     """The modules that own trainable parameters, by name."""
     return {
         name: module
-        for name, module in model.named_modules()
-        if any(p.requires_grad for p in module.parameters(recurse=False))
+        for name, module in modules_of(model)
+        if any(p is not None and p.requires_grad for p in module._parameters.values())
     }
+
+
+def trained_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
+    """Those of `model.named_parameters()` that are trained."""
+    found, seen = dict[str, nn.Parameter](), set[int]()
+    for name, module in modules_of(model):
+        for own, parameter in module._parameters.items():
+            if parameter is not None and parameter.requires_grad and id(parameter) not in seen:
+                seen.add(id(parameter))
+                found[f"{name}.{own}" if name else own] = parameter
+    return found
+
+
+def modules_of(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """What `model.named_modules()` gives, without a generator in a generator for each level."""
+    left, seen = [("", model)], set[nn.Module]()
+    while left:
+        name, module = left.pop()
+        if module in seen:
+            continue
+        seen.add(module)
+        yield name, module
+        inner = [
+            (f"{name}.{own}" if name else own, each)
+            for own, each in module._modules.items()
+            if each is not None
+        ]
+        left.extend(reversed(inner))
 
 
 def has_rules(layers: Mapping[str, nn.Module]) -> bool:

@@ -40,7 +40,7 @@ from torch._C import _functorch
 
 from syft.dp.batch_parts import arguments, batch_of_one, plain
 from syft.dp.gradient_factors import Factor, Full, sum_in_parts
-from syft.dp.layer_rules import RULES, takes_batch
+from syft.dp.layer_rules import RULES, takes_batch, trained_parameters
 
 LossFunction = Callable[[Any, Any], Tensor]
 Randomness = Literal["different", "same"]
@@ -119,7 +119,7 @@ def ruled(
 
     They are not known to be where a check was due and some gradient is not finite: nothing can be compared.
     """
-    trained = {n: p for n, p in model.named_parameters() if p.requires_grad}
+    trained = trained_parameters(model)
     ran = _mapped_pass(model, layers, loss_fn, inputs, targets, trained, checked)
     if ran.usual is None:  # a graph that was found to be right
         return _factors(layers, trained, ran), ran.losses, True
@@ -297,6 +297,7 @@ class _Graph:
 def _graph_of(calls: Mapping[str, _Call], losses: Tensor, layers: Mapping[str, nn.Module]) -> _Graph:
     root: Any = losses.grad_fn
     number, nodes, after = {root: 0}, [root], []
+    leaves = dict[int, int]()  # tensors that were not computed, by id
     for node in nodes:  # which grows
         following = []
         for n, _ in node.next_functions:
@@ -305,13 +306,15 @@ def _graph_of(calls: Mapping[str, _Call], losses: Tensor, layers: Mapping[str, n
                     number[n] = len(nodes)
                     nodes.append(n)
                 following.append(number[n])
+        if not following and hasattr(node, "variable"):
+            leaves[id(node.variable)] = number[node]
         after.append(tuple(following))
     called = tuple(
         (name, c.input.dim(), c.input.is_contiguous(), number.get(c.edge.node), number.get(c.before))
         for name, c in calls.items()
     )
     parameters = tuple(
-        (name, own, number.get(torch.autograd.graph.get_gradient_edge(parameter).node))
+        (name, own, leaves.get(id(parameter)) if parameter.is_leaf else number.get(parameter.grad_fn))
         for name, layer in layers.items()
         for own, parameter in layer.named_parameters(recurse=False)
         if parameter.requires_grad

@@ -26,6 +26,7 @@ from syft.federated.federated_client import FederatedClient
 from syft.federated.fit_handlers import offered_to
 from syft.federated.layout import Layout
 from syft.federated.local_training import Loss, Metric, check_dataset, evaluate_locally, train_locally
+from syft.federated.module_copies import copied
 from syft.federated.network_clients import NetworkClient, TravellingWork
 from syft.federated.offers import described
 from syft.federated.outside import rows_of
@@ -100,7 +101,9 @@ class Work:
     def _copies(self) -> tuple[nn.Module, Loss, Mapping[str, Metric], Callable[[list[Any]], Any] | None]:
         with torch.inference_mode(False):  # what is made inside it can never be trained
             memo: dict[int, Any] = {}
-            model = copy.deepcopy(self.model, memo)  # which functions may lead to, too
+            model = copied(self.model, memo)  # which functions may lead to, too
+            if isinstance(self.loss, nn.Module):
+                copied(self.loss, memo)
             for function in (self.loss, self.collate_fn, *self.metrics.values()):
                 _copy_function(function, memo)
             return model, *copy.deepcopy((self.loss, self.metrics, self.collate_fn), memo)

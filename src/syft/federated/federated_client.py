@@ -15,6 +15,7 @@ import math
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any
 
 import torch
@@ -368,12 +369,21 @@ def _ready(model: Any, device: str, training: bool) -> Iterator[None]:
     is_module = isinstance(model, torch.nn.Module)
     was_training = is_module and model.training
     if is_module:
-        model.to(device).train(training)
+        _bring(model, device)
+        model.train(training)
     try:
         yield
     finally:
         if is_module:
-            model.to("cpu").train(was_training)
+            _bring(model, "cpu")
+            model.train(was_training)
+
+
+def _bring(model: torch.nn.Module, device: str) -> None:
+    # NB: `Module.to` makes a function of it and applies it to every part, though all of them are there.
+    wanted = torch.device(device)
+    if any(tensor.device != wanted for tensor in chain(model.parameters(), model.buffers())):
+        model.to(wanted)
 
 
 IMPLEMENTATIONS[TrainingOffers] = FederatedClient

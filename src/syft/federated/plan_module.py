@@ -21,6 +21,7 @@ import hashlib
 import inspect
 import warnings
 from collections.abc import Callable, Sequence
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -213,8 +214,15 @@ def by_name(
     """
     run = loss_fn if called is None else called
     try:
-        is_compiled = isinstance(loss_fn, torch.jit.ScriptFunction)
-        names = parameter_names(loss_fn) if is_compiled else list(inspect.signature(loss_fn).parameters)
+        if isinstance(loss_fn, torch.jit.ScriptFunction):
+            names = parameter_names(loss_fn)
+        elif (
+            type(loss_fn) is FunctionType and not loss_fn.__dict__
+        ):  # NB: `inspect` takes as long as a small layer
+            code = loss_fn.__code__
+            names = list(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
+        else:
+            names = list(inspect.signature(loss_fn).parameters)
     except (TypeError, ValueError):
         return run
     if "pred" in names and "target" in names:

@@ -2,7 +2,7 @@
 
 One duty: a model or a loss that torch.jit compiled runs outside of Python, where a trace hears nothing. Its graph is
 known, though, and `python_twin` makes a module or a function that runs it node by node. Only local programs are read
-here; no TorchScript travels. Imports nothing of this room.
+here; no TorchScript travels. Imports `module_copies`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from syft.exceptions import SyftError
+from syft.federated.module_copies import copied
 
 Values = dict[str, Any]
 
@@ -89,9 +90,10 @@ def copy_of(called: Any) -> Any:
         return copy.deepcopy(called)
     # NB: the copy of a compiled module is computed from the original, and its parameters would be no leaves.
     with torch.inference_mode(False), torch.no_grad():
-        made = copy.deepcopy(called)
-    for own, original in zip(made.parameters(), called.parameters(), strict=True):
-        own.requires_grad_(original.requires_grad)
+        made: nn.Module = copied(called)
+    if isinstance(called, torch.jit.ScriptModule) or any(True for _ in _compiled_parts(called)):
+        for own, original in zip(made.parameters(), called.parameters(), strict=True):
+            own.requires_grad_(original.requires_grad)
     return made
 
 

@@ -10,7 +10,6 @@ alone unless they were sent by themselves; so is a `Sequential` of such layers.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -81,10 +80,12 @@ def _has_local(values: Any) -> bool:
     return any(type(tensor) is not Wrapper for tensor in found_in(values, torch.Tensor))
 
 
-def call_there(root: torch.nn.Module) -> None:
-    """Let a model, and each of its parts that has code of its own, run where its parameters are now."""
-    for module in _with_own_code(root):
-        location = _common_location(module)
+def call_there(root: torch.nn.Module, parts: list[torch.nn.Module]) -> None:
+    """Let a model, and each of its `parts` that has code of its own, run where its parameters are now."""
+    for module in parts:
+        if module is not root and not _has_own_code(module):
+            continue
+        location = _common_location(parts if module is root else parts_of(module))
         if location is None:
             module.__dict__.pop(_CALL, None)
         else:
@@ -93,11 +94,11 @@ def call_there(root: torch.nn.Module) -> None:
                 RUNS_CODE_OF_MODELS.add(location)
 
 
-def _with_own_code(root: torch.nn.Module) -> Iterator[torch.nn.Module]:
-    for module in parts_of(root):
-        has_parts = any(part is not None for part in module._modules.values())
-        if module is root or not _is_layer(module) or (has_parts and not isinstance(module, _CONTAINERS)):
-            yield module
+def _has_own_code(part: torch.nn.Module) -> bool:
+    if not _is_layer(part):
+        return True
+    has_parts = bool(part._modules) and any(module is not None for module in part._modules.values())
+    return has_parts and not isinstance(part, _CONTAINERS)
 
 
 def parts_of(root: torch.nn.Module) -> list[torch.nn.Module]:
@@ -123,15 +124,16 @@ def _is_layer(module: torch.nn.Module) -> bool:
 _CONTAINERS = (torch.nn.Sequential, torch.nn.ModuleList, torch.nn.ModuleDict)
 
 
-def _common_location(module: torch.nn.Module) -> Any:
-    """The one worker that has all parameters and buffers of a module; None: none, several, or this machine."""
+def _common_location(parts: list[torch.nn.Module]) -> Any:
+    """The one worker that has all parameters and buffers of these modules; None: none, several, or this machine."""
     found: Any = None
-    for part in parts_of(module):
-        for tensor in (*part._parameters.values(), *part._buffers.values()):
-            if tensor is None:
-                continue
-            node = tensor.child if type(tensor) is Wrapper else None
-            if not isinstance(node, PointerTensor) or (found is not None and node._location is not found):
-                return None
-            found = node._location
+    for part in parts:
+        for kept in (part._parameters, part._buffers):
+            for tensor in kept.values():
+                if tensor is None:
+                    continue
+                node = tensor.child if type(tensor) is Wrapper else None
+                if not isinstance(node, PointerTensor) or (found is not None and node._location is not found):
+                    return None
+                found = node._location
     return None if found is session.local_worker else found

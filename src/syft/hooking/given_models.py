@@ -10,6 +10,7 @@ goes by a message of its own. tests/hook/test_given_models.py compares both.
 from __future__ import annotations
 
 import sys
+import weakref
 from typing import Any
 
 import torch
@@ -26,7 +27,6 @@ from syft.policy.caller import user_of
 from syft.policy.permissions import AuditRecord, Policy
 from syft.tensors.lone_memory import has_lone_gradient, has_lone_memory, references_of_lone_tensors
 from syft.tensors.pointer import PointerTensor, new_pointer
-from syft.tensors.remote_leaves import note_leaf
 from syft.tensors.sending import private_copy
 from syft.workers.entry import Entry
 from syft.workers.handlers import _is_sole_reference
@@ -67,27 +67,38 @@ def give(tensor: Any, location: Any) -> bool:
 def _give(tensor: Any, location: Any) -> bool:
     if type(tensor) not in _KINDS or not tensor.is_leaf or _has_hooks(tensor) or not has_lone_memory(tensor):
         return False
-    has_gradient = tensor.grad is not None
-    if has_gradient and not (has_lone_gradient(tensor) and tensor.requires_grad):
+    requires_grad, has_gradient = tensor.requires_grad, tensor.grad is not None
+    if has_gradient and not (requires_grad and has_lone_gradient(tensor)):
         return False
-    if not _is_nameless(tensor, location) or (has_gradient and not _is_nameless(tensor.grad, location)):
+    obj_id = _free_id(tensor, location)
+    gradient_id = _free_id(tensor.grad, location) if has_gradient else None
+    if obj_id is None or (has_gradient and gradient_id is None):
         return False
-    sent = _given(tensor, location)
-    if tensor.requires_grad:
+    sent = _given(tensor.detach(), location, obj_id)
+    if requires_grad:
         sent.requires_grad_()
-        note_leaf(sent.child)
+        pointer: Any = sent.child
+        location._entries[obj_id].leaf = weakref.ref(pointer)
+        pointer.belong_to(tensor)
         if has_gradient:
-            sent.grad = _given(tensor.grad, location)
+            sent.grad = _given(tensor.grad.detach(), location, gradient_id)
     become(tensor, sent)
-    if tensor.requires_grad:
-        tensor.child.belong_to(tensor)
     return True
 
 
-def take(tensor: Any) -> bool:
-    """Take a tensor and its gradient back from a worker, in place; whether they were. If not, nothing has changed."""
+def take(tensors: list[Any]) -> list[Any]:
+    """Take tensors and their gradients back from their workers, in place; returns those that a message has to fetch."""
+    left: list[Any] = []
+    free: dict[Any, bool] = {}
     with _disable_torch_function():
-        return _take(tensor)
+        for tensor in tensors:
+            # NB: no variable for the pointer, whose references are counted.
+            location = tensor.child._location if type(tensor.child) is PointerTensor else None
+            if location not in free:
+                free[location] = gives_freely(location)
+            if not free[location] or not _take(tensor):
+                left.append(tensor)
+    return left
 
 
 def _take(tensor: Any) -> bool:
@@ -126,14 +137,15 @@ def _has_hooks(tensor: Any) -> bool:
     return bool(tensor._backward_hooks or tensor._post_accumulate_grad_hooks)
 
 
-def _is_nameless(tensor: Any, location: Any) -> bool:
+def _free_id(tensor: Any, location: Any) -> Any:
+    """The id under which a nameless tensor goes to a worker; None if it has a name, or its id is not free there."""
     known = known_identity(tensor)
-    return known is None or not (known.tags or known.description or known.id in location._entries)
+    if known is None:
+        return ID_PROVIDER.pop()
+    return None if known.tags or known.description or known.id in location._entries else known.id
 
 
-def _given(tensor: Any, location: Any) -> Wrapper:
-    known, value = known_identity(tensor), tensor.detach()
-    obj_id = ID_PROVIDER.pop() if known is None else known.id
+def _given(value: torch.Tensor, location: Any, obj_id: Any) -> Wrapper:
     location._entries[obj_id] = Entry(obj_id, value)
     return new_wrapper(new_pointer(location, obj_id, spec_of(value)))
 
@@ -155,7 +167,12 @@ def _is_ours(pointer: Any) -> bool:
 def _taken(pointer: Any, keeps_id: bool) -> Any:
     location, obj_id = pointer._location, pointer._id_at_location
     location.policy.record(AuditRecord("get", obj_id, user_of(None), True, ""))
-    value = location._entries.pop(obj_id).value
+    entry = location._entries.pop(obj_id)
+    value, leaf = entry.value, entry.tracked
+    del entry
+    if leaf is not None and leaf._use_count() > 1:
+        # A loss that is still there has a graph at the worker, of no use without this object: nobody reads the leaf.
+        leaf.data = leaf.new_zeros(()).expand(leaf.shape)
     pointer.garbage_collect_data = False
     if not _is_sole_reference(value):
         return private_copy(value)

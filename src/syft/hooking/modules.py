@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -51,26 +51,40 @@ def _by_id(parts: list[torch.nn.Module]) -> dict[int, Any]:
     return found
 
 
-def _plain_attributes(module: torch.nn.Module, seen: set[int]) -> Iterator[tuple[str, Any]]:
+def _plain_attributes(module: torch.nn.Module, parts: list[torch.nn.Module], seen: set[int]) -> Any:
     """The tensors that are attributes of a model and its parts, alone or in lists and dicts, and are not among `seen`."""
+    found: list[tuple[str, Any]] = []
+    if not any(map(_has_plain_attributes, parts)):
+        return found
     for path, part in module.named_modules():
         for name, value in vars(part).items():
-            if name in _KEPT_BY_TORCH or not isinstance(value, (torch.Tensor, list, tuple, dict)):
+            if name in _KEPT_BY_TORCH or not isinstance(value, _MAY_HOLD_TENSORS):
                 continue
             for tensor in found_in(value, torch.Tensor):
                 if id(tensor) not in seen and tensor.is_leaf and tensor.layout is torch.strided:
                     seen.add(id(tensor))
-                    yield f"{path}.{name}" if path else name, tensor
+                    found.append((f"{path}.{name}" if path else name, tensor))
+    return found
 
 
+def _has_plain_attributes(part: torch.nn.Module) -> bool:
+    """Whether a module has an attribute of its own that may hold tensors."""
+    own = part.__dict__
+    for name in own.keys() - _KEPT_BY_TORCH:  # noqa: SIM110  (a generator costs more than all of this)
+        if isinstance(own[name], _MAY_HOLD_TENSORS):
+            return True
+    return False
+
+
+_MAY_HOLD_TENSORS = (torch.Tensor, list, tuple, dict)
 #: Where torch keeps parameters, buffers, parts and hooks of a module.
 _KEPT_BY_TORCH = frozenset(vars(torch.nn.Module()))
 
 
-def _travelling(module: torch.nn.Module) -> list[Any]:
+def _travelling(module: torch.nn.Module, parts: list[torch.nn.Module]) -> list[Any]:
     """All tensors of a model that travel with it."""
-    found = _by_id(parts_of(module))
-    return [*found.values(), *[tensor for _, tensor in _plain_attributes(module, set(found))]]
+    found = _by_id(parts)
+    return [*found.values(), *[tensor for _, tensor in _plain_attributes(module, parts, set(found))]]
 
 
 def _is_remote(tensor: Any) -> bool:
@@ -83,14 +97,15 @@ def send(self: Any, *dest: Any, force_send: bool = False, **kwargs: Any) -> Any:
     `force_send` concerns a `forward` that is a Plan: it is sent again even if the worker has it.
     """
     follow_parameters()
-    found = _by_id(parts_of(self))
-    attributes = list(_plain_attributes(self, set(found)))
+    parts = parts_of(self)
+    found = _by_id(parts)
+    attributes = _plain_attributes(self, parts, set(found))
+    given_to = _open_worker(dest) if not kwargs else None
     with contextlib.ExitStack() as stack:
         for place in dest:
             together = getattr(place, "together", None)
             if together is not None:
                 stack.enter_context(together())
-        given_to = _open_worker(dest) if not kwargs else None
         for tensor in found.values():
             if given_to is None or not give(tensor, given_to):
                 tensor.send_(*dest, **kwargs)
@@ -100,7 +115,7 @@ def send(self: Any, *dest: Any, force_send: bool = False, **kwargs: Any) -> Any:
                     "%s.send: the tensor %r is no buffer, and travels, too", type(self).__name__, name
                 )
                 tensor.send_(*dest, **kwargs)
-    call_there(self)
+    call_there(self, parts)
     return self
 
 
@@ -114,14 +129,15 @@ def _open_worker(dest: tuple[Any, ...]) -> Any:
 
 def get(self: Any, **kwargs: Any) -> Any:
     """Fetch parameters, their gradients and buffers, in place; returns self. What is here stays here."""
-    remote = [tensor for tensor in _travelling(self) if _is_remote(tensor)]
+    parts = parts_of(self)
+    remote = [tensor for tensor in _travelling(self, parts) if _is_remote(tensor)]
     if not kwargs:
-        is_free = {location: gives_freely(location) for location in {tensor.location for tensor in remote}}
-        remote = [tensor for tensor in remote if not (is_free[tensor.location] and take(tensor))]
-    with prefetched(remote, kwargs.get("user"), kwargs.get("reason", "")):
-        for tensor in remote:
-            tensor.get_(**kwargs)
-    call_there(self)
+        remote = take(remote)
+    if remote:
+        with prefetched(remote, kwargs.get("user"), kwargs.get("reason", "")):
+            for tensor in remote:
+                tensor.get_(**kwargs)
+    call_there(self, parts)
     return self
 
 
@@ -131,16 +147,17 @@ def move(self: Any, dest: Any, **kwargs: Any) -> Any:
     target = session.require_local_worker().get_worker(dest, fail_hard=True)
     if target is session.local_worker:
         return get(self, **kwargs)
-    for tensor in _travelling(self):
+    parts = parts_of(self)
+    for tensor in _travelling(self, parts):
         if tensor.location is not target:
             tensor.move_(target, **kwargs)
-    call_there(self)
+    call_there(self, parts)
     return self
 
 
 def end_get(self: Any) -> Any:
     """me -> alice -> bob becomes me -> alice, for every parameter and buffer; returns self."""
-    for tensor in _travelling(self):
+    for tensor in _travelling(self, parts_of(self)):
         tensor.mid_get()
         if tensor.grad is not None:
             tensor.grad.mid_get()

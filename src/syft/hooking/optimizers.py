@@ -11,8 +11,8 @@ from syft.core.chain import Wrapper
 from syft.tensors import transfer
 from syft.tensors.pointer import PointerTensor
 
-#: State that torch's optimizers keep as a counter on this machine wherever the parameter is.
-LOCAL_STATE = frozenset({"step"})
+#: State that torch's optimizers keep as single numbers on this machine wherever the parameter is (NAdam's, ASGD's).
+LOCAL_STATE = frozenset({"step", "mu_product", "eta", "mu"})
 
 _registered: list[Any] = []
 

@@ -37,6 +37,34 @@ def _blocks(*tensors: torch.Tensor) -> Iterator[list[Array]]:
         yield [array[start : start + _WORDS] for array in arrays]
 
 
+def add_(out: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    """out += x, in place; of any two tensors. NumPy adds large ones in half the time."""
+    if not pay_for(out, x):
+        return out.add_(x)
+    np.add(out.numpy(), x.numpy(), out=out.numpy())
+    return out
+
+
+def subtract(x: torch.Tensor, y: torch.Tensor, into: torch.Tensor | None = None) -> torch.Tensor:
+    """x - y, of any two tensors."""
+    if not pay_for(x, y):
+        return torch.sub(x, y, out=into)
+    into = torch.empty_like(x) if into is None else into
+    np.subtract(x.numpy(), y.numpy(), out=into.numpy())
+    return into
+
+
+def products(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    """x y + z w."""
+    out, scratch = torch.empty_like(x), np.empty(_WORDS, np.int64)
+    for o, *factors in _blocks(out, x, y, z, w):
+        second = scratch[: o.size]
+        np.multiply(factors[0], factors[1], out=o)
+        np.multiply(factors[2], factors[3], out=second)
+        np.add(o, second, out=o)
+    return out
+
+
 def add_products(
     out: torch.Tensor, x: torch.Tensor, y: torch.Tensor, z: torch.Tensor, w: torch.Tensor
 ) -> torch.Tensor:
@@ -57,6 +85,16 @@ def add_with(out: torch.Tensor, x: torch.Tensor, constant: int) -> torch.Tensor:
         np.add(o, part, out=o)
         np.add(o, constant, out=o)
     return out
+
+
+def truncation_between(c: torch.Tensor, u: torch.Tensor, offset: int, shift: int) -> None:
+    """For r = u - c - offset: r >> shift in the place of c, and in that of u -2^(64 - shift) where r < 0, else 0."""
+    for of_c, of_u in _blocks(c, u):
+        np.subtract(of_u, of_c, out=of_u)
+        np.subtract(of_u, offset, out=of_u)
+        np.right_shift(of_u, shift, out=of_c)
+        np.right_shift(of_u, 63, out=of_u)
+        np.left_shift(of_u, 64 - shift, out=of_u)
 
 
 def shifted(

@@ -112,10 +112,15 @@ class Triple(Correlation):
     kept_x: Place | None = None
     kept_y: Place | None = None
 
-    @cached_property
-    def base(self) -> tuple[Field, ...]:
+    @property
+    def masks(self) -> tuple[Field, ...]:
+        """The operands that are not kept."""
         free = [(self.x, self.kept_x), (self.y, self.kept_y)]
         return tuple(Field(shape) for shape, mask in free if mask is None)
+
+    @cached_property
+    def base(self) -> tuple[Field, ...]:
+        return self.masks
 
     @cached_property
     def derived(self) -> tuple[Field, ...]:

@@ -80,7 +80,7 @@ class Seen:
 class NoSource:
     """The provider's own: it deals correlations, and takes none."""
 
-    def take(self, kind: Any) -> Tensors:
+    def take(self, kind: Any) -> Iterable[torch.Tensor]:
         raise RoundMismatchError(
             f"The provider asked for a {type(kind).__name__}: its program took a holder's path."
         )

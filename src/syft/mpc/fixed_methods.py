@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from syft.core.abstract import AbstractTensor
 from syft.core.chain import Wrapper, new_wrapper
@@ -24,6 +24,7 @@ from syft.core.levels import step_down, step_up
 from syft.core.swap import become
 from syft.exceptions import ChainError, UnsupportedOperationError
 from syft.mpc.fixed_numbers import fix_numbers, float_numbers
+from syft.mpc.foreach import choose_foreach, restore_foreach
 from syft.mpc.made_there import is_open_there, made_there
 from syft.mpc.node_methods import FIELD, check_values, checked_field
 from syft.mpc.precision import (
@@ -396,10 +397,12 @@ def follow_precision() -> None:
     """
     if not _registered:
         _registered.append(register_optimizer_step_pre_hook(_before_step))
+        _registered.append(register_optimizer_step_post_hook(restore_foreach))
 
 
 def _before_step(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
     bring_state(optimizer)
+    choose_foreach(optimizer)
 
 
 def bring_state(optimizer: torch.optim.Optimizer) -> None:

@@ -19,9 +19,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import pairwise
@@ -31,7 +29,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from syft.mpc import blocks, doubles
+from syft.mpc import bands, blocks, doubles
+from syft.mpc.threads import share_out
 
 Ints = tuple[int, ...]
 Kernel = Callable[..., torch.Tensor]
@@ -102,6 +101,13 @@ def accumulate_both(out: torch.Tensor, op: Bilinear, first: Pair, second: Pair) 
     return accumulate(accumulate(out, op, *first), op, *second)
 
 
+def sum_of_both(op: Bilinear, first: Pair, second: Pair) -> torch.Tensor:
+    """op(*first) + op(*second)."""
+    if op.name == "mul" and blocks.pay_for(*first, *second):
+        return blocks.products(*first, *second)
+    return accumulate(op(*first), op, *second)
+
+
 _GEOMETRY = (("stride", 1), ("padding", 0), ("dilation", 1))
 
 
@@ -126,11 +132,6 @@ def _output_shape(op: Bilinear, x: Ints, y: Ints) -> Ints:
 def mul(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """Element by element, with broadcasting."""
     return torch.mul(x, y)
-
-
-@lru_cache(maxsize=1)
-def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(max_workers=os.cpu_count() or 1, thread_name_prefix="syft-mpc-kernel")
 
 
 @kernel
@@ -188,12 +189,12 @@ def _mm(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     if not _is_split(rows, inner, y.shape[1]):
         return torch.mm(x, y, out=out)
     threads = min(torch.get_num_threads(), rows)
-    bounds = [rows * k // threads for k in range(threads + 1)]
-    parts = list(pairwise(bounds))
-    jobs = [_pool().submit(torch.mm, x[a:b], y, out=out[a:b]) for a, b in parts[1:]]
-    torch.mm(x[: bounds[1]], y, out=out[: bounds[1]])
-    for job in jobs:
-        job.result()
+
+    def work(bounds: Sequence[tuple[int, int]]) -> None:
+        for first, last in bounds:
+            torch.mm(x[first:last], y, out=out[first:last])
+
+    share_out(work, list(pairwise(rows * k // threads for k in range(threads + 1))))
     return out
 
 
@@ -231,6 +232,9 @@ def conv(
     sizes = weight.shape[0] // groups, weight.shape[1] * inside, x.shape[0] * places
     if doubles.are_exact_for(inside) and _is_in_doubles(x, *sizes, groups):
         return doubles.contracted(product, x, weight, (1, 1), inside, groups)
+    if groups == 1 and x.device.type == "cpu" and bands.pay_for(sizes[1], outs, x.dtype):
+        patches = _patches(x, tuple(weight.shape[2:]), stride, padding, dilation, outs)
+        return bands.multiplied(patches, weight)
     return product(x, weight)
 
 

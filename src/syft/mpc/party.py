@@ -10,18 +10,28 @@ A protocol is a generator function run by ONE party on its own shares. Every `yi
 
 A protocol calls another with `yield from`, and independent ones in the same rounds with `together`. It does
 no I/O, knows no network and no clock, and must take the same path at every party: it may branch on public
-values only. Imports torch only, and `correlations` for typing.
+values only. Imports torch and `blocks`, and `correlations` for typing.
 
 NOTE [Ownership]
 A driver in one process hands tensors over without copying. What `open` returns is the receiver's own and
 may be written to; what was put into a `Round` must not be written to before the round has returned, and the
 tensors that `exchange` returns belong to their sender: read only.
+
+NOTE [Fields in order]
+The fields of a correlation come in order: first those that a party draws itself, then those that the provider makes. On
+a network each is drawn, or waited for, when it is asked for. So a program that reads the masks, opens, and reads the rest
+when it needs it computes while the provider does:
+
+    fields = party.fields(Square(x.shape))
+    a = next(fields)
+    d = yield party.open(x - a)
+    aa = next(fields)                                         # made meanwhile
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any, Protocol, TypeVar, cast
@@ -29,6 +39,7 @@ from typing import Any, Protocol, TypeVar, cast
 import torch
 
 from syft.exceptions import SyftError
+from syft.mpc import blocks
 from syft.mpc.correlations import Correlation, Place
 
 T = TypeVar("T")
@@ -69,8 +80,8 @@ Program = Generator[Round, Any, T]
 class CorrelationSource(Protocol):
     """Where one party's shares of correlated randomness come from."""
 
-    def take(self, kind: Correlation) -> Tensors:
-        """This party's fields of the next unused correlation of this kind; never the same twice."""
+    def take(self, kind: Correlation) -> Iterable[torch.Tensor]:
+        """This party's fields of the next unused correlation of this kind, in order; never the same twice."""
         ...
 
     def mask(self, shape: Sequence[int]) -> tuple[Place, torch.Tensor]:
@@ -118,7 +129,11 @@ class Party:
 
     def take(self, kind: Correlation) -> Tensors:
         """This party's fields of a fresh correlation."""
-        return self.source.take(kind)
+        return tuple(self.source.take(kind))
+
+    def fields(self, kind: Correlation) -> Iterator[torch.Tensor]:
+        """The same, each when it is asked for. NOTE [Fields in order]"""
+        return iter(self.source.take(kind))
 
     def constant(self, value: torch.Tensor) -> torch.Tensor:
         """A share of a public value: the value at the first party, zero at the others."""
@@ -138,7 +153,7 @@ class Party:
 
     def open(self, *shares: torch.Tensor) -> Round:
         """Reveal additively shared tensors to all holders: gives the tensor, or a tuple of several."""
-        return self._open(shares, torch.Tensor.add_, torch.add)
+        return self._open(shares, blocks.add_, torch.add)
 
     def open_bits(self, *words: torch.Tensor) -> Round:
         """Reveal Boolean-shared words to all holders."""

@@ -59,6 +59,10 @@ class MixedPrecisionError(ChainError):
         )
 
 
+#: What a node knows together with its views: NOTE [Known bits] in `rules.fixed_bits`.
+SHARED_WITH_VIEWS = frozenset({"bits", "constant"})
+
+
 class FixedPrecisionTensor(FixedMethods, AbstractTensor):
     """A tensor of reals in fixed precision.
 
@@ -131,9 +135,8 @@ class FixedPrecisionTensor(FixedMethods, AbstractTensor):
 
     def forget(self) -> None:
         """After a write: what was known of the values before, here and in views, no longer holds."""
-        bits = self.known.get("bits")
-        if bits is not None:
-            bits.mark.written = True
+        for name in SHARED_WITH_VIEWS & self.known.keys():
+            self.known[name].mark.written = True
         self.known.clear()
 
     @classmethod

@@ -17,7 +17,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count as counted
 from typing import Any
@@ -62,24 +62,22 @@ class ProviderCost:
 
 
 def expand(
-    kind: Correlation,
-    stream: Stream,
-    received: Callable[[], Tensors],
-    corrected: bool,
-    device: torch.device | None = None,
-) -> Tensors:
-    """A holder's fields from its seed and from what `Provider.corrections` gave for it.
+    kind: Correlation, drawn: Iterator[torch.Tensor], received: Callable[[], Tensors], corrected: bool
+) -> Iterator[torch.Tensor]:
+    """A holder's fields, in order: from what it draws (`drawn_shapes`), and from what `Provider.corrections` gave for it,
+    which is asked for when all else is read.
 
-    Everybody draws the base fields. The last holder (`corrected`) is sent all derived fields, the others
-    only the common ones. They are asked for when all else is drawn: the provider makes them meanwhile.
+    Everybody draws the base fields. The last holder (`corrected`) is sent all derived fields, the others only the common
+    ones.
     """
-    drawn = tuple(stream.draw_all(drawn_shapes(kind, corrected), device))
-    base, own = drawn[: len(kind.base)], iter(drawn[len(kind.base) :])
-    sent = received()
+    for _ in kind.base:
+        yield next(drawn)
     if corrected:
-        return base + sent
-    common = iter(sent)
-    return base + tuple(next(common) if one.common else next(own) for one in kind.derived)
+        yield from received()
+        return
+    common = iter(received())
+    for one in kind.derived:
+        yield next(common if one.common else drawn)
 
 
 def drawn_shapes(kind: Correlation, corrected: bool) -> list[Shape]:
@@ -255,11 +253,10 @@ class Provider:
             meant = purpose(place.run, place.program, place.position, kind, False)
             kept = [self.mask(mask, shape) for mask, shape in kind.kept]
             first, *others = [stream.at(meant) for stream in self._streams]
-            plain = []
-            for one in kind.base:
-                plain.append(first.words(one.shape))
-                for stream in others:
-                    stream.combine(plain[-1], np.bitwise_xor if one.bits else np.add)
+            plain = [
+                first.words_with(others, np.bitwise_xor if one.bits else np.add, one.shape)
+                for one in kind.base
+            ]
             values = [value.contiguous() for value in kind.derive(*kept, *plain)]
             for value, one in zip(values, kind.derived, strict=True):
                 for stream in (first, *others[:-1]) if not one.common else ():

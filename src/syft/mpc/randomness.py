@@ -26,6 +26,7 @@ import os
 import secrets
 import time
 from collections.abc import Iterator, Sequence
+from copy import copy
 from functools import lru_cache
 from typing import Any
 
@@ -143,6 +144,20 @@ class Stream:
             part = flat[start : start + _CHUNK // 8]
             self.fill(memory, part.nbytes)
             function(part, words[: part.size], out=part)
+
+    def words_with(self, others: Sequence[Stream], function: np.ufunc, shape: Sequence[int]) -> torch.Tensor:
+        """The next words of this stream and of others, joined by a function: they meet in the cache."""
+        count = math.prod(shape)
+        made = np.empty(count + 2, dtype=np.int64)  # two words of slack for `fill`
+        other = np.empty(min(count, _CHUNK // 8) + 2, dtype=np.int64)
+        memory, scratch = memoryview(made.view(np.uint8).data), memoryview(other.view(np.uint8).data)
+        for start in range(0, count, _CHUNK // 8):
+            part = made[start : min(start + _CHUNK // 8, count)]
+            self.fill(memory[8 * start :], part.nbytes)
+            for stream in others:
+                stream.fill(scratch, part.nbytes)
+                function(part, other[: part.size], out=part)
+        return torch.from_numpy(made)[:count].view(tuple(shape))
 
     def wide_words(self, shape: Sequence[int], device: torch.device) -> torch.Tensor:
         """Like `words`, from ChaCha20 keyed by the next 32 bytes of this stream. NOTE [Wide words]"""
@@ -282,6 +297,12 @@ class BoundStream(Stream):
         self._place, self._drawn = bytes(_PLACE_BYTES), 0
         #: What makes the rest of the key stream at this place, once much of it is drawn. NOTE [Key stream of GCM]
         self._fast: Any = None
+
+    def apart(self, purpose: bytes) -> Stream:
+        """A stream of its own at the place of a purpose, to be read at any time: it stays there when this one moves."""
+        made = copy(self)
+        made._encryptor = Cipher(algorithms.AES(self._key), modes.CTR(bytes(_BLOCK))).encryptor()
+        return made.at(purpose)
 
     def at(self, purpose: bytes) -> Stream:
         """This stream at the place of a purpose. Read it for each purpose once."""

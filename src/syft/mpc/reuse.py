@@ -27,8 +27,7 @@ from syft.exceptions import SyftError
 from syft.mpc.correlations import Triple
 from syft.mpc.drivers import Shares
 from syft.mpc.kernels import Bilinear
-from syft.mpc.protocols import beaver
-from syft.mpc.protocols import derived as derived_programs
+from syft.mpc.protocols import beaver, scaled
 
 MOST_FORMS = 4
 MOST_DERIVED = 8
@@ -136,14 +135,18 @@ def _hashable(value: Any) -> Any:
 def multiply(x: Any, y: Any, op: Bilinear, divisor: int = 1, bias: Any = None) -> Any:
     """op(x, y) / divisor + bias of two secrets with the same holders, opening only what has not been opened. NOTE [Which
     operands are kept masked]
+
+    What was dealt ahead of time is used first; None if that is for a product alone, and there is more to do.
     """
     group = x.group
     with group.issuing():
         epoch = group.epoch()
         given = {"x": x, "y": y}
-        if group.driver.provider.ready(
-            Triple(op, tuple(x.shape), tuple(y.shape))
-        ):  # dealt ahead of time: used first
+        shapes = tuple(x.shape), tuple(y.shape)
+        is_ready = group.driver.provider.ready
+        if is_ready(Triple(op, *shapes)):
+            return _product(given, [x, y], op, 1, "", None) if divisor == 1 else None
+        if divisor != 1 and is_ready(scaled.ScaledTriple(op, *shapes, divisor=divisor)):
             return _product(given, [x, y], op, divisor, "", bias)
         forms = {name: _form(node, epoch, group) for name, node in given.items()}
         keep = "".join(
@@ -158,7 +161,7 @@ def multiply(x: Any, y: Any, op: Bilinear, divisor: int = 1, bias: Any = None) -
 def _product(given: dict[str, Any], args: list[Any], op: Bilinear, divisor: int, keep: str, bias: Any) -> Any:
     x = given["x"]
     if divisor != 1:
-        product, *kept = x.run_masked(derived_programs.multiply_truncated, *args, op, divisor, bias, keep)
+        product, *kept = x.run_masked(scaled.multiply_truncated, *args, op, divisor, bias, keep)
     elif keep:
         product, *kept = x.run_masked(beaver.multiply_keeping, *args, op, keep)
     else:

@@ -38,6 +38,7 @@ from syft.mpc.protocols import (
     local,
     lookup,
     select,
+    softmax,
     spdz2k,
     truncate,
     waves,
@@ -281,6 +282,12 @@ class AdditiveSharingTensor(SharedMethods, SharedNode):
         """x * factor / divisor, rounded to one of the two integers next to it."""
         return self.run(truncate.rescale, factor, divisor)
 
+    def rescaled_together(self, others: Any, factor: int, divisor: int) -> Any:
+        """The same for this and others, in one program."""
+        if authenticated.is_authenticated(self) or not others:
+            return [one.rescaled(factor, divisor) for one in (self, *others)]
+        return self.run(truncate.rescale_together, factor, divisor, *others)
+
     def polynomial(self, coefficients: bytes, shift: int, bits: int) -> AdditiveSharingTensor:
         return self.run(lookup.polynomial, coefficients, shift, bits)
 
@@ -340,9 +347,28 @@ class AdditiveSharingTensor(SharedMethods, SharedNode):
             return None
         return self.run(derived.maximum_of_windows, pooling, lowest, **self.how)
 
+    def relu_of_windows(self, pooling: select.Pooling, lowest: int) -> AdditiveSharingTensor | None:
+        """The maximum of each window and 0."""
+        if authenticated.is_authenticated(self):
+            return None
+        return self.run(derived.relu_of_windows, pooling, lowest, **self.how)
+
     def largest_along(self, dim: int) -> AdditiveSharingTensor:
         """The maximum along `dim`, which is gone."""
         return self.run(derived.largest, dim, **self.how)
+
+    def softmax_along(self, *parameters: Any) -> AdditiveSharingTensor | None:
+        if authenticated.is_authenticated(self):
+            return None
+        return self.run(softmax.softmax, *parameters, **self.how)
+
+    def log_softmax_along(self, *parameters: Any) -> tuple[AdditiveSharingTensor, ...] | None:
+        if authenticated.is_authenticated(self):
+            return None
+        return self.run(softmax.log_softmax, *parameters, **self.how)
+
+    def log_softmax_backward(self, *parameters: Any) -> AdditiveSharingTensor:
+        return self.run(softmax.log_softmax_backward, *parameters)
 
     def positive_part(self) -> tuple[AdditiveSharingTensor, AdditiveSharingTensor]:
         """max(x, 0), and 1 where x > 0."""

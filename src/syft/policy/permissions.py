@@ -15,9 +15,10 @@ from __future__ import annotations
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, NamedTuple, NoReturn
+
+import msgspec
 
 from syft.core.interfaces import Id
 from syft.exceptions import GetNotPermittedError, SendNotPermittedError
@@ -28,8 +29,7 @@ from syft.policy.quotas import UNLIMITED, Quota
 Allowed = frozenset[str] | None  #: the users who may fetch an object; None: no restriction
 
 
-@dataclass(frozen=True)
-class AuditRecord:
+class AuditRecord(msgspec.Struct, frozen=True):
     """One decision."""
 
     action: str
@@ -37,7 +37,7 @@ class AuditRecord:
     user: str | None
     granted: bool
     reason: str = ""
-    time: float = field(default_factory=time.time)
+    time: float = msgspec.field(default_factory=time.time)
     peer: str = ""  # the address of the one who asked, where there is one
     reported: bool = False  # the process of the user said so, and nobody has checked it (`syft.isolation`)
 
@@ -85,16 +85,10 @@ class Policy:
         if not record.peer:
             peer = current_peer()
             if peer:
-                # NB: `dataclasses.replace` takes as long as all of this.
-                r = record
-                record = AuditRecord(
-                    r.action, r.obj_id, r.user, r.granted, r.reason, r.time, peer, r.reported
-                )
-        if (
-            record.reason
-            or (record.obj_id is not None and type(record.obj_id) is not int)
-            or (record.obj_id is not None and record.obj_id.bit_length() > _MOST_LOGGED)
-        ):
+                record = msgspec.structs.replace(record, peer=peer)
+        obj_id = record.obj_id
+        is_short = obj_id is None or (type(obj_id) is int and obj_id.bit_length() <= _MOST_LOGGED)
+        if record.reason or not is_short:
             record = _in_short(record)
         self.audit_log.append(record)
         self.decisions[record.granted] += 1
@@ -211,7 +205,7 @@ def _in_short(record: AuditRecord) -> AuditRecord:
     reason = _cut(record.reason)
     if obj_id == record.obj_id and reason == record.reason:
         return record
-    return replace(record, obj_id=obj_id, reason=reason)
+    return msgspec.structs.replace(record, obj_id=obj_id, reason=reason)
 
 
 def _cut(value: Any) -> str:

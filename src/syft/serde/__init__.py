@@ -15,6 +15,7 @@ Modules, in the order they import each other:
     serde            `serialize` and `deserialize` with the options of 2020
     byte_methods     `bufferize` and `unbufferize` of classes
     message_methods  `bufferize` and its like as methods of messages
+    lone_frames      one message in a form of its own
     batch            many objects in one frame
     at_rest          `save` and `load`: tagged tensors in safetensors files
     msgpack, protobuf   the simple forms and the function names of 2020; nothing sends them

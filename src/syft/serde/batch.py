@@ -13,6 +13,7 @@ from syft.exceptions import DependencyError
 from syft.serde.compression import compression_named
 from syft.serde.errors import SerdeError
 from syft.serde.limits import DEFAULT_LIMITS, Limits
+from syft.serde.lone_frames import READERS
 from syft.serde.plain_commands import plain_commands
 from syft.serde.reader import Reader, may_name_workers
 from syft.serde.wire import pack, unpack
@@ -72,6 +73,9 @@ def deserialize_batch(
     !! SerdeError if the bytes are no batch at all
     """
     frame = memoryview(binary).cast("B")
+    read_lone = READERS.get(bytes(frame[:4]))
+    if read_lone is not None:
+        return [read_lone(frame, limits)]
     commands = plain_commands(frame, limits)
     if commands is not None:
         return commands

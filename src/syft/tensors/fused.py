@@ -429,8 +429,9 @@ def run_layers(model: Any, given: Any) -> Any:
                 tensors.append(bias)
             steps.append((Linear.command, 1 if bias is None else 2, True))
         elif kind is nn.ReLU and steps and not layer.inplace and _runs_own_code(layer):
-            # It saves its result; nobody needs what it was given.
-            steps[-1] = (*steps[-1][:2], False)
+            # It saves its result; nobody needs what it was given by a linear layer.
+            if steps[-1][0] is Linear.command:
+                steps[-1] = (*steps[-1][:2], False)
             steps.append((Relu.command, 0, True))
         else:
             return MISSED

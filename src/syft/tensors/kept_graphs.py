@@ -157,7 +157,7 @@ def _gradients_before(tape: Tape, location: Any) -> tuple[Any, ...] | None:
     """The ids of the leaves' gradients, None for a leaf without; None for all if hooks or other workers have a part."""
     found: list[Any] = []
     for obj_id, leaf in tape.leaves.items():
-        node = leaf.child
+        node = leaf.child if type(leaf) is Wrapper else None  # fetched
         if node is None or node._id_at_location != obj_id or node._location is not location:
             return None
         if leaf._backward_hooks or leaf._post_accumulate_grad_hooks or not leaf.requires_grad:

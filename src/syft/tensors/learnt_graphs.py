@@ -196,7 +196,7 @@ def backward_there(loss: Any, stream: Stream) -> bool:
 def _are_untouched(stream: Stream, location: Any) -> bool:
     """Whether all leaves are where they were, and their gradients are theirs alone to set."""
     for obj_id, leaf in stream.leaves.items():
-        node = leaf.child
+        node = leaf.child if type(leaf) is Wrapper else None  # fetched
         if node is None or node._id_at_location != obj_id or node._location is not location:
             return False
         if leaf._backward_hooks or leaf._post_accumulate_grad_hooks or not leaf.requires_grad:

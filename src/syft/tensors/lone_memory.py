@@ -9,7 +9,6 @@ nobody else has depends on versions, and is counted once.
 
 from __future__ import annotations
 
-import operator
 import sys
 from functools import cache
 from typing import Any
@@ -25,16 +24,14 @@ def has_lone_memory(tensor: torch.Tensor, is_gradient: bool = False) -> bool:
     if type(tensor) is Wrapper or not tensor.is_contiguous() or not CACHES.are_on:
         return False
     of_tensor, of_gradient, _ = references_of_lone_tensors()
-    memory = tensor.untyped_storage()
-    counted = (
-        tensor._use_count(),  # type: ignore[attr-defined]
-        torch._C._storage_Use_Count(memory._cdata),
-        sys.getrefcount(memory),
-    )
+    in_torch, of_memory, in_python = of_gradient if is_gradient else of_tensor
+    memory: Any = tensor.untyped_storage()
     # What numpy and others have given cannot be resized.
-    return (
-        all(map(operator.le, counted, of_gradient if is_gradient else of_tensor))
-        and memory.nbytes() == tensor.numel() * tensor.dtype.itemsize
+    return bool(
+        tensor._use_count() <= in_torch  # type: ignore[attr-defined]
+        and torch._C._storage_Use_Count(memory._cdata) <= of_memory
+        and sys.getrefcount(memory) <= in_python
+        and memory.nbytes() == tensor.nbytes
         and memory.resizable()
         and not memory.is_shared()
     )

@@ -25,7 +25,6 @@ from syft.tensors import kept_graphs
 from syft.tensors.lone_memory import has_lone_gradient, has_lone_memory, references_of_lone_tensors
 from syft.tensors.pointer import PointerTensor, take_over
 from syft.tensors.private import PrivateTensor
-from syft.tensors.remote_leaves import note_leaf
 from syft.tensors.sending import forward, put_back, send_value
 from syft.tensors.stale_graphs import note_fetch
 
@@ -106,7 +105,7 @@ def send(
         return pointer
     pointer.requires_grad_()
     pointer.child.belong_to(pointer)
-    note_leaf(pointer.child)
+    _note_leaf(pointer.child)
     if isinstance(tensor, torch.nn.Parameter):
         pointer._is_param = True
     if tensor.is_leaf and tensor.grad is not None:
@@ -117,6 +116,14 @@ def send(
     elif preinitialize_grad:
         pointer.grad = torch.zeros_like(pointer)
     return pointer
+
+
+def _note_leaf(pointer: PointerTensor) -> None:
+    """Let a worker of this process know whose `.grad` is that of an object, for who looks into `worker._objects`."""
+    if pointer.location.is_in_process:
+        entry = pointer.location._entries.get(pointer.id_at_location)
+        if entry is not None:
+            entry.leaf = weakref.ref(pointer)
 
 
 def fetch(tensor: Any, user: str | None = None, reason: str = "") -> torch.Tensor:

@@ -16,6 +16,7 @@ from syft import serde
 from syft.core.call_sites import Site
 from syft.messaging.message import PointersGoneMessage
 from syft.serde.errors import SerdeError
+from syft.serde.lone_frames import lone_frame
 from syft.transport import session_frames as frames
 from syft.transport.memory import joined
 from syft.transport.session_frames import Head, Kind
@@ -32,6 +33,7 @@ _WINDOW_COMMANDS = 8_192
 _WINDOW_BYTES = 32 << 20
 #: Above this many bytes a command may wait until it is confirmed, instead of being copied to be sent again.
 _UNCOPIED_BYTES = 256 << 10
+_NO_SITES: list[Site] = [()]
 
 
 class Sent(msgspec.Struct, frozen=True):
@@ -168,12 +170,7 @@ class Outbox:
         if not is_borrowed and sums is None:
             payload = [bytearray().join(payload) if nbytes <= _SMALL_BYTES else joined(payload, nbytes)]
         last, lent = first + count - 1, 0 if sums is None else nbytes
-        if (
-            is_borrowed
-            or last - self.confirmed > _WINDOW_COMMANDS // 2
-            or self._sent_bytes + lent - self._confirmed_bytes > _WINDOW_BYTES // 2
-        ):
-            flags |= frames.CONFIRM
+        flags |= frames.CONFIRM if is_borrowed else self._asks(last, lent)
         self._seconds = _FIRST_SECONDS if flags & frames.WAITS else min(2 * self._seconds, _LATER_SECONDS)
         head = frames.new_head(Head, (_COMMANDS, flags, first, 0, 0, count, 0, 0))
         sent = Sent(last, head, payload, collected.sites[:count], nbytes, is_borrowed, sums)
@@ -181,6 +178,33 @@ class Outbox:
         self._collected = _Collected(last + 1)
         self._sent_bytes += nbytes
         return sent
+
+    def pack_alone(self, message: Any, most_bytes: int) -> Sent | None:
+        """A message of parties in a frame of its own; None: `add` and `pack` it. NOTE [Lent memory]"""
+        collected, number = self._collected, self._collected.first
+        payload = None if collected.commands or self.is_full() else lone_frame(message)
+        nbytes = 0 if payload is None else sum(map(len, payload))
+        if payload is None or nbytes > min(most_bytes, frames.CHUNK_BYTES):
+            return None
+        sums = frames.Sums.of(payload) if nbytes > _UNCOPIED_BYTES else None
+        if sums is None:
+            payload = [b"".join(payload)]
+        flags = self._asks(number, nbytes if sums is not None else 0)
+        head = frames.new_head(Head, (_COMMANDS, flags, number, 0, 0, 1, 0, 0))
+        sent = Sent(number, head, payload, _NO_SITES, nbytes, False, sums)
+        # NB: in threads of workers, which no KeyboardInterrupt comes to: NOTE [Interrupted between two lines]
+        self.unconfirmed.append(sent)
+        collected.first = number + 1
+        self._sent_bytes += nbytes
+        return sent
+
+    def _asks(self, last: int, lent: int) -> int:
+        """The flag that asks for a confirmation, once half of the window is used; `lent` bytes go as soon as it comes."""
+        is_half_used = (
+            last - self.confirmed > _WINDOW_COMMANDS // 2
+            or self._sent_bytes + lent - self._confirmed_bytes > _WINDOW_BYTES // 2
+        )
+        return frames.CONFIRM if is_half_used else 0
 
     def has_changed(self) -> bool:
         """Whether something was written to that is lent, and may have to be sent again. NOTE [Lent memory]"""

@@ -12,7 +12,7 @@ from syft.core.identity import identity_of, known_identity
 from syft.core.interfaces import Id
 from syft.core.spec import TensorSpec, spec_of
 from syft.policy.quotas import OWNER
-from syft.tensors.remote_leaves import gradient_at
+from syft.tensors.pointer import PointerTensor
 
 if TYPE_CHECKING:
     from syft.workers.store import ObjectStorage
@@ -32,6 +32,7 @@ class Entry(msgspec.Struct, eq=False):
     is_public    it is a constant of a program, as a number in a command is: results are not restricted for its sake
     computers    the users who may compute with it beside its holder and those who may fetch it
     secret       of which secret it is a share, in words of `syft.mpc.offers`, if others may know
+    leaf         a client's pointer in this process, weakly, whose wrapper collects the gradient of the object
     tracked      the value with its graph, or as a leaf of graphs, where the worker keeps them
     failure      why it could not be computed; then the value is zeros, see NOTE [Nothing shows] in admitted
     spec         the metadata of a plain tensor that a command has used or made; `SHOWN` if it is looked at each time
@@ -55,6 +56,7 @@ class Entry(msgspec.Struct, eq=False):
     computers: Any = None
     secret: Any = None
     tracked: Any = None
+    leaf: Any = None
     is_released_only: bool = False
     person_column: int | None = None
     spec: Any = None
@@ -100,11 +102,14 @@ class Objects(MutableMapping[Any, Any]):
             identity = identity_of(value)
             identity.id, identity.owner = obj_id, self._store
         self._store._findable.may_be_named(entry)
-        pointer = gradient_at(getattr(self._store, "id", None), obj_id)
-        if pointer is None or pointer.id_at_location not in self._entries:
+        leaf = None if entry.leaf is None else entry.leaf()
+        node: Any = None if leaf is None or leaf.grad is None else leaf.grad.child
+        is_here = isinstance(node, PointerTensor) and node.location.id == getattr(self._store, "id", None)
+        gradient = self._entries.get(node.id_at_location) if is_here else None
+        if gradient is None:
             return value
         shown = value.detach().requires_grad_()
-        shown.grad = self._entries[pointer.id_at_location].value
+        shown.grad = gradient.value
         return shown
 
     def __setitem__(self, obj_id: Id, obj: Any) -> None:

@@ -6,9 +6,11 @@ See NOTE [What a network driver does] in `syft.mpc.drivers`. May import `members
 from __future__ import annotations
 
 import hashlib
+import math
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -24,7 +26,7 @@ from syft.mpc.network.messages import KINDS, SEALED, Agreement, Dealt, Frame
 from syft.mpc.network.programs import program_named
 from syft.mpc.parcels import parcels
 from syft.mpc.party import Party, Round, RoundMismatchError
-from syft.mpc.provider import CorrelationReusedError, expand
+from syft.mpc.provider import CorrelationReusedError, drawn_shapes, expand
 from syft.mpc.randomness import Stream
 from syft.mpc.supplies import SupplyError
 
@@ -32,6 +34,9 @@ CPU = torch.device("cpu")
 #: The most a provider makes for one correlation.
 _MOST_BYTES = 16 << 30
 
+
+#: From so many words on, the fields of a correlation are drawn one by one, when they are asked for.
+_MANY_WORDS = 1 << 13
 
 #: What correlations are bound to that are taken ahead of time, for no program in particular.
 AHEAD = b"ahead of time"
@@ -51,6 +56,30 @@ class StoredPart(MessageRecord, frozen=True):
 serde.register_record(StoredPart, "mpc.StoredPart")
 
 
+class _Awaited:
+    """What the provider sends of one correlation."""
+
+    __slots__ = ("_due", "_kind", "tensors")
+
+    def __init__(self, kind: Correlation, due: Sequence[Field]) -> None:
+        self._kind, self._due = kind, due
+        self.tensors: Tensors | None = None
+
+    def receive(self, membership: Membership, program: bytes) -> Tensors:
+        received: Tensors = ()
+        for part in parcels([one.nbytes for one in self._due]):
+            dealt: Dealt = membership.receive(membership.holders, Dealt)
+            _check_dealt(membership, dealt, program)
+            shapes = [tensor.shape for tensor in dealt.tensors]
+            if dealt.kind != kind_digest(self._kind) or shapes != [one.shape for one in self._due[part]]:
+                raise RoundMismatchError(
+                    f"Holder {membership.rank} takes a {self._kind}, and the provider dealt another kind, or another "
+                    f"shape, in run {membership.last_run}."
+                )
+            received += dealt.tensors
+        return received
+
+
 class HolderSource(NoSource):
     """`party.CorrelationSource` of one run: the seed in common with the provider, and what it sends."""
 
@@ -66,9 +95,10 @@ class HolderSource(NoSource):
         self._program = program
         self._ahead = list(ahead)
         self._taken = self._drawn = 0
-        self._stream = membership.stream
+        #: What was taken, and is to be received still.
+        self._awaited: deque[_Awaited] = deque()
 
-    def take(self, kind: Correlation) -> Tensors:
+    def take(self, kind: Correlation) -> Iterable[torch.Tensor]:
         position, self._taken = self._taken, self._taken + 1
         tag = self._ahead[position] if position < len(self._ahead) else None
         if tag is None:
@@ -80,35 +110,38 @@ class HolderSource(NoSource):
             )
         return _arrived(part, self._device or CPU)
 
-    def draw(self, kind: Correlation) -> Tensors:
-        """This holder's part of a new correlation."""
+    def draw(self, kind: Correlation) -> Iterator[torch.Tensor]:
+        """This holder's fields of a new correlation, each drawn or received when it is asked for."""
         position, self._drawn = self._drawn, self._drawn + 1
-        return self.expand(kind, position, lambda: self._sent(kind))
-
-    def _sent(self, kind: Correlation) -> Tensors:
-        """What the provider sends of the next correlation."""
-        membership = self._membership
-        is_last = membership.rank == membership.holders - 1
+        is_last = self._membership.rank == self._membership.holders - 1
         due = [one for one in kind.derived if is_last or one.common]
-        received: Tensors = ()
-        for part in parcels([one.nbytes for one in due]) if due else ():
-            dealt: Dealt = membership.receive(membership.holders, Dealt)
-            _check_dealt(membership, dealt, self._program)
-            shapes = [tensor.shape for tensor in dealt.tensors]
-            if dealt.kind != kind_digest(kind) or shapes != [one.shape for one in due[part]]:
-                raise RoundMismatchError(
-                    f"Holder {membership.rank} takes a {kind}, and the provider dealt another kind, or another shape, in "
-                    f"run {membership.last_run}."
-                )
-            received += dealt.tensors
-        return received
+        if not due:
+            return self.expand(kind, position, tuple)
+        awaited = _Awaited(kind, due)
+        self._awaited.append(awaited)
+        return self.expand(kind, position, lambda: self._received(awaited))
 
-    def expand(self, kind: Correlation, position: int, received: Callable[[], Tensors]) -> Tensors:
+    def _received(self, awaited: _Awaited) -> Tensors:
+        """What the provider sends of a correlation. It comes in the order in which they were taken."""
+        while awaited.tensors is None:
+            first = self._awaited.popleft()
+            first.tensors = first.receive(self._membership, self._program)
+        return awaited.tensors
+
+    def expand(
+        self, kind: Correlation, position: int, received: Callable[[], Tensors]
+    ) -> Iterator[torch.Tensor]:
         """This holder's fields, where its shares lie, of what the provider sent and of the stream that they share."""
         membership, device = self._membership, None if kind.on_cpu else self._device
         meant = purpose(membership.last_run, self._program, position, kind, device is not None)
         is_last = membership.rank == membership.holders - 1
-        return expand(kind, self._stream.at(meant), lambda: _arrived(received(), device), is_last, device)
+        shapes = drawn_shapes(kind, is_last)
+        is_large = sum(map(math.prod, shapes)) >= _MANY_WORDS
+        stream = membership.stream.apart(meant) if is_large else membership.stream.at(meant)
+        drawn = stream.draw_all(shapes, device)
+        return expand(
+            kind, drawn if is_large else iter(tuple(drawn)), lambda: _arrived(received(), device), is_last
+        )
 
     def mask(self, shape: Sequence[int]) -> tuple[Place, torch.Tensor]:
         kind = Mask(tuple(shape))
@@ -121,7 +154,7 @@ class HolderSource(NoSource):
         return place, share
 
     def key(self) -> Key:
-        return Key.of(self._stream)
+        return Key.of(self._membership.stream)
 
 
 def run_program(
@@ -291,7 +324,7 @@ def take_ahead(
 ) -> TakenAhead:
     """Take correlations now, for programs that name them later."""
     source = HolderSource(membership, AHEAD, device=device)
-    parts = [(kind, source.draw(kind)) for kind in kinds]
+    parts = [(kind, tuple(source.draw(kind))) for kind in kinds]
     for position, part in enumerate(parts):
         membership.ahead[membership.last_run, position] = part
     return TakenAhead([part for _, part in parts])
@@ -327,7 +360,7 @@ def part_to_store(
     others = [rank for rank in membership.channels if rank != membership.holders]
     _tell_program(membership, others, nonce + digest)
     source = HolderSource(membership, AHEAD, device=device)
-    parts = tuple(_arrived(source.draw(kind), CPU) for kind in kinds)
+    parts = tuple(_arrived(tuple(source.draw(kind)), CPU) for kind in kinds)
     for rank in others:
         said = membership.receive(rank, Agreement).program
         if said[DIGEST_BYTES:] != digest:

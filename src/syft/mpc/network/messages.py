@@ -35,6 +35,7 @@ from syft.mpc.kernels import Bilinear
 from syft.mpc.network.raw_tensors import register_party_message
 from syft.mpc.party import RoundMismatchError
 from syft.mpc.protocols.fss import Key
+from syft.mpc.protocols.scaled import ScaledTriple
 from syft.mpc.protocols.select import Pooling
 from syft.mpc.provider import CorrelationReusedError
 from syft.mpc.reuse import MaskedFormOutdatedError
@@ -256,6 +257,7 @@ class AreYouThere(MessageRecord, frozen=True):
 KINDS: tuple[type[Correlation], ...] = (
     correlations.Mask,
     correlations.Triple,
+    ScaledTriple,
     correlations.Square,
     correlations.And,
     correlations.Truncation,

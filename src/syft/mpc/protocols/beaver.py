@@ -18,13 +18,16 @@ The place where the mask was drawn is part of the kind of every such triple, and
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
 
+from syft.mpc import blocks
 from syft.mpc.correlations import And, Place, Square, Triple
-from syft.mpc.kernels import Bilinear, accumulate_both
+from syft.mpc.kernels import Bilinear, Pair, sum_of_both
 from syft.mpc.party import Party, Program, primitive
 from syft.mpc.programs import opening_program, party_program
 
@@ -74,6 +77,62 @@ def mask(party: Party, x: torch.Tensor) -> Program[MaskedOperand]:
     return masked(x, a, d, place)
 
 
+@dataclass(eq=False)
+class Operands:
+    """Two operands of a product, each under a mask: the shares of this party, what all know, and the masks to be kept."""
+
+    opened: dict[str, torch.Tensor]
+    masks: dict[str, torch.Tensor]
+    shares: dict[str, torch.Tensor]
+    kept: tuple[MaskedOperand, ...]
+
+    def cross(self) -> tuple[Pair, Pair]:
+        """The factors of the two products that a holder makes. NOTE [Two products]"""
+        return (self.opened["x"], self.shares["y"]), (self.masks["x"], self.opened["y"])
+
+
+def open_operands(
+    party: Party,
+    x: torch.Tensor | MaskedOperand,
+    y: torch.Tensor | MaskedOperand,
+    keep: str,
+    kind: Callable[[Place | None, Place | None], Triple],
+) -> Program[tuple[Operands, Iterator[torch.Tensor]]]:
+    """Open each operand that is not masked yet, and mask those that `keep` names for later products, too.
+
+    `kind` says what is taken for the product, given the places of the masks that are not part of it; the fields behind
+    its masks are still to be read.
+    """
+    places: dict[str, Place] = {}
+    masks: dict[str, torch.Tensor] = {}
+    given = {"x": x, "y": y}
+    for name, value in given.items():
+        if isinstance(value, MaskedOperand):
+            places[name], masks[name] = value.place, value.mask
+        elif name in keep:
+            places[name], masks[name] = party.source.mask(value.shape)
+    fields = party.fields(kind(places.get("x"), places.get("y")))
+    opened: dict[str, torch.Tensor] = {}
+    shares: dict[str, torch.Tensor] = {}
+    pending: dict[str, torch.Tensor] = {}
+    for name, value in given.items():
+        if isinstance(value, MaskedOperand):
+            opened[name], shares[name] = value.opened, value.share
+            continue
+        shares[name] = value
+        if name in masks:
+            pending[name] = blocks.subtract(value, masks[name])
+        else:
+            masks[name] = drawn = next(fields)
+            # Nobody needs the mask of y again: NOTE [Two products].
+            pending[name] = blocks.subtract(value, drawn, into=drawn if name == "y" else None)
+    if pending:
+        found = yield party.open(*pending.values())
+        opened.update(zip(pending, (found,) if isinstance(found, torch.Tensor) else found, strict=True))
+    kept = tuple(masked(shares[name], masks[name], opened[name], places[name]) for name in keep)
+    return Operands(opened, masks, shares, kept), fields
+
+
 @party_program
 @primitive
 def spdz_mul(
@@ -99,42 +158,22 @@ def multiply_keeping(
 
     It costs what `spdz_mul` costs.
     """
-    places: dict[str, Place] = {}
-    masks: dict[str, torch.Tensor] = {}
-    given = {"x": x, "y": y}
-    for name, value in given.items():
-        if isinstance(value, MaskedOperand):
-            places[name], masks[name] = value.place, value.mask
-        elif name in keep:
-            places[name], masks[name] = party.source.mask(value.shape)
-    fields = iter(party.take(Triple(op, tuple(x.shape), tuple(y.shape), places.get("x"), places.get("y"))))
-    opened: dict[str, torch.Tensor] = {}
-    pending: dict[str, torch.Tensor] = {}
-    for name, value in given.items():
-        if isinstance(value, MaskedOperand):
-            opened[name] = value.opened
-        elif name in masks:
-            pending[name] = value - masks[name]
-        else:
-            masks[name] = drawn = next(fields)
-            # Nobody needs the mask of y again: NOTE [Two products].
-            pending[name] = torch.sub(value, drawn, out=drawn if name == "y" else None)
-    c = next(fields)
-    if pending:
-        found = yield party.open(*pending.values())
-        opened.update(zip(pending, (found,) if isinstance(found, torch.Tensor) else found, strict=True))
-    # Beaver 1991, section 2; NOTE [Two products]
-    y_share = y.share if isinstance(y, MaskedOperand) else y
-    share = accumulate_both(c, op, (opened["x"], y_share), (masks["x"], opened["y"]))
-    return share, *(masked(given[name], masks[name], opened[name], places[name]) for name in keep)  # type: ignore[arg-type]
+    kind = partial(Triple, op, tuple(x.shape), tuple(y.shape))
+    operands, fields = yield from open_operands(party, x, y, keep, kind)
+    # Beaver 1991, section 2; NOTE [Two products]. The provider makes c meanwhile.
+    share = sum_of_both(op, *operands.cross())
+    (c,) = fields
+    return blocks.add_(share, c), *operands.kept
 
 
 @party_program
 @primitive
 def square(party: Party, x: torch.Tensor) -> Program[torch.Tensor]:
     """A share of x * x: one opening instead of two."""
-    a, aa = party.take(Square(tuple(x.shape)))
+    fields = party.fields(Square(tuple(x.shape)))
+    a = next(fields)
     d = yield party.open(x - a)
+    (aa,) = fields
     # x^2 = (d + a)^2 = d (x + a) + a^2
     return aa.addcmul_(d, x + a)
 

@@ -38,7 +38,7 @@ def packed(*tables: list[int]) -> bytes:
 # -- polynomials -----------------------------------------------------------------------------------------
 
 
-def _powers(party: Party, t: Any, degree: int, shift: int) -> Program[list[Any]]:
+def powers(party: Party, t: Any, degree: int, shift: int) -> Program[list[Any]]:
     """[t, t^2, ..., t^degree], all with `shift` fractional bits, by doubling. Two rounds for each."""
     made = [t]
     while len(made) < degree:
@@ -62,8 +62,8 @@ def polynomial(
 ) -> Program[torch.Tensor]:
     """The value at t, |t| <= 1, which has `shift` fractional bits like the coefficients, lowest first, with `bits`."""
     constant, *others = np.frombuffer(coefficients, dtype=np.int64).tolist()
-    powers = yield from _powers(party, t, len(others), shift)
-    terms = [power * coefficient for power, coefficient in zip(powers, others, strict=True)]
+    made = yield from powers(party, t, len(others), shift)
+    terms = [power * coefficient for power, coefficient in zip(made, others, strict=True)]
     total = yield from truncate(party, sum(terms[1:], start=terms[0]), 1 << (2 * shift - bits))
     return party.plus(total, (constant + ((1 << (shift - bits)) >> 1)) >> (shift - bits))
 
@@ -161,8 +161,8 @@ def read_turned(rows: torch.Tensor, at: torch.Tensor, turned: torch.Tensor) -> t
 def piecewise(party: Party, x: torch.Tensor, shift: int, size: int, tables: bytes) -> Program[torch.Tensor]:
     """sum_k tables[k][d] t^k for x = d + t with a digit d and |t| < 1; all have `shift` fractional bits."""
     t, read = yield from split_digit(party, x, shift, size, tables)
-    powers = yield from _powers(party, t, read.shape[0] - 1, shift)
-    terms = yield from spdz_mul(party, read[1:], stack(powers))
+    made = yield from powers(party, t, read.shape[0] - 1, shift)
+    terms = yield from spdz_mul(party, read[1:], stack(made))
     total = yield from truncate(party, sum(terms[1:], start=terms[0]), 1 << shift)
     return read[0] + total
 

@@ -23,7 +23,7 @@ import torch
 from syft.mpc import blocks, ring
 from syft.mpc.correlations import Truncation
 from syft.mpc.kernels import floor_divide
-from syft.mpc.party import Party, Program, primitive
+from syft.mpc.party import Party, Program, primitive, together
 from syft.mpc.programs import party_program
 
 OFFSET = 1 << 62
@@ -39,20 +39,30 @@ def truncate(party: Party, x: torch.Tensor, divisor: int) -> Program[torch.Tenso
         raise ValueError(f"Truncation divides by an integer from 1 to 2^62 - 1, got {divisor}.")
     if divisor == 1:
         return x
-    r, quotient, sign = party.take(Truncation(tuple(x.shape), divisor))
-    in_blocks = blocks.pay_for(r, x, quotient, sign)
-    if in_blocks and party.first:
+    fields = party.fields(Truncation(tuple(x.shape), divisor))
+    r = next(fields)
+    if party.first and blocks.pay_for(r, x):
         blocks.add_with(r, x, OFFSET)
     else:
         r.add_(x)
         if party.first:
             r.add_(OFFSET)
     z = yield party.open(r)
+    quotient, sign = fields
+    return divided(party, z, quotient, sign, divisor)
+
+
+def divided(
+    party: Party, z: torch.Tensor, quotient: torch.Tensor, sign: torch.Tensor, divisor: int
+) -> torch.Tensor:
+    """A share of x / divisor from z = x + r + OFFSET, which is public, and the rest of the `Truncation` of r: NOTE [Wrap
+    bit]. All three tensors are written to.
+    """
     if divisor & (divisor - 1) == 0:
         # All constants are multiples of the divisor, so with D = 2^64 / d the quotients differ by constants:
         # V_0 = floor(z / d) - D/4 for z >= 0;  V_1 = floor(z / d) - D/4 + D and V_1 - V_0 = D for z < 0.
         shift = divisor.bit_length() - 1
-        if in_blocks:
+        if blocks.pay_for(z, sign, quotient):
             constants = ring.signed(1 << (64 - shift)), -(OFFSET >> shift)
             return blocks.shifted(z, sign, quotient, shift, constants if party.first else None)
         negative = z >> 63  # all ones where z < 0
@@ -77,6 +87,14 @@ def truncate(party: Party, x: torch.Tensor, divisor: int) -> Program[torch.Tenso
 def rescale(party: Party, x: torch.Tensor, factor: int, divisor: int) -> Program[torch.Tensor]:
     """A share of x * factor / divisor; the product is in the range of `truncate`. One round."""
     return (yield from truncate(party, x * factor, divisor))
+
+
+@party_program
+def rescale_together(
+    party: Party, x: torch.Tensor, factor: int, divisor: int, *others: torch.Tensor
+) -> Program[tuple[torch.Tensor, ...]]:
+    """`rescale` of several tensors. One round."""
+    return (yield from together(*(rescale(party, one, factor, divisor) for one in (x, *others))))
 
 
 def _shifted(rest: torch.Tensor, constant: int, divisor: int) -> torch.Tensor:

@@ -93,7 +93,7 @@ def rescaled(child: Any, factor: float, bound: float) -> Any:
     """child * factor for a public factor, |child| < bound, with as many bits of the factor as fit the
     ring.
     """
-    multiplier, divisor = _ratio(factor, bound)
+    multiplier, divisor = fraction_of(factor, bound)
     if divisor == 1:
         return ring.times(child, multiplier)
     own = ring.fused(child, "rescaled")
@@ -102,8 +102,8 @@ def rescaled(child: Any, factor: float, bound: float) -> Any:
     return ring.scaled(child, multiplier, divisor)
 
 
-def _ratio(factor: float, bound: float) -> tuple[int, int]:
-    """The factor as a quotient of integers, the divisor a power of two."""
+def fraction_of(factor: float, bound: float) -> tuple[int, int]:
+    """(multiplier, divisor) of a public factor, the divisor a power of two: for integers below `bound`."""
     if factor == int(factor):
         return int(factor), 1
     shift = 61 - math.ceil(math.log2(bound)) - math.frexp(factor)[1]
@@ -362,7 +362,7 @@ def logarithm(child: Any, scale: int, result_scale: int | None = None) -> Any:
         by_byte = packed(_BYTES_UP, [round(8 * k * math.log(2) * (1 << WORK)) for k in range(8)])
         by_place = packed(_PLACES_UP, exponents[:8])
         units = (result_scale or scale) / 2.0**WORK
-        return own(by_byte, by_place, *_matrix(np.log, 24), WORK, *_ratio(units, 64.0 * 2**WORK))
+        return own(by_byte, by_place, *_matrix(np.log, 24), WORK, *fraction_of(units, 64.0 * 2**WORK))
     rows, t = normalised(child)
     fraction = polynomial(fitted(np.log, 0.5, 1.0), t)
     (whole,) = ring.weighted_rows(rows, exponents)
@@ -406,14 +406,14 @@ def _segment_table(function: Callable[[Any], Any], bound: float) -> tuple[float,
     """(width, tables): per power the coefficients of the segments around i * width, fitted over [-width, width]."""
     for segments, degree in _TABLES:
         width = bound / (segments - 2)
-        fits = [_around(function, i * width, width, degree) for i in range(segments)]
+        fits = [around(function, i * width, width, degree) for i in range(segments)]
         if max(error for _, error in fits) <= _NEAR:
             break
     rows = [[round(float(c) * (1 << WORK)) for c in coefficients] for coefficients, _ in fits]
     return width, [list(column) for column in zip(*rows, strict=True)]
 
 
-def _around(function: Callable[[Any], Any], centre: float, width: float, degree: int) -> tuple[Any, float]:
+def around(function: Callable[[Any], Any], centre: float, width: float, degree: int) -> tuple[Any, float]:
     """Coefficients in t for function(centre + t * width), and their largest error for |t| <= 1."""
 
     def local(t: Any) -> Any:

@@ -14,6 +14,7 @@ import torch
 from syft.mpc.precision import FixedPrecisionTensor
 from syft.mpc.rules import fixed_approximations as approx
 from syft.mpc.rules import fixed_bits
+from syft.mpc.rules import fixed_constants as constants
 from syft.mpc.rules import fixed_kinds as kinds
 from syft.mpc.rules import fixed_ring as ring
 from syft.mpc.rules.registry import on_children, rule
@@ -60,7 +61,8 @@ def subtract_from(self: Any, other: Any, alpha: float = 1) -> Any:
 
 @rule(FixedPrecisionTensor, aten.neg.default)
 def negative(self: Any) -> Any:
-    return kinds.same_kind(ring.negated(self.child), self)
+    made, value = kinds.same_kind(ring.negated(self.child), self), constants.known(self)
+    return made if value is None else constants.noted(made, -value)
 
 
 @rule(FixedPrecisionTensor, aten.positive.default)
@@ -93,6 +95,10 @@ def product(op: Any, self: Any, other: Any, *args: Any) -> tuple[Any, FixedPreci
 def multiply(self: Any, other: Any) -> Any:
     if kinds.is_node(self) and kinds.is_node(other) and self.is_real and other.is_real:
         like = kinds.template_of(self, other)
+        for factor, rest in ((self, other), (other, self)):
+            number = constants.factor_of(factor, rest)
+            if number is not None:
+                return multiply(rest, number)
         one, another = fixed_bits.known(self), fixed_bits.known(other)
         if one is not None and another is not None:
             return fixed_bits.as_number(kinds.bits(ring.multiply_bit(one, another), like), self)
@@ -179,6 +185,9 @@ def divide(self: Any, other: Any) -> Any:
         )
     if other in (float("inf"), float("-inf")):
         return multiply(numerator, 0)
+    value = constants.known(numerator)
+    if value is not None:
+        return constants.filled(numerator, value / other)
     if float(other) == int(other):
         child = ring.truncate(numerator.child, abs(int(other)))
         return kinds.real(ring.negated(child) if other < 0 else child, numerator)

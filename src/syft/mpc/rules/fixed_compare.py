@@ -13,11 +13,13 @@ from typing import Any
 
 import torch
 
+from syft.mpc import metering
 from syft.mpc.precision import FixedPrecisionTensor
 from syft.mpc.rules import fixed_arithmetic as arithmetic
 from syft.mpc.rules import fixed_bits
 from syft.mpc.rules import fixed_kinds as kinds
 from syft.mpc.rules import fixed_ring as ring
+from syft.mpc.rules.fixed_folding import LazyShares, computed_later
 from syft.mpc.rules.registry import Rule, on_children, rule, rule_with_func
 
 aten = torch.ops.aten
@@ -195,11 +197,34 @@ def masked_fill(self: Any, mask: Any, value: Any) -> Any:
 
 @rule(FixedPrecisionTensor, aten.relu.default)
 def relu(self: Any) -> Any:
-    """max(x, 0); the bits stay with the result for `threshold_backward`."""
+    """max(x, 0); the bits stay with the result for `threshold_backward`. Of pictures: NOTE [A relu before a pooling]"""
+    if not torch.is_grad_enabled() and len(self.shape) == _PICTURES and self.is_real:
+        made = kinds.same_kind(computed_later(self.child, self.shape, lambda: _positive(self.child)), self)
+        made.known["relu_of"] = self.child
+        return made
     values, positive = ring.positive_part(self.child)
     made = kinds.same_kind(values, self)
     made.known["positive"] = positive
     return made
+
+
+# NOTE [A relu before a pooling]
+# The largest of relu(x) is the relu of the largest, and there are fewer of those. So where no gradients are asked for,
+# the relu of a batch of pictures waits for the next operation. If that is a maximum over windows, which makes them fewer,
+# the windows are cut from x and the relu comes after it; otherwise it is computed then, or when x is written to.
+_PICTURES = 4
+
+
+def _positive(child: Any) -> Any:
+    with metering.operation("relu", always=True):
+        return ring.positive_part(child)[0]
+
+
+def undone_relu(node: FixedPrecisionTensor) -> Any:
+    """What the relu is of whose result this is, if it was not computed yet; else None."""
+    shares = getattr(node.child, "child", None)
+    is_undone = isinstance(shares, LazyShares) and not shares.is_made
+    return node.known.get("relu_of") if is_undone else None
 
 
 @rule(FixedPrecisionTensor, aten.threshold_backward.default)

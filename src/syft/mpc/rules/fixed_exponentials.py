@@ -37,6 +37,12 @@ def exponential(child: Any, scale: int, result_scale: int | None = None, most: f
     return own(*found.given) if own is not None else _exponential_by_rows(cut, scale, units)
 
 
+def power_below_one(scale: int, result_scale: int) -> tuple[Any, ...]:
+    """What `protocols.softmax` makes of exponentials of numbers up to 0: see `Power` there."""
+    lowest = math.ceil((-math.log2(result_scale) - 3) * math.log(2) * scale)
+    return *_exponential_table(scale, result_scale, lowest, 0).given, lowest
+
+
 @dataclass(frozen=True)
 class ExponentialTable:
     """The digits of the argument of an exponential. NOTE [Classes of digits] in `protocols.exponential`."""

@@ -20,6 +20,7 @@ from syft.core.abstract import AbstractTensor
 from syft.core.chain import Wrapper, map_tensors, new_wrapper
 from syft.core.ops import _functional_twin, facts_of
 from syft.exceptions import UnsupportedOperationError
+from syft.mpc.precision import SHARED_WITH_VIEWS
 from syft.mpc.rules import (
     fixed_approximations,
     fixed_arithmetic,
@@ -27,6 +28,7 @@ from syft.mpc.rules import (
     fixed_extrema,
     fixed_functions,
     fixed_gathering,
+    fixed_lists,
     fixed_losses,
     fixed_nn,
     fixed_norms,
@@ -36,6 +38,7 @@ from syft.mpc.rules import (
     fixed_reductions,
     fixed_rounding,
     fixed_secret_index,
+    fixed_softmax,
     fixed_structure,
 )
 
@@ -47,6 +50,7 @@ FAMILIES = (
     fixed_extrema,
     fixed_functions,
     fixed_gathering,
+    fixed_lists,
     fixed_losses,
     fixed_nn,
     fixed_norms,
@@ -56,6 +60,7 @@ FAMILIES = (
     fixed_reductions,
     fixed_rounding,
     fixed_secret_index,
+    fixed_softmax,
     fixed_structure,
 )
 
@@ -139,5 +144,7 @@ def _in_place(cls: Any, func: Any, twin: Any, args: Any, kwargs: dict[str, Any])
     fixed_structure.write(target, value)
     if fixed_structure.kinds.is_node(value):
         # The target is the value now, so what is known of it holds; but of bits its views would not know the end.
-        target.known.update({name: what for name, what in value.known.items() if name != "bits"})
+        target.known.update(
+            {name: what for name, what in value.known.items() if name not in SHARED_WITH_VIEWS}
+        )
     return target

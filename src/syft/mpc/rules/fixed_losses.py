@@ -10,6 +10,7 @@ import torch
 from syft.mpc.precision import FixedPrecisionTensor
 from syft.mpc.rules import fixed_approximations as approx
 from syft.mpc.rules import fixed_arithmetic as arithmetic
+from syft.mpc.rules import fixed_constants as constants
 from syft.mpc.rules import fixed_functions as functions
 from syft.mpc.rules import fixed_kinds as kinds
 from syft.mpc.rules import fixed_reductions as reductions
@@ -34,6 +35,18 @@ def soft_margin_loss_backward(grad_output: Any, self: Any, target: Any, reductio
     slope = arithmetic.multiply(functions.sigmoid(_margin(self, target)), target)
     gradient = arithmetic.negative(arithmetic.multiply(slope, grad_output))
     return arithmetic.divide(gradient, math.prod(gradient.shape)) if reduction == 1 else gradient
+
+
+@rule(FixedPrecisionTensor, aten.mse_loss_backward.default)
+def mse_loss_backward(grad_output: Any, self: Any, target: Any, reduction: int) -> Any:
+    """2 (x - y) / count * grad, in one product where the last is a known number."""
+    gap = arithmetic.subtract(self, target) if kinds.nodes_in(self, target) else self - target
+    norm = 2.0 / math.prod(self.shape) if reduction == 1 else 2.0
+    value = constants.known(grad_output) if kinds.is_node(gap) else None
+    if value is not None:
+        return arithmetic.multiply(gap, norm * value)
+    step = arithmetic.multiply(gap, norm) if kinds.is_node(gap) else norm * gap
+    return arithmetic.multiply(step, grad_output)
 
 
 # -- binary cross-entropy ----------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Softmax, the inverse of a matrix, and dropout."""
+"""The inverse of a matrix, and dropout."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from syft.exceptions import UnsupportedOperationError
 from syft.mpc.precision import FixedPrecisionTensor
 from syft.mpc.rules import fixed_approximations as approx
 from syft.mpc.rules import fixed_arithmetic as arithmetic
-from syft.mpc.rules import fixed_exponentials as exponentials
 from syft.mpc.rules import fixed_kinds as kinds
 from syft.mpc.rules import fixed_products as products
 from syft.mpc.rules import fixed_reductions as reductions
@@ -19,77 +18,6 @@ from syft.mpc.rules import fixed_ring as ring
 from syft.mpc.rules.registry import on_children, rule
 
 aten = torch.ops.aten
-
-
-# -- softmax -------------------------------------------------------------------------------------------
-
-
-def _below_maximum(self: FixedPrecisionTensor, dims: list[int]) -> tuple[Any, Any]:
-    """(x - max, max), dimensions kept: exponentials that are at most 1."""
-    from syft.mpc.rules import fixed_extrema
-
-    top = fixed_extrema.amax(self, dims, True)
-    return arithmetic.subtract(self, top), top
-
-
-#: Units of exponentials of at most 1: their sum errs by as many of these as it has terms.
-_POWER_SCALE = 1 << 28
-
-
-def _powers(below: Any, dims: list[int]) -> tuple[Any, Any]:
-    """(exp(x), its sum) in units of 1 / _POWER_SCALE, for x <= 0."""
-    powers = exponentials.exponential(below.child, below.scale, _POWER_SCALE, most=0.0)
-    return powers, reductions.total(powers, dims, True)
-
-
-@rule(FixedPrecisionTensor, aten._softmax.default)
-def softmax(self: Any, dim: int, half_to_float: bool = False) -> Any:
-    """Error 2^-18 and 2 units."""
-    if not self.shape:
-        return kinds.real(ring.plus(ring.times(self.child, 0), self.scale), self)
-    powers, total = _powers(_below_maximum(self, [dim])[0], [dim])
-    if 0 < self.shape[dim] <= approx.MOST_SPREAD:
-        # The largest power is 1 and no other is more, up to their errors.
-        high = self.shape[dim] * _POWER_SCALE
-        return kinds.real(approx.divide_bounded(powers, total, self.scale, _POWER_SCALE, high), self)
-    return kinds.real(approx.divide_small(powers, total, self.scale), self)
-
-
-@rule(FixedPrecisionTensor, aten._softmax_backward_data.default)
-def softmax_backward(grad_output: Any, output: Any, dim: int, input_dtype: torch.dtype) -> Any:
-    """y * (g - sum(g * y)): one truncation for the sum, one for the product."""
-    like = kinds.template_of(grad_output, output)
-    grad, y = kinds.units(grad_output, like), kinds.units(output, like)
-    if not ring.shape_of(y):
-        return kinds.real(ring.times(y, 0), like)
-    middle = ring.truncate(reductions.total(ring.times(grad, y), [dim], True), like.float_scale)
-    return kinds.real(ring.scaled(ring.minus(grad, middle), y, like.float_scale), like)
-
-
-@rule(FixedPrecisionTensor, aten._log_softmax.default)
-def log_softmax(self: Any, dim: int, half_to_float: bool = False) -> Any:
-    """Error 2^-18 and 2 units."""
-    if not self.shape:
-        return kinds.real(ring.times(self.child, 0), self)
-    below, _ = _below_maximum(self, [dim])
-    return arithmetic.subtract(below, _log_sum(below, [dim]))
-
-
-def _log_sum(below: Any, dims: list[int]) -> FixedPrecisionTensor:
-    """log(sum(exp(x))) for x <= 0, in the precision of x."""
-    _, total = _powers(below, dims)
-    return kinds.real(approx.logarithm(total, _POWER_SCALE, below.scale), below)
-
-
-@rule(FixedPrecisionTensor, aten.logsumexp.default)
-def logsumexp(self: Any, dim: Any, keepdim: bool = False) -> Any:
-    x = kinds.as_real(self)
-    if not x.shape:
-        return x
-    dims = reductions.dims_of(x.shape, dim)
-    below, top = _below_maximum(x, dims)
-    made = arithmetic.add(_log_sum(below, dims), top)
-    return made if keepdim else kinds.real(on_children(aten.squeeze.dims, made.child, dims), made)
 
 
 # -- inverse -------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from syft.mpc.precision import ENCODE_LIMIT, FixedPrecisionTensor
 from syft.mpc.protocols.select import Pooling
 from syft.mpc.rules import fixed_kinds as kinds
 from syft.mpc.rules import fixed_ring as ring
+from syft.mpc.rules.fixed_compare import undone_relu
 from syft.mpc.rules.fixed_folding import computed_later
 from syft.mpc.rules.registry import on_children, rule
 
@@ -35,6 +36,11 @@ class Windows:
 
     def _padded(self, i: int) -> int:
         return self.shape[i - 2] + 2 * self.padding[i]
+
+    @property
+    def pooling(self) -> Pooling:
+        """The same, as programs take it."""
+        return Pooling(self.kernel, self.stride, self.padding, self.dilation, self.ceil_mode)
 
     def _reach(self, i: int) -> int:
         return self.dilation[i] * (self.kernel[i] - 1) + 1
@@ -127,6 +133,9 @@ def max_pool2d(
 ) -> Any:
     """Exact. The one-hot selection stays with the indices for the backward pass."""
     windows = Windows(self.shape, kernel_size, stride, padding, dilation, ceil_mode)
+    below = undone_relu(self)
+    if below is not None and math.prod(windows.out) <= math.prod(self.shape[-2:]):
+        return _relu_of_maxima(self, below, windows)
     values, selection = _maxima(self.child, windows)
 
     def place() -> Any:
@@ -138,14 +147,30 @@ def max_pool2d(
     return kinds.same_kind(values, self), indices
 
 
+def _relu_of_maxima(self: FixedPrecisionTensor, below: Any, windows: Windows) -> Any:
+    """The same where x = relu(below): NOTE [A relu before a pooling]. Places are those in x, if they are asked for."""
+    own = ring.fused(below, "relu_of_windows")
+    values = None if own is None else own(windows.pooling, _LOWEST)
+    if values is None:
+        values, _ = ring.positive_part(_maxima(below, windows)[0])
+
+    def place() -> Any:
+        places = windows.places().view(-1, *[1] * (len(self.shape) - 2), *windows.out)
+        return ring.summed(ring.times(_maxima(self.child, windows)[1], places), [0])
+
+    indices = kinds.whole(computed_later(self.child, ring.shape_of(values), place), self)
+    return kinds.same_kind(values, self), indices
+
+
 def _maxima(child: Any, windows: Windows) -> tuple[Any, Any]:
     """The maximum of every window, and its one-hot place."""
-    # NB: below every value, and no difference to one leaves the ring.
-    lowest = -ENCODE_LIMIT
     own = ring.fused(child, "maximum_of_windows")
-    pooling = Pooling(windows.kernel, windows.stride, windows.padding, windows.dilation, windows.ceil_mode)
-    made = None if own is None else own(pooling, lowest)
-    return ring.maximum_along(windows.cut(child, lowest), 0) if made is None else made
+    made = None if own is None else own(windows.pooling, _LOWEST)
+    return ring.maximum_along(windows.cut(child, _LOWEST), 0) if made is None else made
+
+
+#: Below every value, and no difference to one leaves the ring.
+_LOWEST = -ENCODE_LIMIT
 
 
 @rule(FixedPrecisionTensor, aten.max_pool2d_with_indices_backward.default)

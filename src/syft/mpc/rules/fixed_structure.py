@@ -14,6 +14,7 @@ from syft.core.chain import map_tensors
 from syft.exceptions import UnsupportedOperationError, ValueNotHereError
 from syft.mpc.precision import FixedPrecisionTensor
 from syft.mpc.rules import fixed_bits
+from syft.mpc.rules import fixed_constants as constants
 from syft.mpc.rules import fixed_kinds as kinds
 from syft.mpc.rules import fixed_ring as ring
 from syft.mpc.rules.registry import on_children, rule, rule_with_func
@@ -79,6 +80,7 @@ def run_structural(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         fixed_bits.hand_on(
             func, name, args[0], made, lambda bits: on_children(func, bits, *positional[1:], **named)
         )
+        constants.hand_on(func, name, args[0], made)
     return made
 
 
@@ -184,7 +186,8 @@ def zeros_like(self: Any, **kwargs: Any) -> Any:
 
 @rule(FixedPrecisionTensor, aten.ones_like.default)
 def ones_like(self: Any, **kwargs: Any) -> Any:
-    return _filled(self, None, 1, kwargs)
+    made = _filled(self, None, 1, kwargs)
+    return constants.noted(made, 1) if kinds.is_node(made) else made
 
 
 @rule(FixedPrecisionTensor, aten.full_like.default)

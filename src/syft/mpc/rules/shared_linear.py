@@ -213,6 +213,14 @@ def add(x: Any, y: Any, alpha: int = 1) -> Any:
     return _sum(aten.add.Tensor, x, y, alpha)
 
 
+@rule(AST, aten.add_.Tensor)
+def add_(x: Any, y: Any, alpha: int = 1) -> Any:
+    """In place at the holders, where both are secrets without MACs."""
+    if not isinstance(y, AST) or authenticated.is_authenticated(x):
+        return join_values(aten.copy_.default, x, add(x, y, alpha))
+    return at_every_holder(aten.add_.Tensor, (x, y), {"alpha": int(alpha)} if alpha != 1 else {})
+
+
 @rule(AST, aten.sub.Tensor, aten.sub.Scalar)
 def sub(x: Any, y: Any, alpha: int = 1) -> Any:
     return _sum(aten.sub.Tensor, x, y, alpha)

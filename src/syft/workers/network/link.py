@@ -49,24 +49,27 @@ class Link(LinkConnection):
             return self.welcome
 
     def post(self, message: Any, at_once: bool = False) -> None:
-        """Send a command and go on. If it fails, the next call that waits says so.
+        """Send a command and go on; if it fails, the next call that waits says so. `at_once`: do not collect more first.
 
-        `at_once`: do not collect more commands first. It is what parties of a program tell each other: no line of a
-        user's program led to it, and none is looked for.
+        That is for what parties of a program tell each other: no line of a user's program led to it, none is looked for.
         """
         if self.debug:
             self.ask(message)
-        elif worker_lock.lock_held() is not None:
+        elif worker_lock.lock_held() is None:
+            self._post(message, at_once)
+        else:
             with worker_lock.released():
                 self._post(message, at_once)
-        else:
-            self._post(message, at_once)
 
     def _post(self, message: Any, at_once: bool) -> None:
         with self._sending:
             if self._connection is None or self._closed or self._untold is not None:
                 self._check_open()
             outbox = self._outbox
+            alone = outbox.pack_alone(message, self._most_bytes()) if at_once else None
+            if alone is not None:
+                self._transmit(alone)
+                return
             last_of_new = 0
             if len(self._deletes) >= _MANY_DELETES:
                 outbox.add_deletes(self._deletes)

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any
 
 from syft import serde, transport
+from syft.core.at_exit import stop_at_exit
 from syft.core.interfaces import Worker
 from syft.exceptions import (
     AuthenticationError,
@@ -83,14 +84,12 @@ class Server:
         self._sessions: dict[str, ServerSession] = {}
         self._table = threading.Lock()
         self._connections: set[Connection] = set()
-        #: Those that have not said who they are, the oldest first.
-        self._silent: dict[Connection, None] = {}
+        self._silent: dict[Connection, None] = {}  # have not said who they are, the oldest first
         self._stopping = threading.Event()
         self._asked_to_stop = threading.Event()
         self._watcher = Watcher(self)
         #: Makes a session; one that runs its commands elsewhere, where a worker is isolated (`syft.isolation`).
         self.make_session: Callable[..., ServerSession] = ServerSession
-        #: How long `stop` waits for what is running.
         self.stop_seconds = _STOP_SECONDS
         self.commands_executed = 0
 
@@ -103,6 +102,7 @@ class Server:
         listener.on_refused = self._note_refusal
         if not self._listeners:
             self._begin(self._watcher.run, name=f"{self.worker.id}: watch")
+            stop_at_exit(self)
         self._listeners.append(listener)
         self._begin(self._accept, listener, name=f"{self.worker.id} at {listener.address}")
         return listener.address

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from syft import transport
+from syft.core import first_use
 from syft.core.interfaces import Id
 from syft.core.rooms import load_rest
 from syft.data.data_directory import DataDirectory, is_durable
@@ -138,6 +139,7 @@ class NetworkServerWorker(VirtualWorker):
             # Now, and not while the first user of a plan, or of anything at all, waits.
             load_rest()
             all_rows()
+            first_use.prepare_training()
             for address in self._wanted:
                 self._server.listen(address, self._tls if _is_encrypted(address) else None)
         if block:
