@@ -11,7 +11,7 @@ from mpc.lower import FAN_INS, HOLDERS, STREAM, deal, run, spread
 from syft.mpc import ring
 from syft.mpc.drivers import Lockstep
 from syft.mpc.protocols import convert
-from syft.mpc.protocols.compare import negative_bits, zero_bits
+from syft.mpc.protocols.compare import negative_bits, negative_sums, zero_bits
 from syft.mpc.protocols.select import is_negative, is_zero
 from syft.mpc.provider import Provider
 from syft.mpc.randomness import new_seed
@@ -60,6 +60,28 @@ def test_no_error_in_a_million(holders, fan_in):
 @pytest.mark.timeout(600)
 def test_no_error_in_ten_million(fan_in):
     sweep(10_000_000, 2, fan_in)
+
+
+@pytest.mark.parametrize(("holders", "how"), [(2, 4), (3, 4), (2, 2), (5, 4), (2, "fss")])
+@pytest.mark.parametrize("count", [0, 1, 63, 64, 65, 1000])
+def test_a_number_opened_once_is_compared_with_several(holders: int, how: int | str, count: int) -> None:
+    x = torch.cat([torch.tensor([7, 8, -1000, -999]), spread(count, 62)])[:count]
+    numbers = (0, -8, 1000, -8, 1 << 61)
+    driver = Lockstep(holders)
+    found = driver.run(negative_sums, deal(x, holders), numbers, how)
+    for number, words in zip(numbers, zip(*found, strict=True), strict=True):
+        assert torch.equal(
+            ring.unpack_bits(ring.reconstruct_bits(list(words)), count), (x + number < 0).long()
+        )
+
+
+def test_a_second_comparison_of_a_number_opens_a_third_of_the_first_one() -> None:
+    driver, x = Lockstep(2), deal(spread(6400, 62), 2)
+    driver.run(negative_sums, x, (0,))
+    one = driver.cost.bytes_sent[0]
+    driver.reset()
+    driver.run(negative_sums, x, (0, 5))
+    assert (one, driver.cost.bytes_sent[0], driver.cost.rounds) == (12.25 * 6400, 16.5 * 6400, 3)
 
 
 @pytest.mark.parametrize("bit", range(64))

@@ -88,15 +88,15 @@ def _stepping(loss_of: Callable[..., Any]) -> Callable[[Two], Callable[[], Any]]
 #: name: what is run, how many rounds it may take, and how many bytes a holder may send
 LIMITS = {
     "model": (_inferring, 10, 6_500),
-    "step, MSE": (_stepping(F.mse_loss), 25, 28_500),
-    "step, cross-entropy": (_stepping(F.cross_entropy), 62, 40_000),
-    "softmax": (_of(lambda x: torch.softmax(x.view(100, 10), 1)), 34, 335_000),
-    "exp": (_of(torch.exp), 18, 221_000),
-    "sigmoid": (_of(torch.sigmoid), 17, 266_000),
-    "tanh": (_of(torch.tanh), 18, 276_000),
-    "reciprocal": (_of(torch.reciprocal), 40, 565_000),
-    "sqrt": (_of(torch.sqrt), 32, 500_000),
-    "log": (_of(torch.log), 30, 460_000),
+    "step, MSE": (_stepping(F.mse_loss), 22, 24_000),
+    "step, cross-entropy": (_stepping(F.cross_entropy), 43, 28_500),
+    "softmax": (_of(lambda x: torch.softmax(x.view(100, 10), 1)), 20, 150_000),
+    "exp": (_of(torch.exp), 4, 46_000),
+    "sigmoid": (_of(torch.sigmoid), 4, 38_000),
+    "tanh": (_of(torch.tanh), 4, 38_000),
+    "reciprocal": (_of(torch.reciprocal), 28, 215_000),
+    "sqrt": (_of(torch.sqrt), 23, 185_000),
+    "log": (_of(torch.log), 20, 135_000),
 }
 
 

@@ -28,16 +28,20 @@ from syft.mpc.protocols import (
     convert,
     derived,
     divide,
+    exponential,
     fss,
+    leading,
     lookup,
     registry,
     securenn,
     select,
     softmax,
     truncate,
+    waves,
 )
+from syft.mpc.protocols.polynomials import matrix_of
 from syft.mpc.provider import Provider
-from syft.mpc.rules.fixed_approximations import power_below_one
+from syft.mpc.rules.fixed_exponentials import power_below_one
 from syft.workers.network.client_worker import NetworkClientWorker
 
 pytestmark = pytest.mark.network
@@ -171,8 +175,28 @@ CASES: list[tuple[Any, tuple[Any, ...]]] = [
     (derived.relu_of_windows, (select.Pooling((2, 2), (2, 2)), -(1 << 60))),
     (lookup.piecewise, (28, 8, lookup.packed([5] * 8, [1 << 28] * 8, [7] * 8))),
     (
-        lookup.scaled_power,
-        (28, 8, lookup.packed([64] * 8, [1] * 8), 2, lookup.packed([1 << 28] * 4), 24, 1 << 10),
+        exponential.exponential,
+        (4, -20, 4, 8, ((1 << 23, 20, 0), (1 << 23, 3, 1)), (9, 0), -9, 30, 1 << 57, 4),
+    ),
+    (
+        leading.scaled_function,
+        (
+            lookup.packed(list(range(8)), [3] * 8),
+            lookup.packed([5] * 8, [1 << k for k in range(8)]),
+            *(2, matrix_of([1.0, 0.5, 0.25]), 28, 1 << 20, 1 << 12),
+        ),
+    ),
+    (
+        leading.shifted_function,
+        (
+            lookup.packed([5] * 8, [6] * 8),
+            lookup.packed([5] * 8, [7] * 8),
+            1,
+            matrix_of([1.0, 0.5]),
+            28,
+            3,
+            8,
+        ),
     ),
     (
         softmax.softmax,
@@ -184,6 +208,8 @@ CASES: list[tuple[Any, tuple[Any, ...]]] = [
     ),
     (softmax.log_softmax_backward, (X + 2, X[:, :1] + 1, 1, 1 << 40, 1 << 16)),
     (select.cut_magnitude, (1000,)),
+    (waves.odd_function, (3, 12, (1 << 40, 1 << 39), 1 << 30, 200, 1 << 29)),
+    (waves.sines, (3, 12, (1 << 40,), 1 << 30)),
     (divide.divide_public, (7, "floor")),
 ]
 

@@ -23,6 +23,13 @@ from syft.mpc.correlations import (
     Triple,
     Truncation,
 )
+from syft.mpc.correlations_of_functions import (
+    InverseExponential,
+    MaskedNibbles,
+    MaskedPlace,
+    PowersOfFraction,
+    Waves,
+)
 from syft.mpc.drivers import Lockstep, RoundMismatchError, Shares
 from syft.mpc.kernels import Bilinear
 from syft.mpc.party import done, together
@@ -198,7 +205,11 @@ KINDS = [
     Truncation((6,), 1 << 16),
     OneHot(5, 8),
     Digit(5, 7, 8),
-    Digit(5, 28, 32, 2),
+    InverseExponential(5, 18, 16, 1 << 16, 25),
+    MaskedNibbles(130),
+    MaskedPlace(13),
+    PowersOfFraction(5, 7, 31),
+    Waves(5, 24, 30, (1 << 40, -5, 1 << 30)),
     Bits(70, (1, 3)),
     Prefix((3,), 4),
     MaskedWord((3,)),
@@ -206,6 +217,7 @@ KINDS = [
     Comparison(130, 2, True, True),
     Comparison(130, 4, True, True),
     Comparison(9, 4, False, False),
+    Comparison(130, 4, True, edges=3),
 ]
 
 

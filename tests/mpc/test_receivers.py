@@ -27,7 +27,9 @@ from syft.mpc.methods import secret_of
 from syft.mpc.network.programs import OPENING, PROGRAMS
 from syft.mpc.offers import find_secrets
 from syft.mpc.protocols.lookup import packed
+from syft.mpc.protocols.polynomials import matrix_of
 from syft.mpc.protocols.select import Pooling
+from syft.mpc.rules.fixed_exponentials import power_below_one
 from syft.mpc.sharing import AdditiveSharingTensor
 
 A, B, BOTH = {"ana", "pat", "quin"}, {"ben", "pat"}, {"pat"}
@@ -76,7 +78,22 @@ PUBLIC: dict[str, Any] = {
     "highest": 4,
     "edge": 3,
     "coefficients": packed([3, 2, 1]),
-    "tables": packed([1, 2, 3, 4], [5, 6, 7, 8]),
+    "tables": packed(*[[1, 2, 3, 4], [5, 6, 7, 8]] * 2),
+    "table": packed([1, 2, 3, 4], [5, 6, 7, 8]),
+    "scale": 16,
+    "start": -20,
+    "digits": ((1 << 23, 20, 0),),
+    "shifts": (9,),
+    "by_byte": packed([5] * 8, [6] * 8),
+    "by_place": packed([7] * 8, [8] * 8),
+    "degree": 2,
+    "matrix": matrix_of([1.0, 0.5, 0.25]),
+    "inner": 8,
+    "width": 12,
+    "amplitudes": (1 << 40,),
+    "end": 7,
+    "power": power_below_one(1 << 16, 1 << 28),
+    "segments": 1,
 }
 
 #: What is not run on two secrets alone, and why.

@@ -44,7 +44,7 @@ def _programs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-@pytest.mark.parametrize(("name", "rounds"), [("softmax", 27), ("log_softmax", 25)])
+@pytest.mark.parametrize(("name", "rounds"), [("softmax", 19), ("log_softmax", 17)])
 def test_one_program_of_few_rounds_makes_it(
     name: str, rounds: int, workers: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,7 +105,7 @@ def test_the_backward_pass_makes_no_second_exponential(
         "softmax.log_softmax",
         "softmax.log_softmax_backward",
     ]
-    assert "lookup.scaled_power" not in names
+    assert "exponential.exponential" not in names
     leaf = x.requires_grad_()
     F.cross_entropy(leaf, labels).backward()
     assert leaf.grad is not None

@@ -240,22 +240,20 @@ class OneHot(Correlation):
 class Digit(Correlation):
     """r uniform, r mod 2^shift, and (count, size): which digit r has above its `shift` lowest bits.
 
-    The digit is hi * 2^low + lo, with `low` bits in lo. Column j is 2^(2^low - 1 - lo) where hi mod `size`, a power of
-    two, is j, and 0 elsewhere: without `low` the digit's one-hot row.
+    Column j is 1 where the digit mod `size`, a power of two, is j, and 0 elsewhere.
     """
 
     count: int
     shift: int
     size: int
-    low: int = 0
 
     def __post_init__(self) -> None:
         width = self.size.bit_length() - 1
         if self.size < 1 or self.size & (self.size - 1):
             raise ValueError(f"A digit has a power of two of values, got {self.size}.")
-        if self.shift < 1 or not 0 <= self.low <= 5 or self.shift + self.low + width > ring.BITS:
+        if self.shift < 1 or self.shift + width > ring.BITS:
             raise ValueError(
-                f"A digit of {self.low} + {width} bits above {self.shift} lower ones is not inside a word of {ring.BITS}."
+                f"A digit of {width} bits above {self.shift} lower ones is not inside a word of {ring.BITS}."
             )
 
     @property
@@ -267,11 +265,9 @@ class Digit(Correlation):
         return (Field((self.count,)), Field((self.count, self.size)))
 
     def derive(self, *base: torch.Tensor) -> Tensors:
-        digit, lowest = base[0] >> self.shift, (1 << self.low) - 1
-        column = (digit >> self.low).bitwise_and_(self.size - 1).unsqueeze_(1)
-        rows = torch.zeros((self.count, self.size), dtype=torch.int64, device=digit.device)
-        height = torch.ones_like(digit).bitwise_left_shift_(lowest - digit.bitwise_and_(lowest)).unsqueeze_(1)
-        return base[0] & ((1 << self.shift) - 1), rows.scatter_(1, column, height)
+        column = (base[0] >> self.shift).bitwise_and_(self.size - 1).unsqueeze_(1)
+        rows = torch.zeros((self.count, self.size), dtype=torch.int64, device=column.device)
+        return base[0] & ((1 << self.shift) - 1), rows.scatter_(1, column, 1)
 
 
 @dataclass(frozen=True)
@@ -373,19 +369,22 @@ class Comparison(Correlation):
 
     `sign`: for the sign of a masked value; otherwise for its being zero. `select`: also rho, shared both
     ways, and rho * r, so that the masked value can be multiplied by the resulting bit without masking it
-    again.
+    again. `edges`: the one masked value is compared with so many public numbers, by as many trees side by side.
     """
 
     count: int
     fan_in: int = 4
     sign: bool = True
     select: bool = False
+    edges: int = 1
 
     def __post_init__(self) -> None:
         if self.fan_in not in FAN_INS:
             raise ValueError(
                 f"A comparison tree has a fan-in of {' or '.join(map(str, FAN_INS))}, got {self.fan_in}."
             )
+        if self.edges < 1 or (self.select and self.edges > 1):
+            raise ValueError(f"A comparison has an edge, and one only for a selection; got {self.edges}.")
 
     @cached_property
     def columns(self) -> int:
@@ -410,7 +409,7 @@ class Comparison(Correlation):
         for index, radix in enumerate(self.radices[1:], start=2):
             groups = -(-groups // radix)
             outputs = 2 if self.sign and index < len(self.radices) else 1
-            levels.append(Level(radix, width, groups, self.columns, outputs, self.sign))
+            levels.append(Level(radix, width, groups, self.columns * self.edges, outputs, self.sign))
             width *= radix
         return tuple(levels)
 
@@ -438,7 +437,7 @@ class Comparison(Correlation):
 
     def derive(self, *base: torch.Tensor) -> Tensors:
         r = base[0]
-        results = [self._monomials(r)]
+        results = [self.monomials(r)]
         for index, level in enumerate(self.levels):
             results += _level_products(level, base[1 + 2 * index], base[2 + 2 * index])
         if self.select:
@@ -446,7 +445,7 @@ class Comparison(Correlation):
             results += [rho, rho * r[: self.count]]
         return tuple(results)
 
-    def _monomials(self, r: torch.Tensor) -> torch.Tensor:
+    def monomials(self, r: torch.Tensor) -> torch.Tensor:
         """Products of every non-empty subset S of each group's bits of r, at index S - 1."""
         radix = self.radices[0]
         out = torch.empty(self.derived[0].shape, dtype=torch.int64, device=r.device)

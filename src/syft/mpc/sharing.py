@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from typing import Any, ClassVar, NoReturn
 
 import torch
@@ -28,7 +29,20 @@ from syft.messaging.message import ForceObjectDeleteMessage
 from syft.mpc import authenticated, fixed_layers, ring, watching
 from syft.mpc.node_methods import FIELD as FIELD
 from syft.mpc.node_methods import SharedMethods, checked_field
-from syft.mpc.protocols import beaver, derived, divide, local, lookup, select, softmax, spdz2k, truncate
+from syft.mpc.protocols import (
+    beaver,
+    derived,
+    divide,
+    exponential,
+    leading,
+    local,
+    lookup,
+    select,
+    softmax,
+    spdz2k,
+    truncate,
+    waves,
+)
 from syft.mpc.protocols.registry import comparison
 from syft.mpc.reuse import Masked, Remembered
 from syft.mpc.rules.registry import Interpret
@@ -280,8 +294,11 @@ class AdditiveSharingTensor(SharedMethods, SharedNode):
     def piecewise(self, shift: int, size: int, tables: bytes) -> AdditiveSharingTensor:
         return self.run(lookup.piecewise, shift, size, tables)
 
-    def scaled_power(self, *parameters: Any) -> AdditiveSharingTensor:
-        return self.run(lookup.scaled_power, *parameters)
+    def exponential(self, *parameters: Any) -> AdditiveSharingTensor:
+        return self.run(exponential.exponential, *parameters)
+
+    def exponential_cut(self, *parameters: Any) -> AdditiveSharingTensor:
+        return self.run(exponential.exponential, *parameters, **self.how)
 
     def divided_bounded(self, other: AdditiveSharingTensor, *parameters: Any) -> AdditiveSharingTensor:
         return self.run(divide.divide_bounded, other, *parameters, **self.how)
@@ -291,6 +308,28 @@ class AdditiveSharingTensor(SharedMethods, SharedNode):
 
     def cut_magnitude(self, edge: int) -> tuple[AdditiveSharingTensor, ...]:
         return self.run(select.cut_magnitude, edge, **self.how)
+
+    @property
+    def scaled_function(self) -> Callable[..., AdditiveSharingTensor] | None:
+        """A function of the leading bit and of what follows it, times a power of two."""
+        return None if authenticated.is_authenticated(self) else partial(self.run, leading.scaled_function)
+
+    @property
+    def shifted_function(self) -> Callable[..., AdditiveSharingTensor] | None:
+        """The same, plus a multiple of the place of the leading bit."""
+        return None if authenticated.is_authenticated(self) else partial(self.run, leading.shifted_function)
+
+    @property
+    def odd_function(self) -> Callable[..., AdditiveSharingTensor] | None:
+        """A sum of sines within an edge, and a number beyond it."""
+        if authenticated.is_authenticated(self):
+            return None
+        return partial(self.run, waves.odd_function, **self.how)
+
+    @property
+    def sines(self) -> Callable[..., AdditiveSharingTensor] | None:
+        """A sum of sines."""
+        return None if authenticated.is_authenticated(self) else partial(self.run, waves.sines)
 
     def leading_bit(self, size: int) -> AdditiveSharingTensor:
         """Shape (size, *shape): row i is 1 where 2^i <= x < 2^(i+1)."""

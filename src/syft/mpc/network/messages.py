@@ -22,6 +22,13 @@ from syft.exceptions import NetworkError
 from syft.messaging.message import Id, MessageRecord
 from syft.mpc import correlations
 from syft.mpc.correlations import Correlation
+from syft.mpc.correlations_of_functions import (
+    InverseExponential,
+    MaskedNibbles,
+    MaskedPlace,
+    PowersOfFraction,
+    Waves,
+)
 from syft.mpc.integrity.errors import IntegrityError
 from syft.mpc.integrity.sealed import Entrance, Sealed
 from syft.mpc.kernels import Bilinear
@@ -260,6 +267,11 @@ KINDS: tuple[type[Correlation], ...] = (
     correlations.Prefix,
     correlations.MaskedWord,
     correlations.Comparison,
+    InverseExponential,
+    MaskedNibbles,
+    MaskedPlace,
+    PowersOfFraction,
+    Waves,
     Key,
     Sealed,
 )

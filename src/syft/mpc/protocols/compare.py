@@ -34,7 +34,7 @@ import torch
 
 from syft.mpc import ring
 from syft.mpc.correlations import Comparison, Level, all_subsets, inner_terms, top_mask
-from syft.mpc.party import Party, Program, Round, primitive
+from syft.mpc.party import Party, Program, Round, primitive, together
 
 How = int | str
 """The fan-in of the tree (2 or 4), or the name of another way to Boolean-shared bits (`BIT_PROTOCOLS`)."""
@@ -69,6 +69,27 @@ def negative_bits(party: Party, x: torch.Tensor, how: How = TREE, select: bool =
 def zero_bits(party: Party, x: torch.Tensor, how: How = TREE, select: bool = False) -> Program[Compared]:
     """Boolean shares of [x == 0]."""
     return (yield from _compared(party, x, how, False, select))
+
+
+@primitive
+def negative_sums(
+    party: Party, x: torch.Tensor, numbers: Sequence[int], how: How = TREE
+) -> Program[list[Any]]:
+    """Boolean shares of [x + number < 0] for each of some public numbers, each as `Compared.bits`. x is opened once,
+    masked: x + number is z + number - r.
+    """
+    if isinstance(how, int):
+        words = PlainWords(party, x.device)
+        kind = _kind(x.numel(), how, True, False, len(numbers))
+        return by_number((yield from compared_by_tree(words, x, kind, numbers)), len(numbers))
+    each = [negative_bits(party, party.plus(x, number), how) for number in numbers]
+    return [compared.bits for compared in (yield from together(*each))]
+
+
+def by_number(compared: Compared, count: int) -> list[Any]:
+    """The words of each public number: their columns lie side by side."""
+    columns = compared.bits.shape[0] // count
+    return [compared.bits[start * columns : (start + 1) * columns] for start in range(count)]
 
 
 def _compared(party: Party, x: torch.Tensor, how: How, sign: bool, select: bool) -> Program[Compared]:
@@ -149,8 +170,10 @@ class PlainWords:
         return Compared(none, 0, none, none, (none,) * 3 if with_select else ())
 
 
-def compared_by_tree(words: Words, x: Any, kind: Comparison) -> Program[Compared]:
-    """The sign of x, or whether it is zero, on shares of any form."""
+def compared_by_tree(
+    words: Words, x: Any, kind: Comparison, numbers: Sequence[int] = (0,)
+) -> Program[Compared]:
+    """The sign of x, or whether it is zero, on shares of any form; or that of x + number for each of `kind.edges`."""
     count = kind.count
     if not count:
         return words.empty(kind.select)
@@ -158,7 +181,14 @@ def compared_by_tree(words: Words, x: Any, kind: Comparison) -> Program[Compared
     base = [next(fields) for _ in kind.base]
     r = base[0]
     z = yield words.open_masked(x.reshape(-1), r)
-    less, equal = _first_level(words, z, words.planes(next(fields), 1), kind)
+    monomials = words.planes(next(fields), 1)
+    firsts = []
+    for index, number in enumerate(numbers, start=1):
+        own = monomials if index == len(numbers) else monomials.clone()  # they are written to
+        firsts.append(_first_level(words, z + number if number else z, own, kind))
+    less, equal = (
+        firsts[0] if len(firsts) == 1 else (torch.cat(part, -1) for part in zip(*firsts, strict=True))
+    )
     for index, level in enumerate(kind.levels):
         products = words.planes(next(fields), 1).unbind() if level.radix > 2 else ()
         a, b = (words.planes(one, 1) for one in base[1 + 2 * index : 3 + 2 * index])

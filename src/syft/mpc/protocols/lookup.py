@@ -7,12 +7,6 @@ are found by one opening. a is public and b the dealer's, so the dealer's one-ho
 of a - b, and a table is read by a sum over it (the one-time tables of Ishai, Kushilevitz, Meldgaard, Orlandi, Paskin-
 Cherniavsky, TCC 2013, section 3.1, kept as rows so that one serves several tables). Only b mod `size` is used, so the
 digit is known mod `size`: the caller sees to it that it lies in a range of that size.
-
-NOTE [Powers of two by two digits]
-A table of the form 2^i needs no row per i. With i = 2^low hi + lo, differences of lo need no borrow if lo may be
-negative: 2^(lo of a - lo of b) is the public 2^(lo of a) times the dealer's 2^-(lo of b), which is put into the row of
-hi. So the row has one column for 2^low values of i, and what is read is table[hi] * 2^(lo + 2^low - 1), where hi * 2^low
-+ lo = i and |lo| < 2^low: the table has to be right for both hi that an i may have.
 """
 
 from __future__ import annotations
@@ -80,23 +74,20 @@ def polynomial(
 @party_program
 @primitive
 def split_digit(
-    party: Party, x: torch.Tensor, shift: int, size: int, tables: bytes, low: int = 0
+    party: Party, x: torch.Tensor, shift: int, size: int, tables: bytes
 ) -> Program[tuple[torch.Tensor, torch.Tensor]]:
     """(rest, read): x less its digit times 2^shift, and (tables, *shape) read at the digit. One round, 8 bytes.
 
     The digit is one of the two integers next to x / 2^shift, so |rest| < 2^shift.
     """
-    kind = Digit(x.numel(), shift, size, low)
-    entries = _placed(tables, size, x.device)
+    kind = Digit(x.numel(), shift, size)
+    entries = placed(tables, size, x.device)
     r, rest, rows = party.take(kind)
     z = yield party.open(r.add_(x.reshape(-1)))
     rest.neg_()
     if party.first:
         rest.add_(z & ((1 << shift) - 1))
-    digit = z >> shift
-    read = _read(rows, (digit >> low).bitwise_and_(size - 1), entries)
-    if low:
-        read.bitwise_left_shift_(digit.bitwise_and_((1 << low) - 1))
+    read = _read(rows, (z >> shift).bitwise_and_(size - 1), entries)
     return rest.view(x.shape), read.view(-1, *x.shape)
 
 
@@ -114,7 +105,7 @@ _KEPT: dict[tuple[bytes, int, torch.device], torch.Tensor] = {}
 """Tables on devices. None is dropped: a recording of a program (`syft.mpc.cuda.graphs`) reads them where they are."""
 
 
-def _placed(tables: bytes, size: int, device: torch.device) -> torch.Tensor:
+def placed(tables: bytes, size: int, device: torch.device) -> torch.Tensor:
     """`_entries` on a device. While a program is recorded nothing can be copied there: it was run before."""
     if device.type == "cpu":
         return _entries(tables, size)
@@ -133,7 +124,9 @@ def _read(rows: torch.Tensor, digit: torch.Tensor, entries: torch.Tensor) -> tor
     """
     count, size = rows.shape
     if rows.device.type == "cpu" and entries.shape[0] <= _FEW_TABLES and count > size:
-        return _read_turned(rows, digit, entries)
+        # sum_j row[digit - j] table[j] = sum_k row[k] table[digit - k]
+        counts = torch.arange(size)
+        return read_turned(rows, digit, entries[:, (counts.unsqueeze(1) - counts).bitwise_and_(size - 1)])
     counts = torch.arange(size, device=rows.device)
     out = rows.new_empty((entries.shape[0], count))
     step = count if is_on_cuda(rows) else _BLOCK
@@ -144,23 +137,21 @@ def _read(rows: torch.Tensor, digit: torch.Tensor, entries: torch.Tensor) -> tor
     return out
 
 
-def _read_turned(rows: torch.Tensor, digit: torch.Tensor, entries: torch.Tensor) -> torch.Tensor:
-    """The same on the CPU: sum_j row[digit - j] table[j] = sum_k row[k] table[digit - k]."""
+def read_turned(rows: torch.Tensor, at: torch.Tensor, turned: torch.Tensor) -> torch.Tensor:
+    """(tables, n): the sum over k of rows[n, k] turned[table, at[n], k]."""
+    if rows.device.type != "cpu":
+        return (turned[:, at] * rows).sum(-1)
     count, size = rows.shape
-    counts = np.arange(size)
-    turned = np.ascontiguousarray(
-        entries.numpy()[:, (counts[:, None] - counts) & (size - 1)]
-    )  # [table][digit][k]
-    all_rows, digits = rows.numpy(), digit.numpy()
-    out = np.empty((len(turned), count), np.int64)
+    all_rows, places, tables = rows.numpy(), at.numpy(), np.ascontiguousarray(turned.numpy())
+    out = np.empty((len(tables), count), np.int64)
     step = max(1, _CACHED_WORDS // size)
     factors = np.empty((step, size), np.int64)
     for start in range(0, count, step):
         part = slice(start, start + step)
-        block, at = all_rows[part], digits[part]
-        for table, into in zip(turned, out, strict=True):
+        block, here = all_rows[part], places[part]
+        for table, into in zip(tables, out, strict=True):
             found = table.take(
-                at, axis=0, out=factors[: len(at)], mode="clip"
+                here, axis=0, out=factors[: len(here)], mode="clip"
             )  # NB: others make a copy; none is cut
             np.einsum("nk,nk->n", found, block, out=into[part])
     return torch.from_numpy(out)
@@ -176,42 +167,16 @@ def piecewise(party: Party, x: torch.Tensor, shift: int, size: int, tables: byte
     return read[0] + total
 
 
-@party_program
-def scaled_power(
-    party: Party,
-    x: torch.Tensor,
-    shift: int,
-    size: int,
-    tables: bytes,
-    low: int,
-    coefficients: bytes,
-    bits: int,
-    divisor: int,
-) -> Program[torch.Tensor]:
-    """p(t) tables[0][d] / divisor + p(t) tables[1][d] for x = d + t. NOTE [Powers of two by two digits]
-
-    p is the polynomial, with `bits` fractional bits.
-    """
-    t, read = yield from split_digit(party, x, shift, size, tables, low)
-    value = yield from polynomial(party, t, coefficients, shift, bits)
-    small, large = yield from spdz_mul(party, read, value.unsqueeze(0))
-    return (yield from truncate(party, small, divisor)) + large
-
-
 @sealed_twin("lookup.split_digit")
 def split_digit_sealed(
-    party: Party, x: Any, shift: int, size: int, tables: bytes, low: int = 0
+    party: Party, x: Any, shift: int, size: int, tables: bytes
 ) -> Program[tuple[Any, Any]]:
     """The same on authenticated shares."""
     entries = _entries(tables, size)
-    r, lowest, rows = party.seal.take(Digit(x.numel(), shift, size, low))
+    r, lowest, rows = party.seal.take(Digit(x.numel(), shift, size))
     z = yield party.seal.open(r + x.reshape(-1))
-    digit = z >> shift
     counts = torch.arange(size)
-    places = ((digit >> low).unsqueeze(1) - counts).bitwise_and_(size - 1)
+    places = ((z >> shift).unsqueeze(1) - counts).bitwise_and_(size - 1)
     read = rows.gather(1, places).through(_MATMUL, entries.t().contiguous(), size).movedim(1, 0)
-    if low:
-        height = torch.ones_like(digit).bitwise_left_shift_(digit.bitwise_and_((1 << low) - 1))
-        read = read * height
     rest = -lowest + (z & ((1 << shift) - 1))
     return rest.reshape(*x.shape), read.reshape(entries.shape[0], *x.shape)

@@ -23,7 +23,7 @@ from syft.mpc import kernels, ring
 from syft.mpc.party import Party, Program, cat, primitive, stack, together
 from syft.mpc.programs import party_program
 from syft.mpc.protocols.beaver import spdz_mul
-from syft.mpc.protocols.compare import TREE, Compared, How, negative_bits, zero_bits
+from syft.mpc.protocols.compare import TREE, Compared, How, negative_bits, negative_sums, zero_bits
 from syft.mpc.protocols.convert import bits_to_arithmetic, flipped_bit, multiply_bits, negate_where
 from syft.mpc.protocols.registry import ComparisonProtocol, register_comparison
 
@@ -144,8 +144,10 @@ def cut_magnitude(
     party: Party, x: torch.Tensor, edge: int, how: How = TREE
 ) -> Program[tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]]:
     """[x < 0], [x > edge], [x < -edge] and |x| cut at the edge. Five rounds. NOTE [Range]"""
-    sides = stack([x, party.plus(-x, edge), party.plus(x, edge)])
-    negative, above, below = yield from is_negative(party, sides, how)
+    sides = yield from negative_sums(party, x, (0, -edge - 1, edge), how)
+    sides[1] = invert_bits(party, sides[1])
+    made = yield from together(*(bits_to_arithmetic(party, words, x.numel()) for words in sides))
+    negative, above, below = (bits.view(x.shape) for bits in made)
     turn = party.plus(negative * -2, 1) - above + below
     inside = yield from spdz_mul(party, turn, x)
     return negative, above, below, inside + (above + below) * edge

@@ -4,10 +4,6 @@ NOTE [A sum of few powers]
 The largest power is 1 and no other is more, so the sum of n powers lies between 1 and n. For few of them that range is
 cut into short segments: the sum's digit says which it is in, and one opening reads the coefficients of a polynomial for
 1 / x, and for log x beside it. No comparison finds the leading bit, and none brings the sum into a range of its own.
-
-NOTE [Powers that vanish]
-x - max may be far below what the digits of `scaled_power` stand for. A comparison with the lowest one that counts sets
-those powers to 0. It runs beside the digit and the polynomial of the power, which may be anything there.
 """
 
 from __future__ import annotations
@@ -19,37 +15,21 @@ import torch
 from syft.mpc.party import Party, Program, stack, together
 from syft.mpc.programs import party_program
 from syft.mpc.protocols.beaver import spdz_mul
-from syft.mpc.protocols.compare import TREE, How, negative_bits
-from syft.mpc.protocols.convert import multiply_bits
+from syft.mpc.protocols.compare import TREE, How
 from syft.mpc.protocols.derived import largest
-from syft.mpc.protocols.lookup import polynomial, powers, split_digit
-from syft.mpc.protocols.truncate import rescale, truncate
+from syft.mpc.protocols.exponential import exponential
+from syft.mpc.protocols.lookup import powers, split_digit
+from syft.mpc.protocols.truncate import truncate
 
-Power = tuple[int, int, int, int, int, int, bytes, int, bytes, int, int]
-"""What makes exponentials of numbers up to 0, public: the lowest number that counts; factor and divisor to turns of ln 2
-with `shift` fractional bits; that shift; the first turn of the table; its size, itself, and the bits of
-`lookup.split_digit` that it has no entries for; coefficients of 2^f; their bits in products; the divisor of what was read
-times 2^f.
-"""
+Power = tuple[Any, ...]
+"""What makes exponentials of numbers up to 0, public: what `exponential` takes, and the lowest number that counts."""
 
 
 def _exponentials(party: Party, below: torch.Tensor, power: Power, how: How) -> Program[torch.Tensor]:
-    """exp(x) for x <= 0. Twelve rounds. NOTE [Powers that vanish]"""
-    lowest, factor, divisor, shift, start, size, table, low, coefficients, bits, last = power
-
-    def digits() -> Program[Any]:
-        turns = yield from rescale(party, below, factor, divisor)
-        return (yield from split_digit(party, party.plus(turns, -(start << shift)), shift, size, table, low))
-
-    (rest, (read,)), vanishes = yield from together(
-        digits(), negative_bits(party, party.plus(below, -lowest), how)
-    )
-    value, (_, (lost,)) = yield from together(
-        polynomial(party, rest, coefficients, shift, bits),
-        multiply_bits(party, vanishes.bits, vanishes.count, [read.reshape(-1, 1)]),
-    )
-    product = yield from spdz_mul(party, read - lost.view(read.shape), value)
-    return (yield from truncate(party, product, last))
+    """exp(x) for x <= 0, and 0 far below. Four rounds."""
+    scale, start, shift, size, digits, shifts, lowest = power
+    given = scale, start, shift, size, digits, shifts
+    return (yield from exponential(party, below, *given, lowest, how=how))
 
 
 def _powers(

@@ -61,7 +61,7 @@ COVERED = frozenset(
     select.maximum select.minimum select.argmax select.argmin select.max_with_indices
     derived.positive_part derived.largest derived.maximum_and_place derived.one_hot derived.leading_bit lookup.split_digit
     divide.divide_public divide.divide_shared divide.divide_bounded
-    truncate.rescale select.cut_magnitude lookup.polynomial lookup.piecewise lookup.scaled_power
+    truncate.rescale select.cut_magnitude lookup.polynomial lookup.piecewise exponential.exponential
     """.split()
 )
 """The programs that run on authenticated shares."""

@@ -19,7 +19,7 @@ from syft.mpc.correlations import And, Bits, Comparison, MaskedWord, Prefix
 from syft.mpc.integrity.ledger import Seal
 from syft.mpc.integrity.shares import Auth, AuthBits
 from syft.mpc.party import Party, Program, Round, cat, join, sealed_twin
-from syft.mpc.protocols.compare import TREE, Compared, How, compared_by_tree
+from syft.mpc.protocols.compare import TREE, Compared, How, by_number, compared_by_tree
 
 _EMPTY = torch.empty(0, dtype=torch.int64)
 
@@ -45,10 +45,21 @@ def zero_bits(party: Party, x: Auth, how: How = TREE, select: bool = False) -> P
     return (yield from _compared(party, x, how, False, select))
 
 
+@sealed_twin("compare.negative_sums")
+def negative_sums(party: Party, x: Auth, numbers: Sequence[int], how: How = TREE) -> Program[list[Any]]:
+    kind = Comparison(x.numel(), _check(how), edges=len(numbers))
+    return by_number((yield from compared_by_tree(SealedWords(party.seal), x, kind, numbers)), len(numbers))
+
+
 def _compared(party: Party, x: Auth, how: How, sign: bool, select: bool) -> Program[Compared]:
+    kind = Comparison(x.numel(), _check(how), sign, select)
+    return (yield from compared_by_tree(SealedWords(party.seal), x, kind))
+
+
+def _check(how: How) -> int:
     if not isinstance(how, int):
         raise NotImplementedError(f"The comparison {how!r} has no form for authenticated shares.")
-    return (yield from compared_by_tree(SealedWords(party.seal), x, Comparison(x.numel(), how, sign, select)))
+    return how
 
 
 class SealedWords:

@@ -5,8 +5,10 @@ Everything starts with secret bits that bring the argument into one small interv
 (or one table of small polynomials) is right over the whole representable range:
 
     1/x, x^(±1/2), log     the leading bit of x gives x = y * 2^j with y in [1/2, 1)
-    exp                    x / ln 2 = n + f with whole n and |f| < 1
-    sigmoid, tanh, erf,..  |x|, cut at a bound beyond which the function is known, is in one of 16 to 64 segments
+    softplus, silu, gelu   |x|, cut at a bound beyond which the function is known, is in one of 16 to 64 segments
+
+exp and the odd functions that end at ±1 are found from one opening: see `fixed_exponentials` and `fixed_waves`. Children
+without programs for that come here, too.
 
 Inside, numbers have WORK fractional bits whatever base and precision the tensor has. Powers of the argument
 are made by doubling (x, x^2 | x^3 x^4 | x^5..x^8), so that a polynomial of degree 8 takes three products
@@ -27,6 +29,7 @@ import torch
 from numpy.polynomial import chebyshev
 
 from syft.mpc.protocols.lookup import packed
+from syft.mpc.protocols.polynomials import matrix_of
 from syft.mpc.rules import fixed_ring as ring
 from syft.mpc.rules.registry import on_children
 
@@ -43,7 +46,7 @@ _DEGREE = 8
 
 
 @cache
-def _fitted(function: Callable[[Any], Any], low: float, high: float, degree: int = _DEGREE) -> list[float]:
+def fitted(function: Callable[[Any], Any], low: float, high: float, degree: int = _DEGREE) -> list[float]:
     """Coefficients, lowest first, in t = the place in [low, high] as a number in [-1, 1]."""
     with np.errstate(all="ignore"):
         fit = chebyshev.Chebyshev.interpolate(function, degree, domain=[low, high])
@@ -135,10 +138,49 @@ def normalised(child: Any) -> tuple[Any, Any]:
     return rows, ring.minus(ring.scaled(child, gain, 1 << (LEADING - 2 - WORK)), 3 << WORK)
 
 
+#: What brings a number to 2^63, by the byte of its leading bit and by the place there.
+_BYTES_UP, _PLACES_UP = [1 << (56 - 8 * k) for k in range(8)], [1 << (7 - place) for place in range(8)]
+#: Bits of a gain by the place, and of its product with the function; what small results are divided by, as bits.
+_PLACE_BITS, _FINE_BITS, _SMALL_SHIFT = 24, 22, 31
+
+
+def by_leading_bit(child: Any, function: Callable[[Any], Any], gains: Sequence[float]) -> Any:
+    """function(y) * gains[i] for x = y 2^(i + 1), y from 1/2 to 1. 8 steps of i change the gain by a power of two.
+
+    0 for x <= 0. Relative error 2^-20 beside that of the polynomial, and 1 unit.
+    """
+    own = ring.fused(child, "scaled_function")
+    if own is None or max(gains) >= 2.0**59:
+        rows, t = normalised(child)
+        return gained(polynomial(fitted(function, 0.5, 1.0), t), rows, gains)
+    exponent, step = math.frexp(min(gains[:8]))[1] - 1, round(math.log2(gains[8] / gains[0]))
+    by_place = [round(gain * 2.0 ** (_PLACE_BITS - exponent)) for gain in gains[:8]]
+    # function * gain by the place is below 2^(_FINE_BITS + 9), so that of a small result fits the ring with its shift.
+    exponents = [exponent + step * k - _FINE_BITS for k in range(8)]
+    small = [1 << e + _SMALL_SHIFT if -_SMALL_SHIFT <= e < 0 else 0 for e in exponents]
+    large = [1 << e if 0 <= e < 62 else 0 for e in exponents]
+    by_byte = packed(_BYTES_UP, small, *([large] if any(large) else []))
+    inner = 1 << (WORK + _PLACE_BITS - _FINE_BITS)
+    return own(by_byte, packed(_PLACES_UP, by_place), *_matrix(function, 21), WORK, inner, 1 << _SMALL_SHIFT)
+
+
+@cache
+def _matrix(function: Callable[[Any], Any], bits: int) -> tuple[int, bytes]:
+    """The lowest degree of which a polynomial is as near to function(y) as that, relative to 1 or to what is more."""
+    t = np.linspace(-1.0, 1.0, 513)
+    exact = function((3 + t) / 4)
+    for degree in range(3, _DEGREE + 1):
+        coefficients = fitted(function, 0.5, 1.0, degree)
+        errors = np.abs(np.polyval(coefficients[::-1], t) - exact) / np.maximum(1, np.abs(exact))
+        if errors.max() < 2.0**-bits:
+            break
+    return degree, matrix_of(coefficients)
+
+
 def magnitude(child: Any) -> tuple[Any, Any]:
-    """(1 where negative, absolute value)."""
-    negative = ring.less_than_zero(child)
-    return negative, ring.minus(child, ring.times(ring.multiply_bit(negative, child), 2))
+    """(1 where x <= 0, absolute value)."""
+    part, positive = ring.positive_part(child)
+    return ring.from_public(1, positive), ring.minus(ring.times(part, 2), child)
 
 
 def signed(negative: Any, child: Any) -> Any:
@@ -160,10 +202,9 @@ def _inverse_root(y: Any) -> Any:
 def reciprocal(child: Any, scale: int, number: float = 1.0) -> Any:
     """number / x. Relative error 2^-19 plus 1 unit; 0 for x = 0. What does not fit ends as in `divide`."""
     negative, size = magnitude(child)
-    rows, t = normalised(size)
     largest = _LARGEST_QUOTIENT
     gains = [min(abs(number) * float(scale) ** 2 / 2.0 ** (i + 1), largest) for i in range(LEADING)]
-    made = signed(negative, gained(polynomial(_fitted(_inverse, 0.5, 1.0), t), rows, gains))
+    made = signed(negative, by_leading_bit(size, _inverse, gains))
     return ring.negated(made) if number < 0 else made
 
 
@@ -189,9 +230,9 @@ def divide(numerator: Any, denominator: Any, scale: int) -> Any:
     # x = fraction * 2^(place_x + 1) with the sign of x, 1/2 <= |fraction| < 1, at WORK bits.
     fraction = ring.scaled(numerator, up_x, 1 << (LEADING - WORK))
     t = ring.minus(ring.scaled(size, up_y, 1 << (LEADING - 2 - WORK)), 3 << WORK)
-    inverse = polynomial(_fitted(_inverse, 0.5, 1.0), t)
-    # The sign of y, 0 where y is: there the inverse means nothing.
-    turn = ring.minus(is_there, ring.times(below_y, 2))
+    inverse = polynomial(fitted(_inverse, 0.5, 1.0), t)
+    # The sign of y, 0 where y is, so that `is_there` is 0 and `below_y` 1: there the inverse means nothing.
+    turn = ring.from_public(2, ring.plus(is_there, ring.times(below_y, 2)))
     quotient = _product(fraction, ring.times(inverse, turn))
     difference = ring.plus(ring.minus(place_x, place_y), _SAME)
     rows = ring.one_hot(difference, _DIFFERENCES)
@@ -200,7 +241,7 @@ def divide(numerator: Any, denominator: Any, scale: int) -> Any:
 
 
 def _leading_bits(*children: Any) -> list[tuple[Any, Any, Any]]:
-    """Per child (rows of the leading bit of |x|, 1 where negative, |x|); secret children go through one program."""
+    """Per child (rows of the leading bit of |x|, 1 where x <= 0, |x|); secret children go through one program."""
     if any(isinstance(child, torch.Tensor) for child in children):
         return [_leading_bits_of(child) for child in children]
     shapes = [list(ring.shape_of(child)) for child in children]
@@ -236,8 +277,8 @@ def divide_small(numerator: Any, denominator: Any, scale: int) -> Any:
     negative, size = magnitude(denominator)
     rows, t = normalised(size)
     scale_bits = (scale - 1).bit_length()
-    fitted = [c * scale / 2.0**scale_bits for c in _fitted(_inverse, 0.5, 1.0)]
-    inverse = ring.truncate(polynomial(fitted, t), 1 << (WORK - _QUOTIENT_BITS))
+    scaled = [c * scale / 2.0**scale_bits for c in fitted(_inverse, 0.5, 1.0)]
+    inverse = ring.truncate(polynomial(scaled, t), 1 << (WORK - _QUOTIENT_BITS))
     fine = ring.scaled(numerator, signed(negative, inverse), 1 << (_QUOTIENT_BITS - _GUARD))
     # The result is fine / 2^_GUARD / 2^right: `right` up to _GUARD in the first step, the rest in the second.
     rights = [i + 1 - scale_bits for i in range(LEADING)]
@@ -261,12 +302,12 @@ def divide_bounded(numerator: Any, denominator: Any, scale: int, low: int, high:
     """
     lowest, highest = low.bit_length() - 1, high.bit_length() - 1
     scale_bits = (scale - 1).bit_length()
-    fitted = [c * scale / 2.0**scale_bits for c in _fitted(_inverse, 0.5, 1.0)]
+    scaled = [c * scale / 2.0**scale_bits for c in fitted(_inverse, 0.5, 1.0)]
     # scale / y = inverse * gain * 2^scale_bits / 2^(highest + 1)
     divisor = 1 << (_QUOTIENT_BITS + highest + 1 - scale_bits)
     own = ring.fused(numerator, "divided_bounded")
     if own is not None and ring.fused(denominator, "divided_bounded") is not None:
-        return own(denominator, lowest, highest, _packed(fitted), WORK, _QUOTIENT_BITS, divisor)
+        return own(denominator, lowest, highest, _packed(scaled), WORK, _QUOTIENT_BITS, divisor)
     places = range(lowest, highest + 1)
     gain: Any = 1
     if len(places) > 1:
@@ -278,7 +319,7 @@ def divide_bounded(numerator: Any, denominator: Any, scale: int, low: int, high:
     # y * gain is in [2^highest, 2^(highest + 1)): 4 * that / 2^(highest + 1) - 3 at WORK bits.
     top = ring.times(denominator, gain)
     t = ring.minus(_shifted(top, WORK + 1 - highest), 3 << WORK)
-    fine = ring.times(numerator, ring.times(polynomial(fitted, t, _QUOTIENT_BITS), gain))
+    fine = ring.times(numerator, ring.times(polynomial(scaled, t, _QUOTIENT_BITS), gain))
     return ring.truncate(fine, divisor)
 
 
@@ -291,9 +332,8 @@ def square_root(child: Any, scale: float) -> Any:
 
     Relative error 2^-19 plus 1 unit; 0 for x <= 0.
     """
-    rows, t = normalised(child)
     gains = [math.sqrt(scale) * 2.0 ** ((i + 1) / 2) for i in range(LEADING)]
-    return gained(polynomial(_fitted(np.sqrt, 0.5, 1.0), t), rows, gains)
+    return by_leading_bit(child, np.sqrt, gains)
 
 
 def inverse_square_root(child: Any, scale: int, result_scale: int | None = None) -> Any:
@@ -301,13 +341,12 @@ def inverse_square_root(child: Any, scale: int, result_scale: int | None = None)
 
     `result_scale`: the units of the result where they are not those of x.
     """
-    rows, t = normalised(child)
     of_result = float(scale if result_scale is None else result_scale)
     gains = [of_result * math.sqrt(scale) / 2.0 ** ((i + 1) / 2) for i in range(LEADING)]
-    return gained(polynomial(_fitted(_inverse_root, 0.5, 1.0), t), rows, gains)
+    return by_leading_bit(child, _inverse_root, gains)
 
 
-# -- exponentials --------------------------------------------------------------------------------------
+# -- logarithms --------------------------------------------------------------------------------------
 
 
 def logarithm(child: Any, scale: int, result_scale: int | None = None) -> Any:
@@ -315,11 +354,17 @@ def logarithm(child: Any, scale: int, result_scale: int | None = None) -> Any:
 
     `result_scale`: the units of the result where they are not those of x.
     """
-    rows, t = normalised(child)
-    fraction = polynomial(_fitted(np.log, 0.5, 1.0), t)
     exponents = [
         round((i + 1) * math.log(2) * (1 << WORK) - math.log(scale) * (1 << WORK)) for i in range(LEADING)
     ]
+    own = ring.fused(child, "shifted_function")
+    if own is not None:
+        by_byte = packed(_BYTES_UP, [round(8 * k * math.log(2) * (1 << WORK)) for k in range(8)])
+        by_place = packed(_PLACES_UP, exponents[:8])
+        units = (result_scale or scale) / 2.0**WORK
+        return own(by_byte, by_place, *_matrix(np.log, 24), WORK, *fraction_of(units, 64.0 * 2**WORK))
+    rows, t = normalised(child)
+    fraction = polynomial(fitted(np.log, 0.5, 1.0), t)
     (whole,) = ring.weighted_rows(rows, exponents)
     total = ring.plus(fraction, whole)
     return from_work(total, result_scale or scale, 64.0)
@@ -346,80 +391,6 @@ def clamped(child: Any, low: int, high: int) -> Any:
     inside = ring.from_public(1, ring.plus(below, above))
     ends = ring.plus(ring.times(below, low), ring.times(above, high))
     return ring.plus(ring.multiply_bit(inside, child), ends)
-
-
-#: Bits of 2^f in an exponential, and of what it is divided by where its result is small.
-_POWER_BITS, _POWER_SHIFT = 24, 31
-#: Exponents per entry of its tables, as bits, and entries. See NOTE [Powers of two by two digits] in `protocols.lookup`.
-_POWER_LOW, _POWER_ENTRIES = 2, 32
-
-
-def exponential(child: Any, scale: int, result_scale: int | None = None, most: float | None = None) -> Any:
-    """exp(x). Relative error 2^-19 plus 1 unit; beyond 2^57 units the result is that.
-
-    `result_scale`: the units of the result where they are not those of x. `most`: no x is larger, as the caller knows.
-    """
-    units = result_scale or scale
-    # In turns of ln 2: from an eighth of a unit, which is 0, to what the ring holds.
-    low, high = -math.log2(units) - 3, 57 - math.log2(units)
-    lowest = math.ceil(low * math.log(2) * scale)
-    if most is None:
-        cut = clamped(child, lowest, math.floor(high * math.log(2) * scale))
-    else:
-        high = min(high, most * math.log2(math.e))
-        cut = raised(child, lowest)
-    turns = to_work(cut, scale, max(high, -low), math.log2(math.e))
-    # 2^turns = 2^(4 hi + lo) 2^f, with 4 hi + lo counted from `start` on so that hi begins at 0, and |lo| < 4.
-    width = 1 << _POWER_LOW
-    start = math.floor(low) - width
-    turns, tables = ring.minus(turns, start << WORK), _power_tables(units, start)
-    coefficients = [c * math.frexp(units)[0] for c in _fitted(np.exp2, -1.0, 1.0, 6)]
-    divisor = 1 << _POWER_SHIFT
-    own = ring.fused(turns, "scaled_power")
-    if own is not None:
-        given = WORK, _POWER_ENTRIES, packed(*tables), _POWER_LOW, _packed(coefficients), _POWER_BITS, divisor
-        return own(*given)
-    fraction, (small, large) = ring.looked_up(turns, WORK, tables, _POWER_LOW)
-    power = polynomial(coefficients, fraction, _POWER_BITS)
-    fine, coarse = ring.unstacked(ring.times(ring.stacked([small, large]), ring.unsqueezed(power, 0)))
-    return ring.plus(ring.truncate(fine, divisor), coarse)
-
-
-@cache
-def _power_tables(units: int, start: int) -> list[list[int]]:
-    """What 2^f (times the mantissa of the units) is multiplied by for a hi: before a truncation, and without one."""
-    small, large = [0] * _POWER_ENTRIES, [0] * _POWER_ENTRIES
-    width, (_, exponent) = 1 << _POWER_LOW, math.frexp(units)
-    for hi in range(_POWER_ENTRIES):
-        # Read times 2^(lo + width - 1), so the result is 2^f at _POWER_BITS times that times 2^place.
-        place = start + width * hi + exponent - _POWER_BITS - (width - 1)
-        if -_POWER_SHIFT <= place < 0:
-            small[hi] = 1 << (place + _POWER_SHIFT)
-        elif 0 <= place <= 57 + width - _POWER_BITS:  # those beyond cannot occur
-            large[hi] = 1 << place
-    return [small, large]
-
-
-def raised(child: Any, low: int) -> Any:
-    """The child, or `low` where it is less."""
-    above = ring.minus(child, low)
-    return ring.plus(ring.positive_part(above)[0], low)
-
-
-@cache
-def power_below_one(scale: int, result_scale: int) -> tuple[Any, ...]:
-    """What `protocols.softmax` makes of exponentials of numbers up to 0: see `Power` there."""
-    turns = math.log2(result_scale) + 3
-    start = math.floor(-turns) - (1 << _POWER_LOW)
-    factor, divisor = fraction_of(2.0**WORK / scale * math.log2(math.e), turns * scale)
-    exponent = math.frexp(result_scale)[1] - _POWER_BITS - (1 << _POWER_LOW) + 1
-    places = [start + (hi << _POWER_LOW) + exponent + _POWER_SHIFT for hi in range(_POWER_ENTRIES)]
-    # Up to 1 what is read times 2^f stays in the range of a truncation, and entries beyond cannot occur.
-    table = packed([1 << place if 0 <= place <= _POWER_SHIFT + 4 else 0 for place in places])
-    coefficients = _packed([c * math.frexp(result_scale)[0] for c in _fitted(np.exp2, -1.0, 1.0, 6)])
-    lowest = math.ceil(-turns * math.log(2) * scale)
-    digit = WORK, start, _POWER_ENTRIES, table, _POWER_LOW
-    return lowest, factor, divisor, *digit, coefficients, _POWER_BITS, 1 << _POWER_SHIFT
 
 
 # -- functions that are known far from zero ------------------------------------------------------------

@@ -20,8 +20,10 @@ from syft.mpc.precision import FixedPrecisionTensor
 from syft.mpc.rules import fixed_approximations as approx
 from syft.mpc.rules import fixed_arithmetic as arithmetic
 from syft.mpc.rules import fixed_compare as compare
+from syft.mpc.rules import fixed_exponentials as exponentials
 from syft.mpc.rules import fixed_kinds as kinds
 from syft.mpc.rules import fixed_ring as ring
+from syft.mpc.rules import fixed_waves as waves
 from syft.mpc.rules.registry import rule
 
 aten = torch.ops.aten
@@ -35,7 +37,7 @@ def _on_reals(self: Any, function: Callable[[Any, int], Any]) -> FixedPrecisionT
 
 @rule(FixedPrecisionTensor, aten.exp.default)
 def exp(self: Any) -> Any:
-    return _on_reals(self, approx.exponential)
+    return _on_reals(self, exponentials.exponential)
 
 
 @rule(FixedPrecisionTensor, aten.expm1.default)
@@ -87,6 +89,9 @@ def rsqrt(self: Any) -> Any:
 def _odd(self: Any, function: Callable[[Any], Any], bound: float) -> FixedPrecisionTensor:
     """An odd function that stays what it is at `bound`."""
     x = kinds.as_real(self)
+    made = waves.odd_function(x.child, function, x.scale, bound)
+    if made is not None:
+        return kinds.real(made, x)
     negative, _, _, size = approx.cut_magnitude(x.child, x.scale, bound)
     value = approx.segmented(size, function, x.scale, bound)
     return kinds.real(approx.from_work(approx.signed(negative, value), x.scale, 4.0), x)
@@ -225,6 +230,9 @@ def _periodic(self: Any, shift: float) -> FixedPrecisionTensor:
     x = kinds.as_real(self)
     turns = approx.to_work(x.child, x.scale, ANGLE_LIMIT, 1 / (2 * math.pi))
     turns = ring.plus(turns, round(shift / (2 * math.pi) * (1 << approx.WORK)))
+    made = waves.sine_of_turns(turns, approx.WORK, x.scale)
+    if made is not None:
+        return kinds.real(made, x)
     whole = ring.truncate(turns, 1 << approx.WORK)
     negative, size = approx.magnitude(ring.minus(turns, ring.times(whole, 1 << approx.WORK)))
     value = approx.segmented(size, _sine_of_turns, 1 << approx.WORK, 1.0)

@@ -26,7 +26,8 @@ operations; another node has a METHOD OF THE SAME NAME:
     relu_of_windows(pooling, lowest)
                             the maxima of windows and 0; None as above.
 
-    rescaled, polynomial, piecewise, scaled_power, divided_bounded, clamped, cut_magnitude
+    rescaled, polynomial, piecewise, exponential, exponential_cut, scaled_function, shifted_function, odd_function, sines,
+    divided_bounded, clamped, cut_magnitude
                             what `fixed_approximations` says of them, as one program each.
     softmax_along, log_softmax_along, log_softmax_backward
                             the same for `fixed_softmax`; None: there is no form of its own.
@@ -170,7 +171,9 @@ def fused(child: Any, name: str) -> Any:
     return _own(child, name)
 
 
-_COMPARING = frozenset({"clamped", "cut_magnitude", "divided_bounded", "softmax_along", "log_softmax_along"})
+_COMPARING = frozenset(
+    "clamped exponential_cut odd_function cut_magnitude divided_bounded softmax_along log_softmax_along".split()
+)
 
 
 def looked_up(child: Any, shift: int, tables: list[list[int]], low: int = 0) -> tuple[Any, list[Any]]:

@@ -12,6 +12,7 @@ from syft.mpc.precision import FixedPrecisionTensor
 from syft.mpc.protocols.lookup import packed
 from syft.mpc.rules import fixed_approximations as approx
 from syft.mpc.rules import fixed_arithmetic as arithmetic
+from syft.mpc.rules import fixed_exponentials as exponentials
 from syft.mpc.rules import fixed_extrema
 from syft.mpc.rules import fixed_kinds as kinds
 from syft.mpc.rules import fixed_reductions as reductions
@@ -46,7 +47,7 @@ def _own(self: FixedPrecisionTensor, dim: int, name: str) -> Any:
     # Of the exponentials times the inverse; of a logarithm times a power.
     divisor = (1 << 2 * approx.WORK) // self.scale
     tables = _tables(functions, size)
-    power = approx.power_below_one(self.scale, _POWER_SCALE)
+    power = exponentials.power_below_one(self.scale, _POWER_SCALE)
     return own(dim % len(self.shape), power, _SEGMENTS, approx.WORK, size, tables, divisor)
 
 
@@ -78,7 +79,7 @@ def _below_maximum(self: FixedPrecisionTensor, dims: list[int]) -> tuple[Any, An
 
 def _powers(below: Any, dims: list[int]) -> tuple[Any, Any]:
     """(exp(x), its sum) in units of 1 / _POWER_SCALE, for x <= 0."""
-    powers = approx.exponential(below.child, below.scale, _POWER_SCALE, most=0.0)
+    powers = exponentials.exponential(below.child, below.scale, _POWER_SCALE, most=0.0)
     return powers, reductions.total(powers, dims, True)
 
 
@@ -135,7 +136,7 @@ def log_softmax_backward(grad_output: Any, output: Any, dim: int, input_dtype: t
         divisor = (1 << 2 * approx.WORK) // like.float_scale
         return kinds.real(own(*found, dim % len(like.shape), divisor, like.float_scale), like)
     total = reductions.total(grad, [dim], True)
-    chances = approx.exponential(kinds.units(output, like), like.float_scale, most=0.0)
+    chances = exponentials.exponential(kinds.units(output, like), like.float_scale, most=0.0)
     return kinds.real(ring.minus(grad, ring.scaled(chances, total, like.float_scale)), like)
 
 

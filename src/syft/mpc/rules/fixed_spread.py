@@ -29,7 +29,7 @@ def inverse_root(squares: Any) -> tuple[Any, Any]:
     halves = [1 << (_BITS - (i + 1) // 2) for i in range(approx.LEADING)]
     odds = [round((_HALF_ROOT if (i + 1) % 2 else 1.0) * (1 << approx.WORK)) for i in range(approx.LEADING)]
     gain, odd = ring.weighted_rows(rows, halves, odds)
-    made = approx.polynomial(approx._fitted(approx._inverse_root, 0.5, 1.0), t)
+    made = approx.polynomial(approx.fitted(approx._inverse_root, 0.5, 1.0), t)
     return gain, ring.scaled(made, odd, 1 << approx.WORK)
 
 
