@@ -8,8 +8,6 @@ cut into short segments: the sum's digit says which it is in, and one opening re
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from syft.mpc.party import Party, Program, stack, together
@@ -17,19 +15,12 @@ from syft.mpc.programs import party_program
 from syft.mpc.protocols.beaver import spdz_mul
 from syft.mpc.protocols.compare import TREE, How
 from syft.mpc.protocols.derived import largest
-from syft.mpc.protocols.exponential import exponential
+from syft.mpc.protocols.exponential import Digits, exponential
 from syft.mpc.protocols.lookup import powers, split_digit
 from syft.mpc.protocols.truncate import truncate
 
-Power = tuple[Any, ...]
-"""What makes exponentials of numbers up to 0, public: what `exponential` takes, and the lowest number that counts."""
-
-
-def _exponentials(party: Party, below: torch.Tensor, power: Power, how: How) -> Program[torch.Tensor]:
-    """exp(x) for x <= 0, and 0 far below. Four rounds."""
-    scale, start, shift, size, digits, shifts, lowest = power
-    given = scale, start, shift, size, digits, shifts
-    return (yield from exponential(party, below, *given, lowest, how=how))
+Power = tuple[int, int, int, int, Digits, tuple[int, ...], int]
+"""What makes exponentials of numbers up to 0: the public arguments of `exponential.exponential` up to `low`."""
 
 
 def _powers(
@@ -38,7 +29,7 @@ def _powers(
     """(x - max, its exponentials, their sum); the sum keeps the dimension."""
     top = yield from largest(party, x, dim, how)
     below = x - top.unsqueeze(dim)
-    exponentials = yield from _exponentials(party, below, power, how)
+    exponentials = yield from exponential(party, below, *power, how=how)
     return below, exponentials, exponentials.sum(dim, keepdim=True)
 
 
@@ -64,13 +55,13 @@ def softmax(
     segments: int,
     shift: int,
     size: int,
-    table: bytes,
+    tables: bytes,
     divisor: int,
     how: How = TREE,
 ) -> Program[torch.Tensor]:
-    """exp(x - max) / sum of them, all made with `shift` fractional bits; `table` is that of 1 / x. 27 rounds for few."""
+    """exp(x - max) / sum of them, all made with `shift` fractional bits; `tables` are of 1 / x. 19 rounds for few."""
     _, exponentials, total = yield from _powers(party, x, dim, power, how)
-    constants, (terms,) = yield from _of_sum(party, total, segments, shift, size, table, 1)
+    constants, (terms,) = yield from _of_sum(party, total, segments, shift, size, tables, 1)
     inverse = constants[0] + (yield from truncate(party, terms, 1 << shift))
     return (yield from _quotients(party, exponentials, inverse, divisor))
 
@@ -95,7 +86,7 @@ def log_softmax(
     divisor: int,
     how: How = TREE,
 ) -> Program[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
-    """x - max - log(sum), and the exponentials and the inverse of their sum, for a backward pass. 25 rounds for few."""
+    """x - max - log(sum), and the exponentials and the inverse of their sum, for a backward pass. 17 rounds for few."""
     below, exponentials, total = yield from _powers(party, x, dim, power, how)
     (of_inverse, of_log), (inverse, log) = yield from _of_sum(party, total, segments, shift, size, tables, 2)
     inverse, log = yield from together(

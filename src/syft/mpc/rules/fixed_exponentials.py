@@ -37,6 +37,7 @@ def exponential(child: Any, scale: int, result_scale: int | None = None, most: f
     return own(*found.given) if own is not None else _exponential_by_rows(cut, scale, units)
 
 
+@cache
 def power_below_one(scale: int, result_scale: int) -> tuple[Any, ...]:
     """What `protocols.softmax` makes of exponentials of numbers up to 0: see `Power` there."""
     lowest = math.ceil((-math.log2(result_scale) - 3) * math.log(2) * scale)

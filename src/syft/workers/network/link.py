@@ -49,9 +49,8 @@ class Link(LinkConnection):
             return self.welcome
 
     def post(self, message: Any, at_once: bool = False) -> None:
-        """Send a command and go on; if it fails, the next call that waits says so. `at_once`: do not collect more first.
-
-        That is for what parties of a program tell each other: no line of a user's program led to it, none is looked for.
+        """Send a command and go on; if it fails, the next call that waits says so. `at_once`: collect no more first, as
+        parties of a program tell each other a round: no line of a user's program led to it, and none is looked for.
         """
         if self.debug:
             self.ask(message)
@@ -66,14 +65,12 @@ class Link(LinkConnection):
             if self._connection is None or self._closed or self._untold is not None:
                 self._check_open()
             outbox = self._outbox
-            alone = outbox.pack_alone(message, self._most_bytes()) if at_once else None
-            if alone is not None:
+            if at_once and (alone := outbox.pack_alone(message, self._most_bytes())) is not None:
                 self._transmit(alone)
                 return
-            last_of_new = 0
-            if len(self._deletes) >= _MANY_DELETES:
+            last_of_new = int(len(self._deletes) >= _MANY_DELETES)
+            if last_of_new:
                 outbox.add_deletes(self._deletes)
-                last_of_new = 1
             if self._gathering and self._is_large(message) and len(outbox):
                 self._flush()
             place = outbox.add(message, () if at_once else site_of_caller())
