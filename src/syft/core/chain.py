@@ -115,7 +115,9 @@ class Wrapper(torch.Tensor):
             return Wrapper.calls.on_bare_nodes(func, args, kwargs)
         if func in _READS_INDICES:
             args, kwargs = _read_indices(args, kwargs)
-        node = args[0].child if args and type(args[0]) is Wrapper else _first_read(func, args, kwargs)
+        node = args[0].child if args and type(args[0]) is Wrapper else first_node(args, kwargs)
+        if args and type(args[0]) is torch.Tensor and writes_first(func):
+            _tell_of_writing(func, args[0], node)
         is_head = is_clear_above = True
         while isinstance(node, Node):
             node_type = type(node)
@@ -439,17 +441,14 @@ def _read_indices(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[
     return (*args[:1], *map(read, args[1:])), kwargs
 
 
-def _first_read(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The first node of a call whose first argument is no chain; told before it is written into that argument."""
-    node = first_node(args, kwargs)
-    if isinstance(node, Node) and args and writes_first(func):
-        reader = node
-        while isinstance(reader, Node) and reader.takes_over is None and type(reader).is_transparent():
-            reader = reader.child
-        take_over = type(reader).takes_over if isinstance(reader, Node) else None
-        if take_over is not None:
-            take_over(func, args[0], node)
-    return node
+def _tell_of_writing(func: Any, target: torch.Tensor, node: Any) -> None:
+    """Tell the type of a node that its values will be written into a plain tensor. !! what it refuses"""
+    reader = node
+    while isinstance(reader, Node) and reader.takes_over is None and type(reader).is_transparent():
+        reader = reader.child
+    take_over = type(reader).takes_over if isinstance(reader, Node) else None
+    if take_over is not None:
+        take_over(func, target, node)
 
 
 def first_node(args: Any, kwargs: dict[str, Any] | None = None) -> Any:

@@ -28,7 +28,7 @@ def take_over(func: Any, target: torch.Tensor, node: Any) -> None:
 
     What torch refuses itself is left to it: leaves that require grad, and dtypes that do not fit.
     """
-    if type(target) is not torch.Tensor or target.is_floating_point() != node.dtype.is_floating_point:
+    if target.is_floating_point() != node.dtype.is_floating_point:
         return
     if target.requires_grad and target.is_leaf:
         return
