@@ -35,9 +35,9 @@ from syft.core import html
 from syft.dp.composition import BOTH, Charge, Limit, fits, spent_epsilon
 from syft.dp.events import Event, Gaussian, read_event, shown, written
 from syft.exceptions import BudgetExceededError, ReleaseNotPermittedError
+from syft.identity.names import ANONYMOUS
 from syft.ledger import Ledger
 from syft.ledger import file as ledger_file
-from syft.transport.session_records import ANONYMOUS
 
 #: The user that all without a name are: see NOTE [Those without a name].
 NAMELESS = ANONYMOUS

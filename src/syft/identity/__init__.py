@@ -9,18 +9,24 @@ Modules, in the order they import each other:
     tokens         signed, expiring tokens bound to a user name
 """
 
-from syft.identity.certificates import (
-    CertificateError,
-    CertificateFiles,
-    client_context,
-    make_certificate,
-    make_client_certificate,
-    server_context,
-    user_of_certificate,
-)
-from syft.identity.names import check_user_name, is_user_name
-from syft.identity.revocation import RevocationList
-from syft.identity.tokens import Identity, TokenAuthority, TokenVerifier
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from syft.identity.certificates import (
+        CertificateError,
+        CertificateFiles,
+        client_context,
+        make_certificate,
+        make_client_certificate,
+        server_context,
+        user_of_certificate,
+    )
+    from syft.identity.names import check_user_name, is_user_name
+    from syft.identity.revocation import RevocationList
+    from syft.identity.tokens import Identity, TokenAuthority, TokenVerifier
 
 __all__ = [
     "CertificateError",
@@ -37,3 +43,17 @@ __all__ = [
     "server_context",
     "user_of_certificate",
 ]
+
+#: Imported when they are first named: certificates need a library that takes 15 ms.
+_HOMES = {
+    **dict.fromkeys(("Identity", "TokenAuthority", "TokenVerifier"), "tokens"),
+    **dict.fromkeys(("check_user_name", "is_user_name"), "names"),
+    "RevocationList": "revocation",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    home = importlib.import_module(f"{__name__}.{_HOMES.get(name, 'certificates')}")
+    return getattr(home, name)

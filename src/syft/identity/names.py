@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 MAX_USER_NAME = 128
+#: Prefix of the names given to anonymous users. No token or certificate can prove such a name.
+ANONYMOUS = "anonymous:"
 
 
 def is_user_name(name: Any) -> bool:

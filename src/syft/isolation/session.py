@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from syft import serde
 from syft.core import worker_lock
 from syft.exceptions import ConnectionRefusedByWorkerError
+from syft.identity.names import ANONYMOUS
 from syft.isolation import records
 from syft.isolation.channel import Channel, ChannelClosed, close_all
 from syft.isolation.executors import Executor
 from syft.policy.caller import speaking_for
 from syft.transport.session_frames import Head
-from syft.transport.session_records import ANONYMOUS
 from syft.workers.network.sessions import Reply, ServerSession
 
 if TYPE_CHECKING:

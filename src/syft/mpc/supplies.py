@@ -43,8 +43,8 @@ from syft.core.interfaces import Worker
 from syft.core.structs import prepared
 from syft.exceptions import SyftError
 from syft.identity.files import make_private_directory, write_file
+from syft.identity.names import ANONYMOUS
 from syft.policy.quotas import UNLIMITED, Quotas
-from syft.transport.session_records import ANONYMOUS
 
 _MAGIC = b"syft supply 1\n\0\0"
 _MARK, _KEY = 16, 32

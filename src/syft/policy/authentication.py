@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from syft.exceptions import AuthenticationError, ExpiredTokenError, RevokedTokenError
+from syft.identity.names import ANONYMOUS
 from syft.identity.tokens import Identity, TokenVerifier
 from syft.transport import Connection
 from syft.transport import session_records as handshake
-from syft.transport.session_records import ANONYMOUS
 
 logger = logging.getLogger("syft.worker")
 

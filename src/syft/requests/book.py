@@ -30,6 +30,7 @@ import msgspec
 from syft.core.structs import prepared
 from syft.exceptions import RequestFileError, RequestNotFoundError, RequestNotPermittedError
 from syft.identity.files import sync_directory
+from syft.identity.names import ANONYMOUS
 from syft.requests.records import (
     APPROVED_SECONDS,
     MOST_REASON,
@@ -41,7 +42,6 @@ from syft.requests.records import (
     Request,
     check_ask,
 )
-from syft.transport.session_records import ANONYMOUS
 
 MOST_OPEN_PER_USER = 20
 MOST_OPEN = 1_000

@@ -10,8 +10,6 @@ from syft.core.structs import prepared
 from syft.exceptions import ProtocolError
 
 PROTOCOL = 1
-#: Prefix of the names given to anonymous users. No token or certificate can prove such a name.
-ANONYMOUS = "anonymous:"
 _MAX_BYTES = 65_536
 _Text = Annotated[str, msgspec.Meta(max_length=256)]
 _Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]

@@ -26,7 +26,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.polynomial import chebyshev
 
 from syft.mpc.protocols.lookup import packed
 from syft.mpc.protocols.polynomials import matrix_of
@@ -49,8 +48,8 @@ _DEGREE = 8
 def fitted(function: Callable[[Any], Any], low: float, high: float, degree: int = _DEGREE) -> list[float]:
     """Coefficients, lowest first, in t = the place in [low, high] as a number in [-1, 1]."""
     with np.errstate(all="ignore"):
-        fit = chebyshev.Chebyshev.interpolate(function, degree, domain=[low, high])
-    return [float(c) for c in chebyshev.cheb2poly(fit.coef)]
+        fit = np.polynomial.chebyshev.Chebyshev.interpolate(function, degree, domain=[low, high])
+    return [float(c) for c in np.polynomial.chebyshev.cheb2poly(fit.coef)]
 
 
 def _product(a: Any, b: Any) -> Any:
@@ -419,9 +418,9 @@ def around(function: Callable[[Any], Any], centre: float, width: float, degree: 
     def local(t: Any) -> Any:
         return function(centre + t * width)
 
-    fit = chebyshev.Chebyshev.interpolate(local, degree, domain=[-1, 1])
+    fit = np.polynomial.chebyshev.Chebyshev.interpolate(local, degree, domain=[-1, 1])
     coefficients = np.zeros(degree + 1)
-    converted = chebyshev.cheb2poly(fit.coef)
+    converted = np.polynomial.chebyshev.cheb2poly(fit.coef)
     coefficients[: len(converted)] = converted
     grid = np.linspace(-1, 1, 65)
     return coefficients, float(np.abs(fit(grid) - local(grid)).max())

@@ -16,6 +16,7 @@ from syft import serde, transport
 from syft.core.interfaces import Id
 from syft.core.session import session
 from syft.identity.certificates import client_context
+from syft.identity.names import ANONYMOUS
 from syft.identity.tokens import read_token_file
 from syft.messaging.message import (
     ClearObjectsMessage,
@@ -28,7 +29,6 @@ from syft.messaging.message import (
 )
 from syft.transport import session_frames as frames
 from syft.transport import session_records as handshake
-from syft.transport.session_records import ANONYMOUS
 from syft.workers.base import BaseWorker, _shown
 from syft.workers.network import presence
 from syft.workers.network.link import Link

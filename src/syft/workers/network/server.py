@@ -25,6 +25,7 @@ from syft.exceptions import (
     ProtocolError,
     SyftError,
 )
+from syft.identity.names import ANONYMOUS
 from syft.policy.authentication import Proof
 from syft.transport import Connection, FrameLimits, Listener, process_memory
 from syft.transport import session_frames as frames
@@ -32,7 +33,6 @@ from syft.transport import session_outgoing as outgoing
 from syft.transport import session_records as handshake
 from syft.transport.session_frames import Head, Kind
 from syft.transport.session_lending import Lending
-from syft.transport.session_records import ANONYMOUS
 from syft.workers.network.incoming import Incoming
 from syft.workers.network.sessions import ServerSession
 from syft.workers.network.settings import ServerSettings as ServerSettings  # it is looked for here, too

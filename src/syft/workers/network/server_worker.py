@@ -21,6 +21,7 @@ from syft.core.interfaces import Id
 from syft.data.data_directory import DataDirectory, is_durable
 from syft.exceptions import AuthenticationError, ConnectNotPermittedError
 from syft.identity.certificates import server_context
+from syft.identity.names import ANONYMOUS
 from syft.identity.tokens import TokenVerifier
 from syft.operations.table import all_rows
 from syft.policy.authentication import Authenticator
@@ -28,7 +29,6 @@ from syft.policy.log_lines import log_decision
 from syft.policy.owner_policy import OwnerPolicy, PolicyFileError
 from syft.policy.permissions import AuditRecord, Policy
 from syft.requests.keeper import write_down
-from syft.transport.session_records import ANONYMOUS
 from syft.workers.entry import Entry
 from syft.workers.network import handlers as _handlers  # noqa: F401  (adds the handlers)
 from syft.workers.network.process import ServerProcess
