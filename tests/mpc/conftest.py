@@ -10,6 +10,8 @@ import pytest
 import torch
 
 from mpc.network_parties import HOLDERS, Parties
+from syft.mpc.drivers import programs_name
+from syft.mpc.group import Group
 
 
 @pytest.fixture(autouse=True)
@@ -32,3 +34,17 @@ def parties(hook: Any, me: Any) -> Iterator[Parties]:
 @pytest.fixture
 def client(parties: Parties) -> SimpleNamespace:
     return parties.client()
+
+
+@pytest.fixture
+def programs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the programs that groups are asked to run, from here on."""
+    names: list[str] = []
+    run = Group.run
+
+    def noted(group: Any, protocol: Any, *args: Any, **kwargs: Any) -> Any:
+        names.append(programs_name(protocol))
+        return run(group, protocol, *args, **kwargs)
+
+    monkeypatch.setattr(Group, "run", noted)
+    return names

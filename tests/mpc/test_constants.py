@@ -9,8 +9,6 @@ import torch
 from torch.nn import functional as F
 
 import syft as sy
-from syft.mpc.drivers import programs_name
-from syft.mpc.group import Group
 
 UNIT = 2.0**-16
 
@@ -24,19 +22,6 @@ def share(hook: Any) -> Any:
         return fixed.share(alice, bob, crypto_provider=carol)
 
     return shared
-
-
-@pytest.fixture
-def programs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    names: list[str] = []
-    run = Group.run
-
-    def noted(group: Any, protocol: Any, *args: Any, **kwargs: Any) -> Any:
-        names.append(programs_name(protocol))
-        return run(group, protocol, *args, **kwargs)
-
-    monkeypatch.setattr(Group, "run", noted)
-    return names
 
 
 def _plain(secret: Any) -> torch.Tensor:

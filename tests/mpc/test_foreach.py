@@ -9,8 +9,6 @@ import torch
 from torch import nn
 
 import syft as sy
-from syft.mpc.drivers import programs_name
-from syft.mpc.group import Group
 
 
 @pytest.fixture
@@ -44,19 +42,6 @@ def _trained(
     if workers:
         return optimizer, [p.get().float_precision() for p in model.parameters()]
     return optimizer, [p.detach() for p in model.parameters()]
-
-
-@pytest.fixture
-def programs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    names: list[str] = []
-    run = Group.run
-
-    def noted(group: Any, protocol: Any, *args: Any, **kwargs: Any) -> Any:
-        names.append(programs_name(protocol))
-        return run(group, protocol, *args, **kwargs)
-
-    monkeypatch.setattr(Group, "run", noted)
-    return names
 
 
 def test_one_program_writes_all_parameters(workers: list[Any], programs: list[str]) -> None:

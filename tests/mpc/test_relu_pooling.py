@@ -11,7 +11,6 @@ from torch import nn
 from torch.nn import functional as F
 
 import syft as sy
-from syft.mpc.drivers import programs_name
 from syft.mpc.group import Group
 
 SHIFT = 2.0**16
@@ -31,19 +30,6 @@ def share(workers: list[Any]) -> Callable[..., Any]:
         return fixed.share(*holders, crypto_provider=provider, **options)
 
     return shared
-
-
-@pytest.fixture
-def programs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    names: list[str] = []
-    run = Group.run
-
-    def noted(group: Any, protocol: Any, *args: Any, **kwargs: Any) -> Any:
-        names.append(programs_name(protocol))
-        return run(group, protocol, *args, **kwargs)
-
-    monkeypatch.setattr(Group, "run", noted)
-    return names
 
 
 def _plain(secret: Any) -> torch.Tensor:

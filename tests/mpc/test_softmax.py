@@ -9,7 +9,6 @@ import torch
 from torch.nn import functional as F
 
 import syft as sy
-from syft.mpc.drivers import programs_name
 from syft.mpc.group import Group
 
 UNIT = 2.0**-16
@@ -32,29 +31,17 @@ def _plain(secret: Any) -> torch.Tensor:
     return found
 
 
-def _programs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    names: list[str] = []
-    run = Group.run
-
-    def noted(group: Any, protocol: Any, *args: Any, **kwargs: Any) -> Any:
-        names.append(programs_name(protocol))
-        return run(group, protocol, *args, **kwargs)
-
-    monkeypatch.setattr(Group, "run", noted)
-    return names
-
-
 @pytest.mark.parametrize(("name", "rounds"), [("softmax", 19), ("log_softmax", 17)])
 def test_one_program_of_few_rounds_makes_it(
-    name: str, rounds: int, workers: list[Any], monkeypatch: pytest.MonkeyPatch
+    name: str, rounds: int, workers: list[Any], programs: list[str]
 ) -> None:
     x = torch.randn(32, 10)
     secret = _shared(x, workers)
-    names = _programs(monkeypatch)
+    programs.clear()
     group = Group.of(workers[:2], workers[2])
     group.reset_costs()
     found = getattr(torch, name)(secret, 1)
-    assert names == [f"softmax.{name}"]
+    assert programs == [f"softmax.{name}"]
     assert group.online.rounds == rounds
     assert (_plain(found) - getattr(x, name)(1)).abs().max() <= ERROR + 2 * UNIT  # of the input, too
 
@@ -79,11 +66,11 @@ def test_powers_far_below_the_largest_vanish(distance: float, workers: list[Any]
     assert ((found - x.log_softmax(1)).abs() <= ERROR + x.abs() * 2.0**-23).all()
 
 
-def test_many_sums_take_the_way_of_few_bytes(workers: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_sums_take_the_way_of_few_bytes(workers: list[Any], programs: list[str]) -> None:
     x = torch.randn(700, 10)
-    names = _programs(monkeypatch)
+    programs.clear()
     found = torch.softmax(_shared(x, workers), 1)
-    assert "divide.divide_bounded" in names
+    assert "divide.divide_bounded" in programs
     assert (_plain(found) - x.softmax(1)).abs().max() <= ERROR + 2 * UNIT
 
 
@@ -95,17 +82,16 @@ def test_every_protocol_has_it(options: dict[str, Any], workers: list[Any]) -> N
     assert (_plain(torch.log_softmax(secret, 1)) - x.log_softmax(1)).abs().max() <= ERROR + 3 * UNIT
 
 
-def test_the_backward_pass_makes_no_second_exponential(
-    workers: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_backward_pass_makes_no_second_exponential(workers: list[Any], programs: list[str]) -> None:
     x, labels = torch.randn(6, 5), F.one_hot(torch.tensor([0, 4, 1, 1, 2, 3]), 5).float()
-    secret, names = _shared(x, workers).requires_grad_(), _programs(monkeypatch)
+    secret = _shared(x, workers).requires_grad_()
+    programs.clear()
     F.cross_entropy(secret, _shared(labels, workers)).backward()
-    assert [name for name in names if name.startswith("softmax.")] == [
+    assert [name for name in programs if name.startswith("softmax.")] == [
         "softmax.log_softmax",
         "softmax.log_softmax_backward",
     ]
-    assert "exponential.exponential" not in names
+    assert "exponential.exponential" not in programs
     leaf = x.requires_grad_()
     F.cross_entropy(leaf, labels).backward()
     assert leaf.grad is not None
