@@ -401,21 +401,24 @@ def follow_precision() -> None:
 
 
 def _before_step(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-    bring_state(optimizer)
-    choose_foreach(optimizer)
+    if bring_state(optimizer):
+        choose_foreach(optimizer)
 
 
-def bring_state(optimizer: torch.optim.Optimizer) -> None:
-    """Bring the state of every parameter to the form its parameter has."""
+def bring_state(optimizer: torch.optim.Optimizer) -> bool:
+    """Bring the state of every parameter to the form its parameter has; whether one is in fixed precision."""
+    has_fixed = False
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             if _is_fixed(parameter):
+                has_fixed = True
                 _refuse(optimizer)
                 _begin(optimizer, group, parameter)
             state = optimizer.state.get(parameter) or {}
             for name, value in state.items():
                 if isinstance(value, torch.Tensor) and name not in _PLAIN_STATE:
                     state[name] = _in_form_of(parameter, value, name)
+    return has_fixed
 
 
 def _refuse(optimizer: torch.optim.Optimizer) -> None:
