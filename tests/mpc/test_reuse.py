@@ -342,7 +342,7 @@ def test_a_provider_keeps_some_masks_of_weights_and_deals_the_same() -> None:
         for ours, others in zip(mine, theirs, strict=True):
             assert all(torch.equal(a, b) for a, b in zip(ours, others, strict=True))
         assert len(keeping._masks) <= 2 and keeping.mask_bytes == 40 * len(keeping._masks) <= 100
-    assert [place for place, _ in keeping._masks] == [places[0], places[2]], "those that were used last"
+    assert [kept.place for kept in keeping._masks] == [places[0], places[2]], "those that were used last"
     assert not forgetful._masks
     wide = Triple(beaver.MUL, (50,), (50,), None, places[0])
     keeping.begin(99, b"p").make(wide)

@@ -4,7 +4,7 @@ One duty: describe each correlation as data. A kind names its `base` fields, uni
 holder from its own seed, and its `derived` fields, functions of the base values that only the provider can
 compute (`derive`); the derived ones cost one correction, to one holder. Kinds are frozen and hashable: they
 travel as a request and are the key of what was made ahead of time. Adding one is one class here. May import
-`ring`, `kernels`, `randomness`.
+`halves`, `ring`, `kernels`, `randomness`.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import torch
 
-from syft.mpc import ring
+from syft.mpc import halves, ring
 from syft.mpc.kernels import Bilinear, floor_divide
 from syft.mpc.randomness import BoundStream
 
@@ -30,13 +30,15 @@ class Field:
     """One tensor of a correlation: additively shared, or (`bits`) Boolean-shared words.
 
     A derived field may be `common`: the same, unshared, for every holder (the correction words of a key). With `lanes`,
-    a word holds so many numbers, each shared mod 2^(64 / lanes).
+    a word holds so many numbers, each shared mod 2^(64 / lanes). With `less`, the value is the first of two holders'
+    words less the other's: NOTE [One product] in `halves`.
     """
 
     shape: Shape
     bits: bool = False
     common: bool = False
     lanes: int = 1
+    less: bool = False
 
     @property
     def nbytes(self) -> int:
@@ -64,6 +66,14 @@ class Place:
     position: int
 
 
+class Kept(NamedTuple):
+    """The mask of an operand that is masked already, as a kind names it; with `dim`, as `halves` takes it."""
+
+    place: Place
+    shape: Shape
+    dim: int | None = None
+
+
 class Correlation:
     """Base of all kinds. A holder receives its shares of `base`, then of `derived`, as one tuple."""
 
@@ -79,7 +89,7 @@ class Correlation:
         return ()
 
     @property
-    def kept(self) -> tuple[tuple[Place, Shape], ...]:
+    def kept(self) -> tuple[Kept, ...]:
         """Masks of operands that are masked already, whose values `derive` gets in front of the base values."""
         return ()
 
@@ -113,7 +123,8 @@ class Mask(Correlation):
 class Triple(Correlation):
     """a, b, c = op(a, b) for a bilinear `op` (Beaver 1991, section 2).
 
-    Kept operands have no field of their own.
+    Kept operands have no field of their own. If it is `split`, it is for one product for each of two holders: the masks
+    stand for what they draw, U, V, S, T, and c is op(U - S, V - T). NOTE [One product] in `halves`
     """
 
     op: Bilinear
@@ -121,12 +132,27 @@ class Triple(Correlation):
     y: Shape
     kept_x: Place | None = None
     kept_y: Place | None = None
+    split: bool = False
+
+    def __post_init__(self) -> None:
+        if self.split:
+            _ = self.dims
+
+    @cached_property
+    def dims(self) -> tuple[int, int]:
+        """The dimensions of x and of y that a split product sums over. !! ValueError if there are none"""
+        found = halves.inner_dims(self.op, self.x, self.y)
+        if found is None:
+            raise ValueError(
+                f"A {self.op.name} of {self.x} and {self.y} sums over no dimension of both, and cannot be split."
+            )
+        return found
 
     @property
     def masks(self) -> tuple[Field, ...]:
         """The operands that are not kept."""
         free = [(self.x, self.kept_x), (self.y, self.kept_y)]
-        return tuple(Field(shape) for shape, mask in free if mask is None)
+        return tuple(Field(shape, less=self.split) for shape, mask in free if mask is None)
 
     @cached_property
     def base(self) -> tuple[Field, ...]:
@@ -137,9 +163,10 @@ class Triple(Correlation):
         return (Field(self.op.output_shape(self.x, self.y)),)
 
     @property
-    def kept(self) -> tuple[tuple[Place, Shape], ...]:
-        both = (self.kept_x, self.x), (self.kept_y, self.y)
-        return tuple((mask, shape) for mask, shape in both if mask is not None)
+    def kept(self) -> tuple[Kept, ...]:
+        dims = self.dims if self.split else (None, None)
+        both = zip((self.kept_x, self.kept_y), (self.x, self.y), dims, strict=True)
+        return tuple(Kept(mask, shape, dim) for mask, shape, dim in both if mask is not None)
 
     def derive(self, *base: torch.Tensor) -> Tensors:
         if self.kept_x is None and self.kept_y is not None:  # kept values come first

@@ -86,8 +86,15 @@ def accumulate(out: torch.Tensor, op: Bilinear, x: torch.Tensor, y: torch.Tensor
         return out.addcmul_(x, y)
     if op == _MATMUL and is_on_cuda(x):
         return _on_cuda().matmul(x, y, out, add=True)
-    if op == _MATMUL and x.ndim == y.ndim == 2 and _is_one_call(x, y):
-        return out.addmm_(x, y)
+    if op.name == "matmul" and x.ndim >= 2 and y.ndim == 2 and not is_on_cuda(x):
+        params = dict(op.params)
+        x = x.transpose(-1, -2) if params.get("transpose_x") else x
+        y = y.t() if params.get("transpose_y") else y
+        rows = x.reshape(-1, x.shape[-1])
+        if _is_one_call(rows, y):
+            out.view(-1, y.shape[1]).addmm_(rows, y)
+            return out
+        return out.add_(_mm(rows, y).view(out.shape))
     return out.add_(op(x, y))
 
 

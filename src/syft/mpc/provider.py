@@ -26,8 +26,9 @@ import numpy as np
 import torch
 
 from syft.exceptions import SyftError
+from syft.mpc import halves
 from syft.mpc.binding import purpose
-from syft.mpc.correlations import Correlation, Field, Mask, Place, Shape, Tensors, placed
+from syft.mpc.correlations import Correlation, Field, Kept, Mask, Place, Shape, Tensors, placed
 from syft.mpc.integrity.sealed import Key
 from syft.mpc.parcels import parcels
 from syft.mpc.party import RoundMismatchError
@@ -141,7 +142,7 @@ class Provider:
         self._runs = counted(self.next_run)
         self._ready: dict[tuple[Correlation, torch.device | None], deque[Deal]] = {}
         #: The last used at the end, and their bytes.
-        self._masks: dict[tuple[Place, Shape], torch.Tensor] = {}
+        self._masks: dict[Kept, torch.Tensor] = {}
         self.mask_bytes = 0
         self.cost.bytes += SEED_BYTES * self.holders
         self.cost.messages += self.holders
@@ -251,12 +252,9 @@ class Provider:
         with self._making:
             start = time.perf_counter()
             meant = purpose(place.run, place.program, place.position, kind, False)
-            kept = [self.mask(mask, shape) for mask, shape in kind.kept]
+            kept = [self.mask(one) for one in kind.kept]
             first, *others = [stream.at(meant) for stream in self._streams]
-            plain = [
-                first.words_with(others, np.bitwise_xor if one.bits else np.add, one.shape)
-                for one in kind.base
-            ]
+            plain = [first.words_with(others, _joining(one, self.holders), one.shape) for one in kind.base]
             values = [value.contiguous() for value in kind.derive(*kept, *plain)]
             for value, one in zip(values, kind.derived, strict=True):
                 for stream in (first, *others[:-1]) if not one.common else ():
@@ -275,24 +273,24 @@ class Provider:
             if noted is not None:
                 noted.add(cost)
 
-    def mask(self, name: Place, shape: Shape, device: torch.device | None = None) -> torch.Tensor:
+    def mask(self, kept: Kept, device: torch.device | None = None) -> torch.Tensor:
         """The value of a mask that was drawn before, drawn again, or kept. It is not written to."""
-        key, kind = (name, shape), Mask(shape)
-        known = self._masks.pop(key, None) if device is None else None
+        known = self._masks.pop(kept, None) if device is None else None
         if known is not None:
-            self._masks[key] = known
+            self._masks[kept] = known
             return known
-        meant = purpose(name.run, name.program, name.position, kind, device is not None)
-        value = joined([stream.at(meant).draw(shape, device) for stream in self._streams], kind.base[0])
+        place, kind = kept.place, Mask(kept.shape)
+        meant = purpose(place.run, place.program, place.position, kind, device is not None)
+        value = taken_of(kept, [stream.at(meant).draw(kept.shape, device) for stream in self._streams])
         if device is None and value.nbytes <= self.most_mask_bytes:
-            self._masks[key] = value
+            self._masks[kept] = value
             self.mask_bytes += value.nbytes
             while self._masks and self.mask_bytes > self.most_mask_bytes:
                 self.mask_bytes -= self._masks.pop(next(iter(self._masks))).nbytes
         return value
 
     def _deal(self, kind: Correlation, meant: bytes, device: torch.device | None) -> list[list[torch.Tensor]]:
-        kept = [self.mask(mask, shape, device) for mask, shape in kind.kept]
+        kept = [self.mask(one, device) for one in kind.kept]
         streams = [stream.at(meant) for stream in self._streams]
         found = self._recorded(kind, streams, device) if device is not None and not kept else None
         if found is not None:
@@ -445,12 +443,33 @@ class LocalSource:
         return self.dealing.provider.key(self.rank)
 
 
+def _joining(kind: Field, holders: int) -> np.ufunc:
+    """How holders' words give the value of a field. !! ValueError for one of two holders among others"""
+    if not kind.less:
+        return np.bitwise_xor if kind.bits else np.add
+    if holders != halves.HOLDERS:
+        raise ValueError(f"A product is split between two holders, and not among {holders}.")
+    return np.subtract
+
+
+def taken_of(kept: Kept, shares: Sequence[torch.Tensor]) -> torch.Tensor:
+    """What a kind takes of the mask that it names, from its shares."""
+    field = Field(kept.shape, less=kept.dim is not None)
+    if kept.dim is None:
+        return joined(shares, field)
+    _joining(field, len(shares))
+    return halves.difference(shares, kept.dim)
+
+
 def joined(shares: Sequence[torch.Tensor], kind: Field) -> torch.Tensor:
     """The value behind the shares of a field."""
+    function = _joining(kind, len(shares))
     total = shares[0].clone()
     for share in shares[1:]:
-        if kind.bits:
+        if function is np.bitwise_xor:
             total.bitwise_xor_(share)
+        elif function is np.subtract:
+            total.sub_(share)
         else:
             kind.numbers(total).add_(kind.numbers(share))
     return total

@@ -29,10 +29,10 @@ from syft.core.abstract import AbstractTensor
 from syft.core.chain import Wrapper, new_wrapper
 from syft.exceptions import SyftError
 from syft.mpc.binding import purpose
-from syft.mpc.correlations import Correlation, Mask, Place
+from syft.mpc.correlations import Correlation, Kept, Mask, Place
 from syft.mpc.drivers import Lockstep, Shares
 from syft.mpc.placing import keeping_constants
-from syft.mpc.provider import Dealing, Provider, joined
+from syft.mpc.provider import Dealing, Provider, taken_of
 from syft.mpc.randomness import WIDE_KEY_BYTES
 from syft.mpc.reuse import Remembered, remembered
 from syft.mpc.sharing import AdditiveSharingTensor, secret_of
@@ -211,25 +211,27 @@ class Recorded:
         from syft.mpc.cuda import chacha
 
         provider, device = self._provider, self._device
-        kept: dict[Place, torch.Tensor] = {}
+        kept: dict[Kept, torch.Tensor] = {}
         ours = {place for run in self._runs for place in run.places}
         for run in self._runs:
             for kind in run.kinds:
-                for place, shape in kind.kept:
-                    if place not in ours and place not in kept:
-                        kept[place] = provider.mask(place, shape, device)
+                for one in kind.kept:
+                    if one.place not in ours and one not in kept:
+                        kept[one] = provider.mask(one, device)
         self._ranks: list[list[list[int]]] = []
 
         def dealt(draw: Any) -> list[Any]:
-            masks = dict(kept)
+            masks: dict[Place, list[torch.Tensor]] = {}
             made = []
             for run in self._runs:
                 fields = []
                 for kind, place in zip(run.kinds, run.places, strict=True):
-                    values = [masks[name] for name, _ in kind.kept]
+                    values = [
+                        kept[one] if one in kept else taken_of(one, masks[one.place]) for one in kind.kept
+                    ]
                     parts = provider._fields(kind, values, draw)
                     if isinstance(kind, Mask):
-                        masks[place] = joined([part[0] for part in parts], kind.base[0])
+                        masks[place] = [part[0] for part in parts]
                     fields.append(parts)
                 made.append(fields)
             return made

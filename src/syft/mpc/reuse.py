@@ -24,6 +24,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from syft.exceptions import SyftError
+from syft.mpc import halves
 from syft.mpc.correlations import Triple
 from syft.mpc.drivers import Shares
 from syft.mpc.kernels import Bilinear
@@ -144,9 +145,12 @@ def multiply(x: Any, y: Any, op: Bilinear, divisor: int = 1, bias: Any = None) -
         given = {"x": x, "y": y}
         shapes = tuple(x.shape), tuple(y.shape)
         is_ready = group.driver.provider.ready
-        if is_ready(Triple(op, *shapes)):
-            return _product(given, [x, y], op, 1, "", None) if divisor == 1 else None
-        if divisor != 1 and is_ready(scaled.ScaledTriple(op, *shapes, divisor=divisor)):
+        is_split = halves.pay_for(len(group.holders), op, *shapes)
+        for split in {False, is_split}:
+            if is_ready(Triple(op, *shapes, split=split)):
+                dealt = x.run_masked(beaver.spdz_mul, x, y, op, not split)
+                return dealt if divisor == 1 else None
+        if divisor != 1 and is_ready(scaled.ScaledTriple(op, *shapes, divisor=divisor, split=is_split)):
             return _product(given, [x, y], op, divisor, "", bias)
         forms = {name: _form(node, epoch, group) for name, node in given.items()}
         keep = "".join(

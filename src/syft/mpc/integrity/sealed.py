@@ -67,7 +67,8 @@ class Sealed(Correlation):
     kind: Correlation
 
     def __post_init__(self) -> None:
-        if self.kind.kept or any(one.common or one.lanes > 1 for one in self.kind.derived):
+        fields = (*self.kind.base, *self.kind.derived)
+        if self.kind.kept or any(one.common or one.less or one.lanes > 1 for one in fields):
             raise TypeError(f"A {type(self.kind).__name__} of that form has no MACs.")
 
     @property

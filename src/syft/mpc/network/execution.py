@@ -294,7 +294,7 @@ def _check_kind(kind: Any) -> None:
     inner = kind.kind if type(kind) is Sealed else kind
     if type(kind) not in KINDS or type(inner) not in SEALED + KINDS or type(inner) is Sealed:
         raise TypeError(f"A provider on a network deals no {type(kind).__name__} of that form.")
-    fields = (*kind.base, *kind.derived, *(Field(shape) for _, shape in kind.kept))
+    fields = (*kind.base, *kind.derived, *(Field(one.shape) for one in kind.kept))
     if any(n < 0 for one in fields for n in one.shape) or sum(one.nbytes for one in fields) > _MOST_BYTES:
         raise ValueError(
             f"A {type(kind).__name__} of {sum(one.nbytes for one in fields)} bytes was asked for; {_MOST_BYTES} is the "
@@ -400,7 +400,7 @@ def placed_anew(kinds: Sequence[Correlation], runs: Mapping[int, int]) -> list[C
     """Kinds whose masks were dealt in other runs than they are used in. !! SupplyError if one is not here"""
     places: dict[Place, Place] = {}
     for kind in kinds:
-        for place, _ in kind.kept:
+        for place, *_ in kind.kept:
             if place.run not in runs:
                 raise SupplyError(
                     "The masks of weights that this call of a supply goes with were taken in another session. Begin "

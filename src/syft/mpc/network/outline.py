@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from syft.mpc import halves
 from syft.mpc.correlations import Correlation, Mask, Place, Tensors, Triple
 from syft.mpc.drivers import Lockstep, NoSource, Shares
 from syft.mpc.integrity.ledger import Ledger
@@ -94,7 +95,7 @@ def outline_of(
         )
         return Outline(tuple(kinds), results, False)
     if program in (beaver.spdz_mul, beaver.multiply_keeping):
-        return _of_product(program is beaver.multiply_keeping, *args, **dict(kwargs))
+        return _of_product(holders, program is beaver.multiply_keeping, *args, **dict(kwargs))
     try:
         kinds, results = _as_one_party(program, holders, args, dict(kwargs))
     except Exception:  # noqa: BLE001  (if it is the caller's fault, the other way says so)
@@ -103,20 +104,21 @@ def outline_of(
 
 
 def _of_product(
-    is_keeping: bool, x: Any, y: Any, op: Bilinear = beaver.MUL, keep: str | None = None
+    holders: int, is_keeping: bool, x: Any, y: Any, op: Bilinear = beaver.MUL, rest: Any = None
 ) -> Outline:
     """The outline of `beaver.multiply_keeping` or `spdz_mul`, whose products of weights would take long on zeros."""
     kinds: list[Correlation] = []
     places: dict[str, Place] = {}
     given = {"x": x, "y": y}
-    kept = ("y" if keep is None else keep) if is_keeping else ""
+    kept = ("y" if rest is None else rest) if is_keeping else ""
     for name, value in given.items():
         if isinstance(value, MaskedSecret):
             places[name] = value.place
         elif name in kept:
             places[name] = Place(0, b"", len(kinds))
             kinds.append(Mask(value.shape))
-    kinds.append(Triple(op, x.shape, y.shape, places.get("x"), places.get("y")))
+    is_split = halves.pay_for(holders, op, x.shape, y.shape) and (is_keeping or not rest)
+    kinds.append(Triple(op, x.shape, y.shape, places.get("x"), places.get("y"), is_split))
     made = Made(tuple(op.output_shape(x.shape, y.shape)), torch.int64)
     if not is_keeping:
         return Outline(tuple(kinds), made, False)

@@ -44,7 +44,7 @@ def store_lot(
 def _as_dealt(taken: Sequence[Taken], places: dict[Place, Place], run: int) -> tuple[Correlation, ...]:
     kinds = []
     for position, one in enumerate(taken):
-        unknown = [place for place, _ in one.kind.kept if place not in places]
+        unknown = [kept.place for kept in one.kind.kept if kept.place not in places]
         if unknown:
             raise SupplyError(
                 "The call uses a secret that is neither an argument nor a parameter of the model, and was masked "

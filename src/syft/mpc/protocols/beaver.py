@@ -5,7 +5,8 @@ c = op(a, b), openings d = x - a and e = y - b.
 
 NOTE [Two products]
 x y = d y + a y = d y + a e + a b, so a holder's share is op(d, y_i) + op(a_i, e) + c_i: two products and no
-special party, where expanding (d + a)(e + b) takes three or four.
+special party, where expanding (d + a)(e + b) takes three or four. Two holders make large sums of products with one
+each: NOTE [One product] in `syft.mpc.halves`.
 
 NOTE [Masked operands]
 An opening d = x - a is safe as long as a masks nothing else. A `MaskedOperand` ties d, a and x together, so
@@ -25,9 +26,9 @@ from typing import Any
 
 import torch
 
-from syft.mpc import blocks
+from syft.mpc import blocks, halves
 from syft.mpc.correlations import And, Place, Square, Triple
-from syft.mpc.kernels import Bilinear, Pair, sum_of_both
+from syft.mpc.kernels import Bilinear, Pair, accumulate, accumulate_both, sum_of_both
 from syft.mpc.party import Party, Program, primitive
 from syft.mpc.programs import opening_program, party_program
 
@@ -79,16 +80,50 @@ def mask(party: Party, x: torch.Tensor) -> Program[MaskedOperand]:
 
 @dataclass(eq=False)
 class Operands:
-    """Two operands of a product, each under a mask: the shares of this party, what all know, and the masks to be kept."""
+    """Two operands of a product, each under a mask: the shares of this party, what all know, and the masks to be kept.
 
+    Of a split triple, `masks` has what this party drew for those that are not kept. Its product is made once.
+    """
+
+    rank: int
+    triple: Triple
     opened: dict[str, torch.Tensor]
     masks: dict[str, torch.Tensor]
     shares: dict[str, torch.Tensor]
     kept: tuple[MaskedOperand, ...]
 
-    def cross(self) -> tuple[Pair, Pair]:
+    def product(self) -> torch.Tensor:
+        """A share of op(x, y) less the c of the triple."""
+        op = self.triple.op
+        if not self.triple.split:
+            return sum_of_both(op, *self._cross())
+        terms = self._factors()
+        return self._added(op(*next(terms)), terms)
+
+    def add_product_to(self, out: torch.Tensor) -> torch.Tensor:
+        """The same, added in place."""
+        if not self.triple.split:
+            return accumulate_both(out, self.triple.op, *self._cross())
+        return self._added(out, self._factors())
+
+    def _added(self, out: torch.Tensor, terms: Iterator[Pair]) -> torch.Tensor:
+        for term in terms:
+            out = accumulate(out, self.triple.op, *term)
+        return out
+
+    def _cross(self) -> tuple[Pair, Pair]:
         """The factors of the two products that a holder makes. NOTE [Two products]"""
         return (self.opened["x"], self.shares["y"]), (self.masks["x"], self.opened["y"])
+
+    def _factors(self) -> Iterator[Pair]:
+        """Those of NOTE [One product] in `halves`."""
+        triple = self.triple
+        drawn = [
+            self.masks[name] if place is None else halves.drawn_for(self.masks[name], self.rank, dim)
+            for name, place, dim in zip("xy", (triple.kept_x, triple.kept_y), triple.dims, strict=True)
+        ]
+        opened = self.opened["x"], self.opened["y"]
+        return halves.factors(self.rank, triple.dims, opened, (drawn[0], drawn[1]), self.shares["y"])
 
 
 def open_operands(
@@ -111,7 +146,8 @@ def open_operands(
             places[name], masks[name] = value.place, value.mask
         elif name in keep:
             places[name], masks[name] = party.source.mask(value.shape)
-    fields = party.fields(kind(places.get("x"), places.get("y")))
+    triple = kind(places.get("x"), places.get("y"))
+    fields = party.fields(triple)
     opened: dict[str, torch.Tensor] = {}
     shares: dict[str, torch.Tensor] = {}
     pending: dict[str, torch.Tensor] = {}
@@ -122,6 +158,9 @@ def open_operands(
         shares[name] = value
         if name in masks:
             pending[name] = blocks.subtract(value, masks[name])
+        elif triple.split:
+            masks[name] = next(fields)
+            pending[name] = halves.masked(value, masks[name], party.rank, triple.dims[name == "y"])
         else:
             masks[name] = drawn = next(fields)
             # Nobody needs the mask of y again: NOTE [Two products].
@@ -130,19 +169,25 @@ def open_operands(
         found = yield party.open(*pending.values())
         opened.update(zip(pending, (found,) if isinstance(found, torch.Tensor) else found, strict=True))
     kept = tuple(masked(shares[name], masks[name], opened[name], places[name]) for name in keep)
-    return Operands(opened, masks, shares, kept), fields
+    return Operands(party.rank, triple, opened, masks, shares, kept), fields
 
 
 @party_program
 @primitive
 def spdz_mul(
-    party: Party, x: torch.Tensor | MaskedOperand, y: torch.Tensor | MaskedOperand, op: Bilinear = MUL
+    party: Party,
+    x: torch.Tensor | MaskedOperand,
+    y: torch.Tensor | MaskedOperand,
+    op: Bilinear = MUL,
+    dealt: bool = False,
 ) -> Program[torch.Tensor]:
     """A share of op(x, y).
 
-    One round (none if both are masked), opening each operand that is not masked yet.
+    One round (none if both are masked), opening each operand that is not masked yet. `dealt`: with a triple a, b,
+    op(a, b) of any size, as users have it dealt ahead of time.
     """
-    (share,) = yield from multiply_keeping(party, x, y, op, "")
+    is_split = not dealt and halves.pay_for(party.holders, op, tuple(x.shape), tuple(y.shape))
+    (share,) = yield from _multiplied(party, x, y, op, "", is_split)
     return share
 
 
@@ -158,10 +203,22 @@ def multiply_keeping(
 
     It costs what `spdz_mul` costs.
     """
-    kind = partial(Triple, op, tuple(x.shape), tuple(y.shape))
+    is_split = halves.pay_for(party.holders, op, tuple(x.shape), tuple(y.shape))
+    return (yield from _multiplied(party, x, y, op, keep, is_split))
+
+
+def _multiplied(
+    party: Party,
+    x: torch.Tensor | MaskedOperand,
+    y: torch.Tensor | MaskedOperand,
+    op: Bilinear,
+    keep: str,
+    is_split: bool,
+) -> Program[tuple[Any, ...]]:
+    kind = partial(Triple, op, tuple(x.shape), tuple(y.shape), split=is_split)
     operands, fields = yield from open_operands(party, x, y, keep, kind)
     # Beaver 1991, section 2; NOTE [Two products]. The provider makes c meanwhile.
-    share = sum_of_both(op, *operands.cross())
+    share = operands.product()
     (c,) = fields
     return blocks.add_(share, c), *operands.kept
 

@@ -22,9 +22,9 @@ from typing import Any
 
 import torch
 
-from syft.mpc import blocks
+from syft.mpc import blocks, halves
 from syft.mpc.correlations import LANES, Field, Tensors, Triple, Truncation
-from syft.mpc.kernels import Bilinear, accumulate_both
+from syft.mpc.kernels import Bilinear
 from syft.mpc.party import Party, Program
 from syft.mpc.programs import OUTLINES, party_program
 from syft.mpc.protocols.beaver import MaskedOperand, open_operands
@@ -51,6 +51,7 @@ class ScaledTriple(Triple):
     divisor: int = 2
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not 2 <= self.divisor < OFFSET:
             raise ValueError(f"A product is divided by an integer from 2 to 2^62 - 1, got {self.divisor}.")
 
@@ -99,9 +100,11 @@ def multiply_truncated(
     The quotient is one of the two integers next to it. Two rounds (one if both operands are masked). The bias of a
     convolution has a number for each channel.
     """
-    kind = partial(ScaledTriple, op, tuple(x.shape), tuple(y.shape), divisor=divisor)
+    shapes = tuple(x.shape), tuple(y.shape)
+    is_split = halves.pay_for(party.holders, op, *shapes)
+    kind = partial(ScaledTriple, op, *shapes, divisor=divisor, split=is_split)
     operands, fields = yield from open_operands(party, x, y, keep, kind)
-    z = yield party.open(accumulate_both(next(fields), op, *operands.cross()))
+    z = yield party.open(operands.add_product_to(next(fields)))
     quotient, signs = fields
     share = divided(party, z, quotient, signs_in(signs, divisor, z.shape), divisor)
     if bias is not None:
@@ -115,7 +118,7 @@ def _outline(ask: Any, _make: Any, args: Sequence[Any], kwargs: Any) -> Any:
     product = ask("beaver.multiply_keeping", (x, y, op, keep), kwargs)
     *masks, triple = product.kinds
     return (
-        (*masks, ScaledTriple(op, triple.x, triple.y, triple.kept_x, triple.kept_y, divisor)),
+        (*masks, ScaledTriple(op, triple.x, triple.y, triple.kept_x, triple.kept_y, triple.split, divisor)),
         product.results,
     )
 
