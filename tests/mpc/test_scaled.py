@@ -121,6 +121,29 @@ def test_products_of_reals_use_what_was_dealt_ahead_for_products_and_for_themsel
         assert [group.driver.provider.ready(kind) for kind in kinds] == left
 
 
+@pytest.mark.parametrize("split", [False, True])
+def test_what_was_dealt_ahead_is_used_once_whether_it_is_split_or_not(split: bool, workers: Any) -> None:
+    shape = 256, 256
+    plain = torch.randn(2, *shape)
+    x, y = (
+        t.fix_precision(base=2, precision_fractional=16).share(  # type: ignore[attr-defined]
+            workers.alice, workers.bob, crypto_provider=workers.charlie
+        )
+        for t in plain
+    )
+    group = node_of(x).group
+    kinds = (
+        Triple(MATMUL, shape, shape, split=split),
+        ScaledTriple(MATMUL, shape, shape, divisor=1 << 16, split=True),
+    )
+    for kind in kinds:
+        group.provide(kind)
+    for left in ([0, 1], [0, 0], [0, 0]):
+        product = (x @ y).get().float_precision()
+        assert (product - plain[0] @ plain[1]).abs().max() < 1e-2
+        assert [group.driver.provider.ready(kind) for kind in kinds] == left
+
+
 # -- fields in order -----------------------------------------------------------------------------------------------
 
 MIXED = (Square((5,)), Triple(MATMUL, (100, 100), (100, 3)), Square((20_000,)), ScaledTriple(MUL, (4,), (4,)))

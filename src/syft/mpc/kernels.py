@@ -90,6 +90,8 @@ def accumulate(out: torch.Tensor, op: Bilinear, x: torch.Tensor, y: torch.Tensor
         params = dict(op.params)
         x = x.transpose(-1, -2) if params.get("transpose_x") else x
         y = y.t() if params.get("transpose_y") else y
+        if not x.numel() or not y.numel():
+            return out
         rows = x.reshape(-1, x.shape[-1])
         if _is_one_call(rows, y):
             out.view(-1, y.shape[1]).addmm_(rows, y)

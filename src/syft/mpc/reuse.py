@@ -148,8 +148,7 @@ def multiply(x: Any, y: Any, op: Bilinear, divisor: int = 1, bias: Any = None) -
         is_split = halves.pay_for(len(group.holders), op, *shapes)
         for split in {False, is_split}:
             if is_ready(Triple(op, *shapes, split=split)):
-                dealt = x.run_masked(beaver.spdz_mul, x, y, op, not split)
-                return dealt if divisor == 1 else None
+                return x.run_masked(beaver.spdz_mul, x, y, op, not split) if divisor == 1 else None
         if divisor != 1 and is_ready(scaled.ScaledTriple(op, *shapes, divisor=divisor, split=is_split)):
             return _product(given, [x, y], op, divisor, "", bias)
         forms = {name: _form(node, epoch, group) for name, node in given.items()}
