@@ -122,7 +122,9 @@ def test_products_of_reals_use_what_was_dealt_ahead_for_products_and_for_themsel
 
 
 @pytest.mark.parametrize("split", [False, True])
-def test_what_was_dealt_ahead_is_used_once_whether_it_is_split_or_not(split: bool, workers: Any) -> None:
+def test_what_was_dealt_ahead_is_used_once_whether_it_is_split_or_not(
+    split: bool, workers: Any, programs: list[str]
+) -> None:
     shape = 256, 256
     plain = torch.randn(2, *shape)
     x, y = (
@@ -139,8 +141,10 @@ def test_what_was_dealt_ahead_is_used_once_whether_it_is_split_or_not(split: boo
     for kind in kinds:
         group.provide(kind)
     for left in ([0, 1], [0, 0], [0, 0]):
+        programs.clear()
         product = (x @ y).get().float_precision()
         assert (product - plain[0] @ plain[1]).abs().max() < 1e-2
+        assert len([name for name in programs if "mul" in name]) == 1, programs
         assert [group.driver.provider.ready(kind) for kind in kinds] == left
 
 
