@@ -9,11 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import nn
 
 from syft.core.chain import Wrapper
 from syft.exceptions import UnsupportedOperationError
 from syft.mpc.group import Group
+from syft.mpc.precision import FixedPrecisionTensor
 from syft.mpc.sharing import AdditiveSharingTensor
 from syft.workers.virtual import VirtualWorker
 
@@ -192,3 +195,145 @@ def test_what_torch_refuses_stays_refused(holders: list[Any]) -> None:
         with pytest.raises((UnsupportedOperationError, RuntimeError)):
             target.copy_(secret)
         assert not isinstance(target, Wrapper)
+
+
+# -- writes that fail --------------------------------------------------------------------------------------------
+
+INDICES = st.lists(st.integers(-1, 5), min_size=1, max_size=4)
+SHAPES = st.lists(st.integers(0, 4), min_size=0, max_size=3)
+START = st.sampled_from([1.5, -2.0, 1e30, float("inf"), float("nan")])
+#: Each writes a secret into `t`; most indices and shapes do not fit.
+MAYBE: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "index_add_": lambda t, s, i: t.index_add_(0, i, s),
+    "index_copy_": lambda t, s, i: t.index_copy_(0, i, s),
+    "index_put_": lambda t, s, i: t.index_put_((i,), s),
+    "scatter_add_": lambda t, s, i: t.scatter_add_(0, i.unsqueeze(1).expand(len(i), 2), s),
+    "places": lambda t, s, i: _put(t, i, s),
+    "a row": lambda t, s, i: _put(t, int(i[0]), s),
+    "a slice": lambda t, s, i: _put(t, slice(int(i[0]), None), s),
+    "copy_": lambda t, s, i: t.copy_(s),
+    "add_": lambda t, s, i: t.add_(s, alpha=10.0 ** (9 * int(i[0]))),
+    "mul_": lambda t, s, i: t.mul_(s),
+    "atan2_": lambda t, s, i: t.atan2_(s),
+    "out=": lambda t, s, i: torch.add(s, s, out=t),
+    "out= of a product": lambda t, s, i: torch.mm(s, s, out=t),
+    "a list": lambda t, s, i: torch._foreach_add_([t, t.clone()], [s, s[:1]]),
+}
+
+
+@settings(max_examples=120, deadline=None)
+@given(
+    way=st.sampled_from(sorted(MAYBE)), shape=SHAPES, indices=INDICES, start=START, has_history=st.booleans()
+)
+def test_a_write_that_fails_leaves_the_plain_tensor_as_it_was(
+    way: str, shape: list[int], indices: list[int], start: float, has_history: bool, holders: list[Any]
+) -> None:
+    base = torch.full((3, 2), start).requires_grad_(has_history)
+    target = base * 1
+    before, graph = target.detach().clone(), target.grad_fn
+    try:
+        MAYBE[way](target, shared(torch.ones(shape), holders), torch.tensor(indices))
+    except Exception:  # noqa: BLE001  (whatever it is)
+        assert type(target) is torch.Tensor
+        assert target.grad_fn is graph
+        assert not hasattr(target, "child") or target.child is None  # type: ignore[attr-defined]
+        torch.testing.assert_close(target.detach(), before, rtol=0, atol=0, equal_nan=True)
+        if has_history:
+            target.sum().backward()
+            assert torch.equal(base.grad, torch.ones(3, 2))  # type: ignore[arg-type]
+        target.detach().add_(1)
+    else:
+        assert type(target) is Wrapper
+
+
+def test_an_interrupted_write_leaves_the_plain_tensor_as_it_was(
+    holders: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, secret = torch.ones(3, 2), shared(torch.ones(3, 2), holders)
+
+    def interrupted(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(FixedPrecisionTensor.aten_rules, torch.ops.aten.add_.Tensor, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        target.add_(secret)
+    assert type(target) is torch.Tensor
+    assert torch.equal(target, torch.ones(3, 2))
+
+
+OPTIMIZERS = [
+    (getattr(torch.optim, name), options)
+    for name, options in [
+        ("SGD", {"momentum": 0.9}),
+        ("Adam", {"amsgrad": True}),
+        ("Adam", {"foreach": True}),
+        ("AdamW", {}),
+        ("NAdam", {}),
+        ("RAdam", {}),
+        ("Adamax", {}),
+        ("RMSprop", {"momentum": 0.9, "centered": True}),
+        ("Adagrad", {}),
+        ("Adadelta", {}),
+        ("ASGD", {}),
+        ("Rprop", {}),
+    ]
+]
+
+
+def everything(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    """Parameters and state of an optimizer."""
+    state = [optimizer.state[p].get(name) for p in model.parameters() for name in sorted(optimizer.state[p])]
+    return [*model.parameters(), *(value for value in state if isinstance(value, torch.Tensor))]
+
+
+@pytest.mark.parametrize(("kind", "options"), OPTIMIZERS)
+@pytest.mark.parametrize("has_state", [False, True])
+def test_a_step_of_plain_parameters_with_secret_gradients_changes_nothing(
+    kind: Any, options: dict[str, Any], has_state: bool, holders: list[Any]
+) -> None:
+    torch.manual_seed(7)
+    model, x = nn.Linear(3, 2), torch.randn(4, 3)
+    optimizer = kind(model.parameters(), lr=0.01, **options)
+    if has_state:
+        model(x).pow(2).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    found = everything(model, optimizer)
+    before = [value.detach().clone() for value in found]
+    model(shared(x, holders)).pow(2).sum().backward()
+    with pytest.raises(UnsupportedOperationError, match="plain parameter whose gradient is a secret"):
+        optimizer.step()
+    now = everything(model, optimizer)
+    assert len(now) == len(before)
+    for value, as_it_was, old in zip(now, found, before, strict=True):
+        assert value is as_it_was
+        assert type(value) is not Wrapper
+        assert torch.equal(value.detach(), old)
+    for parameter in model.parameters():  # what the error advises
+        parameter.grad = value_of_gradient(parameter)
+    optimizer.step()
+
+
+def value_of_gradient(parameter: Any) -> torch.Tensor:
+    return parameter.grad.get().float_precision()  # type: ignore[no-any-return]
+
+
+def test_state_that_cannot_be_encoded_leaves_all_other_state_plain(holders: list[Any]) -> None:
+    torch.manual_seed(8)
+    model: Any = nn.Linear(3, 2)
+    x = torch.randn(4, 3)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    model(x).pow(2).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    optimizer.state[model.bias]["exp_avg_sq"][0] = float("nan")
+    averages = [(s, name, s[name]) for s in optimizer.state.values() for name in ("exp_avg", "exp_avg_sq")]
+    before = [value.clone() for _, _, value in averages]
+    model.fix_precision(base=2, precision_fractional=16).share(*holders[:-1], crypto_provider=holders[-1])
+    model(shared(x, holders)).pow(2).sum().backward()
+    with pytest.raises(ValueError, match="nan"):
+        optimizer.step()
+    for (state, name, kept), old in zip(averages, before, strict=True):
+        assert state[name] is kept
+        assert type(kept) is torch.Tensor
+        torch.testing.assert_close(kept, old, rtol=0, atol=0, equal_nan=True)

@@ -26,6 +26,7 @@ from syft.core.ops import facts_of, written_argument
 from syft.core.public_names import public_name, spoken_name, writes_first
 from syft.core.routes import OBSERVE, Overload, route
 from syft.core.spec import TensorSpec
+from syft.core.swap import become
 from syft.exceptions import (
     ChainError,
     TensorsNotCollocatedException,
@@ -117,7 +118,9 @@ class Wrapper(torch.Tensor):
             args, kwargs = _read_indices(args, kwargs)
         node = args[0].child if args and type(args[0]) is Wrapper else first_node(args, kwargs)
         if args and type(args[0]) is torch.Tensor and writes_first(func):
-            _tell_of_writing(func, args[0], node)
+            taken = _tell_of_writing(func, args[0], node)
+            if taken is not None:
+                return _written_or_put_back(func, args, kwargs, taken)
         is_head = is_clear_above = True
         while isinstance(node, Node):
             node_type = type(node)
@@ -441,14 +444,28 @@ def _read_indices(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[
     return (*args[:1], *map(read, args[1:])), kwargs
 
 
-def _tell_of_writing(func: Any, target: torch.Tensor, node: Any) -> None:
-    """Tell the type of a node that its values will be written into a plain tensor. !! what it refuses"""
+def _tell_of_writing(func: Any, target: torch.Tensor, node: Any) -> torch.Tensor | None:
+    """Tell the type of a node that its values will be written into a plain tensor. !! what it refuses
+
+    What the tensor was, if the type made a chain of it.
+    """
     reader = node
     while isinstance(reader, Node) and reader.takes_over is None and type(reader).is_transparent():
         reader = reader.child
     take_over = type(reader).takes_over if isinstance(reader, Node) else None
-    if take_over is not None:
-        take_over(func, target, node)
+    return None if take_over is None else take_over(func, target, node)
+
+
+def _written_or_put_back(func: Any, args: Any, kwargs: dict[str, Any], before: torch.Tensor) -> Any:
+    """Write into the first argument, a chain that took the place of `before`: after an error it is plain again."""
+    is_written = False
+    try:
+        response = func(*args, **kwargs)
+        is_written = True
+    finally:
+        if not is_written:
+            become(args[0], before)
+    return response
 
 
 def first_node(args: Any, kwargs: dict[str, Any] | None = None) -> Any:

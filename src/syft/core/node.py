@@ -53,7 +53,7 @@ class Node(AbstractObject):
     backward_there: ClassVar[Callable[[Any], bool] | None] = None
 
     #: Told that a public function will write a node of this type into a plain tensor; may make that tensor a chain.
-    takes_over: ClassVar[Callable[[Any, torch.Tensor, Any], None] | None] = None
+    takes_over: ClassVar[Callable[[Any, torch.Tensor, Any], torch.Tensor | None] | None] = None
 
     #: Told that a function (or `grad_fn`, a property) which uses torch's graph is called on wrappers of this type.
     graph_is_used: ClassVar[Callable[[Any, Any], None] | None] = None

@@ -189,6 +189,7 @@ def _fixed(
             f"This tensor is in fixed precision already (base={known[0]}, precision_fractional={known[1]}). Call "
             "float_precision() first to change it."
         )
+    follow_precision()
     template = _template(self, base, precision_fractional, dtype)
     if field is not None:
         template.field = checked_field(field)
@@ -406,19 +407,46 @@ def _before_step(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> No
 
 
 def bring_state(optimizer: torch.optim.Optimizer) -> bool:
-    """Bring the state of every parameter to the form its parameter has; whether one is in fixed precision."""
+    """Bring the state of every parameter to the form its parameter has; whether one is in fixed precision.
+
+    What cannot be brought is refused before anything that is plain is changed.
+    """
     has_fixed = False
-    for group in optimizer.param_groups:
-        for parameter in group["params"]:
-            if _is_fixed(parameter):
-                has_fixed = True
-                _refuse(optimizer)
-                _begin(optimizer, group, parameter)
-            state = optimizer.state.get(parameter) or {}
-            for name, value in state.items():
-                if isinstance(value, torch.Tensor) and name not in _PLAIN_STATE:
-                    state[name] = _in_form_of(parameter, value, name)
+    to_encode: list[tuple[dict[str, Any], str, Any]] = []
+    for group, parameter in [(one, p) for one in optimizer.param_groups for p in one["params"]]:
+        if _is_fixed(parameter):
+            has_fixed = True
+            _refuse(optimizer)
+            _begin(optimizer, group, parameter)
+        elif type(parameter) is not Wrapper and _is_fixed(parameter.grad) and _is_torchs(optimizer):
+            raise _secret_gradient(optimizer)
+        state = optimizer.state.get(parameter) or {}
+        for name, value in state.items():
+            if not isinstance(value, torch.Tensor) or name in _PLAIN_STATE:
+                continue
+            made = _in_form_of(parameter, value, name)
+            if type(value) is Wrapper:
+                state[name] = made
+            elif made is not value:
+                to_encode.append((state, name, made))
+    for state, name, made in to_encode:
+        state[name] = made
     return has_fixed
+
+
+def _is_torchs(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether the step is one of torch's own: who writes another may know what to do with secret gradients."""
+    return type(optimizer).step.__module__.startswith("torch.optim.")
+
+
+def _secret_gradient(optimizer: torch.optim.Optimizer) -> UnsupportedOperationError:
+    return UnsupportedOperationError(
+        f"{type(optimizer).__name__}.step on a plain parameter whose gradient is a secret",
+        FixedPrecisionTensor,
+        "The parameter would have to become one. Call `model.fix_precision()` (and `.share(...)`) before the forward "
+        "pass, or fetch the gradients, where you may see them: "
+        "`parameter.grad = parameter.grad.get().float_precision()`.",
+    )
 
 
 def _refuse(optimizer: torch.optim.Optimizer) -> None:

@@ -5,7 +5,7 @@
 
 Models that make a buffer and fill it are written so. What the tensor held is public, and stays so: it is shared as a
 public value is, which costs no round. Whoever holds the tensor sees the change. Its memory does not: a tensor that is a
-view, or whose memory is seen through a view or an array, is refused.
+view, or whose memory is seen through a view or an array, is refused. If the write fails, the tensor is what it was.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from syft.mpc.sharing import AdditiveSharingTensor
 from syft.tensors.lone_memory import memory_is_seen_elsewhere
 
 
-def take_over(func: Any, target: torch.Tensor, node: Any) -> None:
-    """Before `func` writes the values of `node` into `target`. !! UnsupportedOperationError
+def take_over(func: Any, target: torch.Tensor, node: Any) -> torch.Tensor | None:
+    """Before `func` writes the values of `node` into `target`: the tensor that it was. !! UnsupportedOperationError
 
-    What torch refuses itself is left to it: leaves that require grad, and dtypes that do not fit.
+    What torch refuses itself is left to it (None): leaves that require grad, and dtypes that do not fit.
     """
     if target.is_floating_point() != node.dtype.is_floating_point:
-        return
+        return None
     if target.requires_grad and target.is_leaf:
-        return
+        return None
     if target._is_view() or memory_is_seen_elsewhere(target):
         raise UnsupportedOperationError(
             f"{public_name(func)} into a plain tensor whose memory is also that of a view, another tensor or an array",
@@ -42,7 +42,9 @@ def take_over(func: Any, target: torch.Tensor, node: Any) -> None:
         )
     with torch.no_grad():
         nothing = new_wrapper(node).new_zeros(target.shape, dtype=target.dtype)
-    become(target, nothing + target)
+    made: torch.Tensor = nothing + target
+    become(target, made)
+    return made  # after the exchange, this is the plain tensor
 
 
 for _type in (FixedPrecisionTensor, AdditiveSharingTensor):
