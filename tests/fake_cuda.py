@@ -21,7 +21,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
-from syft.mpc import encoding, fixed_methods, kernels, precision, randomness
+from syft.mpc import device_methods, encoding, fixed_methods, kernels, precision, randomness
 from syft.mpc.protocols import beaver, lookup
 from syft.mpc.rules import fixed_kinds, fixed_pooling, shared_products
 
@@ -63,6 +63,7 @@ def fake_cuda() -> Iterator[FakeTensorMode]:
             fixed_kinds, "finite", lambda v, like: v if isinstance(v, torch.Tensor) else finite(v, like)
         )
         patch.setattr(fixed_kinds, "_tensor_factor", lambda value: (_encoded(value, 1024), 1024))
+        patch.setattr(device_methods, "_NOWHERE", None)
         # It compares addresses, which these have not.
         patch.setattr(beaver.MaskedOperand, "is_of", lambda self, share: share._version == self.version)
         mean = fixed_pooling._mean_of

@@ -171,7 +171,7 @@ class Wrapper(torch.Tensor):
         if response is MISSED:
             if func in _MOVES and args[0].child is not None and kwargs.get("device") == _META:
                 # NB: so torch asks what a sum with zeros that it has not made would be (backward of `sgn`).
-                return func(args[0].child.spec.meta(), **kwargs)
+                return func(_without_values(args[0]), **kwargs)
             _tell_of_graphs(func, (args, kwargs))
             child_args, child_kwargs, _, head = descend(Wrapper, func, args, kwargs)
             if head is None or head is type(None):
@@ -510,12 +510,12 @@ def _change_shape(func: Any, functional: Any, args: tuple[Any, ...], kwargs: dic
 
 def _view_of_nothing(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Wrapper:
     """An empty wrapper of the metadata that a view would have."""
-
-    def meta(tensor: Any) -> Any:
-        return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
-
-    view = func(*map_tensors(meta, args), **map_tensors(meta, kwargs))
+    view = func(*map_tensors(_without_values, args), **map_tensors(_without_values, kwargs))
     return _make_wrapper(Wrapper, view.shape, strides=view.stride(), dtype=view.dtype)
+
+
+def _without_values(tensor: Any) -> torch.Tensor:
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
 
 
 def _set_metadata(wrapper: Any, like: torch.Tensor) -> None:

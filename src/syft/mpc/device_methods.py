@@ -2,7 +2,8 @@
 
 For torch the wrapper of a secret lies on the CPU, so torch's own methods would find nothing to do. A conversion to the
 dtype and device of another tensor (`x.to(other)`, `x.to(other.device)`) moves no secret, wherever the shares of both lie:
-torch and models make such conversions by themselves.
+torch and models make such conversions by themselves. Of the other tensor nothing but its dtype and device is used, so
+that it may be anywhere.
 """
 
 from __future__ import annotations
@@ -13,23 +14,33 @@ from typing import Any
 import torch
 
 from syft.core.chain import Wrapper, new_wrapper
+from syft.core.node import MISSED
 from syft.mpc.sharing import AdditiveSharingTensor, secret_of
 
 aten = torch.ops.aten
+#: The device of tensors that have no values.
+_NOWHERE = torch.device("meta")
 
 
 def moved(tensor: Any, device: torch.device) -> Any:
-    """A secret on another device; its gradient comes back to where it is now."""
+    """A secret on another device; its gradient comes back to where it is now. A secret that is there is itself."""
+    if device == _NOWHERE:
+        return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device)
+    if _is_at(tensor, device):
+        return tensor
     if tensor.requires_grad and torch.is_grad_enabled():
         return _Moved.apply(tensor, device)
     return _at(tensor, device)
 
 
-def _at(tensor: Any, device: torch.device) -> Any:
+def _is_at(tensor: Any, device: torch.device) -> bool:
     secret = secret_of(tensor.child)
-    if secret.home == device and (secret.device == device or secret.locations[0].device is not None):
-        return tensor
-    return new_wrapper(_chain_at(tensor.child, device))
+    is_there = secret.device == device or secret.locations[0].device is not None
+    return bool(secret.home == device and is_there)
+
+
+def _at(tensor: Any, device: torch.device) -> Any:
+    return tensor if _is_at(tensor, device) else new_wrapper(_chain_at(tensor.child, device))
 
 
 def _chain_at(node: Any, device: torch.device) -> Any:
@@ -50,10 +61,15 @@ class _Moved(torch.autograd.Function):
 
 
 def _named_device(device: Any) -> torch.device:
-    """A device with its number. !! ValueError for a CUDA device where there is none"""
+    """A device with its number, but "cpu:0" is the CPU. !! ValueError for a CUDA device where there is none"""
     named = torch.device("cuda" if device is None else device)
+    if named.type in ("cpu", "meta"):
+        return torch.device(named.type)
     if named.type != "cuda":
-        return named
+        raise ValueError(
+            f"A secret was to be moved to {named}. Shares lie on the CPU or on a CUDA device: write 'cpu', 'cuda' or "
+            "'cuda:0'."
+        )
     if not torch.cuda.is_available():
         raise ValueError(
             f"A secret was to be moved to {named}, and torch finds no CUDA device on this machine. Where workers keep "
@@ -86,6 +102,20 @@ def to(self: Any, *args: Any, **kwargs: Any) -> Any:
     return _plain_to(made, made.dtype if dtype is None else dtype, copy=bool(copy), **kept)
 
 
+def _as_other(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`tensor.to(other)`, one of them a chain: the conversion to the dtype and device of `other`."""
+    other = args[1] if len(args) > 1 else None
+    if not isinstance(other, torch.Tensor):
+        return MISSED
+    if secret_of(getattr(args[0], "child", None)) is not None:
+        return args[0].to(other.dtype, *args[2:], **kwargs)
+    return args[0].to(other.device, other.dtype, *args[2:], **kwargs)
+
+
+def _type_as(self: Any, other: Any) -> Any:
+    return self.to(other)
+
+
 def _method(name: str, device_of: Callable[..., Any]) -> Callable[..., Any]:
     plain = getattr(torch.Tensor, name)
 
@@ -107,6 +137,9 @@ DEVICE_METHODS: dict[str, Any] = {
 
 for _name, _call in DEVICE_METHODS.items():
     setattr(Wrapper, _name, _call)
+
+Wrapper.fused[_plain_to] = _as_other
+Wrapper.fused[torch.Tensor.type_as] = lambda args, kwargs: _type_as(*args, **kwargs)
 
 _plain_device: Any = vars(torch._C.TensorBase)["device"]
 
