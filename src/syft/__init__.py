@@ -138,7 +138,15 @@ _REST = {
 }
 
 #: Rooms that fill tables of lower ones, and are named by nobody else.
-_FILLING = ("syft.mpc.plan_cost", "syft.dp.release", "syft.dp.release_training", "syft.dp.client_noise")
+_FILLING = (
+    "syft.mpc.ahead",
+    "syft.mpc.network.handlers",
+    "syft.mpc.methods",
+    "syft.mpc.plan_cost",
+    "syft.dp.release",
+    "syft.dp.release_training",
+    "syft.dp.client_noise",
+)
 
 #: Modules by their own names: `sy.serde`, `sy.workers.virtual`.
 _MODULES = frozenset(

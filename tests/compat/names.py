@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from syft.hooking.secrets import AddedLater
+
 HERE = Path(__file__).parent
 TABLE = HERE / "names_left_out.toml"
 _MISSING = object()
@@ -122,6 +124,9 @@ def _find(module: Any, dotted: str) -> tuple[Any, Any]:
             name = f"_{first}{name}"
         for holder in _seen_as(found):
             static = inspect.getattr_static(holder, name, _MISSING)
+            if isinstance(static, AddedLater):  # asking for it puts the real one in its place
+                getattr(holder, name)
+                static = inspect.getattr_static(holder, name)
             if static is not _MISSING:
                 bound = isinstance(static, (staticmethod, classmethod)) or not hasattr(static, "__get__")
                 found = getattr(holder, name) if bound or inspect.isfunction(static) else static

@@ -16,7 +16,7 @@ import torch
 
 import syft as sy
 from syft.core import first_use, rooms
-from syft.hooking.secrets import SECRETS, AddedLater
+from syft.hooking.secrets import ENCRYPTION, SECRETS, AddedLater
 
 
 def counted(program: str) -> list[int]:
@@ -113,10 +113,35 @@ count()
 """)
 
 
+def test_the_first_fix_precision_imports_no_networks_plans_or_ciphers():
+    """They come when they are asked for: with the first share, by name, with a message of theirs."""
+    program = """
+import torch
+import syft as sy
+bob = sy.VirtualWorker(sy.TorchHook(torch), id="bob")
+count()
+x = torch.tensor([1.5]).fix_precision()
+assert ((x + x) * x).float_precision().item() == 4.5
+count()
+elsewhere = ("network", "paillier", "ahead", "supplied_calls", "supplies", "group", "drivers", "provider", "documented")
+unneeded = ("cryptography", "syft.execution", "syft.federated", "syft.dp", *(f"syft.mpc.{name}" for name in elsewhere))
+assert not [name for name in sys.modules if name.startswith(unneeded)]
+assert sy.mpc.supplied.__module__ == "syft.mpc.supplied_calls" and sy.mpc.SupplyError.__module__ == "syft.mpc.supplies"
+alice, carol = sy.VirtualWorker(sy.hook, id="alice"), sy.VirtualWorker(sy.hook, id="carol")
+assert x.share(alice, bob, crypto_provider=carol, protocol="fss").get().float_precision().item() == 1.5
+public, private = sy.keygen(n_length=1024)
+assert torch.tensor([2]).encrypt(public).decrypt(private).item() == 2
+count()
+"""
+    _, by_fixed, by_the_rest = counted(program)
+    assert by_fixed <= 110
+    assert by_the_rest > 60
+
+
 def test_methods_of_secrets_are_listed_where_they_are_defined():
     """`SECRETS` names what the room of secrets adds, and no more: nothing stands for it once it was asked for."""
-    torch.Tensor.share
-    for holder, names in SECRETS.items():
+    torch.Tensor.share, torch.Tensor.encrypt
+    for holder, names in (*SECRETS.items(), (torch.Tensor, ENCRYPTION)):
         assert len(set(names)) == len(names)
         for name in names:
             assert not isinstance(vars(holder)[name], AddedLater), (
@@ -125,11 +150,12 @@ def test_methods_of_secrets_are_listed_where_they_are_defined():
     from syft.mpc import fixed_methods, methods, module_methods
     from syft.mpc.paillier import methods as encryption
 
-    of_tensors = fixed_methods.TENSOR_METHODS | methods.TENSOR_METHODS | encryption.TENSOR_METHODS
+    of_tensors = fixed_methods.TENSOR_METHODS | methods.TENSOR_METHODS
     of_modules = (
         fixed_methods.MODULE_METHODS | module_methods.MODULE_METHODS | {"share": methods.share_module}
     )
     assert set(SECRETS[torch.Tensor]) == set(of_tensors)
+    assert set(ENCRYPTION) == set(encryption.TENSOR_METHODS)
     assert set(SECRETS[torch.nn.Module]) == set(of_modules)
     assert set(SECRETS[torch.optim.Optimizer]) == set(fixed_methods.OPTIMIZER_METHODS)
 

@@ -20,7 +20,7 @@ from syft.hooking import modules, tracebacks
 from syft.hooking.attributes import TorchAttributes
 from syft.hooking.framework_hook import FrameworkHook
 from syft.hooking.optimizers import follow_parameters
-from syft.hooking.secrets import SECRETS, AddedLater, add_federate, add_secrets
+from syft.hooking.secrets import ENCRYPTION, SECRETS, AddedLater, add_encryption, add_federate, add_secrets
 from syft.tensors.native import TorchTensor
 from syft.tensors.private import PrivateTensor
 from syft.workers.base import BaseWorker
@@ -288,6 +288,8 @@ class TorchHook(FrameworkHook):
         for holder, names in SECRETS.items():
             for name in names:
                 _add(holder, name, AddedLater(name, add_secrets))
+        for name in ENCRYPTION:
+            _add(torch.Tensor, name, AddedLater(name, add_encryption))
 
     def _hook_datasets(self) -> None:
         """`dataset.federate(workers)` for every torch Dataset."""

@@ -1,7 +1,7 @@
 """`provide()`: let the provider deal for calls of a model before the data is there.
 
     sy.mpc.provide(model, (1, 3, 32, 32), count=10)                     the holders keep it in memory
-    sy.mpc.provide(model, (1, 3, 32, 32), count=100, store="night")     on their disks: `syft.mpc.supplied`
+    sy.mpc.provide(model, (1, 3, 32, 32), count=100, store="night")     on their disks: `syft.mpc.supplied_calls`
 
 The call is made on zeros first: twice, so that weights are masked and norms folded, and once more to note what it takes.
 That is dealt `count` times, and the holders keep it. Calls on data of the same shapes then take it, and the provider
@@ -19,7 +19,7 @@ import torch
 from syft.execution.cost import SHARE_PROVIDERS, settled_shapes
 from syft.mpc.precision import FixedPrecisionTensor
 from syft.mpc.sharing import secret_of
-from syft.mpc.supplied import secrets_among, settled, store_calls, tensors_of
+from syft.mpc.supplied_calls import secrets_among, settled, store_calls, tensors_of
 from syft.mpc.taken import noting_taken
 
 

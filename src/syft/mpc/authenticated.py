@@ -2,7 +2,7 @@
 
 A holder keeps four words per element (`integrity.shares.Auth`), so every operation on such a secret is a program, the
 linear ones too. `sharing` and `rules.shared_linear` hand over to this file where a secret is authenticated. May
-import `group`, `protocols.spdz2k`, `integrity`.
+import `shared_node`, `protocols.spdz2k`, `integrity`.
 
 NOTE [Views]
 For torch x[0] and x.t() share memory with x. Here they are shares of their own, so a write into one of them would be
@@ -19,13 +19,13 @@ import torch
 
 from syft.core.shapes import contiguous_spec
 from syft.exceptions import ChainError
-from syft.mpc.group import Group
 from syft.mpc.integrity import linear
 from syft.mpc.integrity.errors import IntegrityError, NoMacsError
 from syft.mpc.integrity.sealed import Entrance, Sealed
 from syft.mpc.placing import all_placed
 from syft.mpc.programs import name_of
 from syft.mpc.protocols import spdz2k
+from syft.mpc.shared_node import group_of
 from syft.tensors.pointer import PointerTensor
 
 PROTOCOL = spdz2k.NAME
@@ -65,7 +65,7 @@ def check_current(nodes: Sequence[Any]) -> None:
 
 def enter(values: torch.Tensor, holders: Sequence[Any], provider: Any) -> dict[Any, PointerTensor]:
     """Share integers that are here: pointers by the holders' ids. NOTE [Entering and leaving] in `protocols.spdz2k`"""
-    group = Group.of(holders, provider)
+    group = group_of(holders, provider)
     shape = tuple(values.shape)
     masks, mask = group.run_and_tell(Sealed(Entrance(shape)), spdz2k.entrance, shape)
     masked = values.to("cpu", torch.int64).contiguous() - mask

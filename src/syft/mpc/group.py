@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -18,13 +18,15 @@ from syft.core.spec import spec_of
 from syft.mpc import metering
 from syft.mpc.correlations import Correlation
 from syft.mpc.drivers import Cost, Lockstep, Shares, programs_name, spent_by
-from syft.mpc.network.driver import ISSUING, NetworkDriver
 from syft.mpc.party import Program
 from syft.mpc.protocols.beaver import MaskedOperand
 from syft.mpc.provider import Provider, ProviderCost
 from syft.mpc.reuse import GivenMasked, Masked
 from syft.tensors.pointer import PointerTensor, new_pointer
 from syft.workers.pipeline import Call, permit
+
+if TYPE_CHECKING:
+    from syft.mpc.network.driver import NetworkDriver
 
 
 class Group:
@@ -33,11 +35,7 @@ class Group:
     def __init__(self, holders: Sequence[Any], provider: Any) -> None:
         self.holders = tuple(holders)
         self.provider = provider
-        self.driver: Lockstep | NetworkDriver = (
-            NetworkDriver(self.holders, provider)
-            if _is_far(provider)
-            else Lockstep(len(self.holders), Provider(len(self.holders)))
-        )
+        self.driver = _driver_among(self.holders, provider)
 
     @classmethod
     def of(cls, holders: Sequence[Any], provider: Any) -> Group:
@@ -63,11 +61,11 @@ class Group:
 
     def waiting(self) -> AbstractContextManager[None]:
         """Inside, whoever waits for one member is told when another one is gone."""
-        return self.driver.waiting() if isinstance(self.driver, NetworkDriver) else nullcontext()
+        return nullcontext() if isinstance(self.driver, Lockstep) else self.driver.waiting()
 
     def prepare(self) -> None:
         """Before new values are shared."""
-        if isinstance(self.driver, NetworkDriver):
+        if not isinstance(self.driver, Lockstep):
             self.driver.prepare()
 
     def provide(self, *kinds: Correlation, count: int = 1) -> None:
@@ -79,7 +77,7 @@ class Group:
 
     def run(self, protocol: Callable[..., Program[Any]], *args: Any, **kwargs: Any) -> Any:
         """Run a party program; lists of pointers among the arguments are shares, the rest is public."""
-        if isinstance(self.driver, NetworkDriver):
+        if not isinstance(self.driver, Lockstep):
             if metering.is_measuring():
                 return self._measured(self.driver, protocol, *args, **kwargs)
             return self.driver.run(protocol, *args, **kwargs)
@@ -100,15 +98,15 @@ class Group:
 
     def issuing(self) -> Any:
         """Held while a program is prepared and asked for, where the order of programs matters."""
-        return ISSUING if isinstance(self.driver, NetworkDriver) else nullcontext()
+        return nullcontext() if isinstance(self.driver, Lockstep) else self.driver.issuing
 
     def epoch(self) -> Any:
         """What changes when the seeds of the group do."""
-        return self.driver.joined() if isinstance(self.driver, NetworkDriver) else id(self.driver)
+        return id(self.driver) if isinstance(self.driver, Lockstep) else self.driver.joined()
 
     def is_current(self, node: Any, masked: Masked) -> bool:
         """Whether a masked form is that of a secret as it is now, as far as that can be seen from here."""
-        if isinstance(self.driver, NetworkDriver):
+        if not isinstance(self.driver, Lockstep):
             return True  # the holders check it
         operands = zip(masked.operands, self.read(node), strict=True)
         return all(operand.is_of(share) for operand, share in operands)
@@ -117,7 +115,7 @@ class Group:
         self, kind: Correlation, protocol: Callable[..., Program[Any]], *args: Any
     ) -> tuple[Any, Any]:
         """The same, and the value of the run's first correlation, of that kind, which the provider tells us."""
-        if isinstance(self.driver, NetworkDriver):
+        if not isinstance(self.driver, Lockstep):
             return self.driver.run_and_tell(kind, protocol, *args)
         calls = self._calls(args)
         result, told = self.driver.run_and_tell(kind, protocol, *(self.read(a) for a in args))
@@ -148,7 +146,7 @@ class Group:
         pointers = getattr(value, "pointers", None)
         if pointers is None:
             return value
-        if isinstance(self.driver, NetworkDriver):
+        if not isinstance(self.driver, Lockstep):
             raise NotImplementedError(
                 f"The shares are at {', '.join(str(h.id) for h in self.holders)}, on a network, and are not read here. "
                 "Call `.get()` to open the secret."
@@ -203,3 +201,12 @@ def _check_members(holders: Sequence[Any], provider: Any) -> None:
 
 def _is_far(worker: Any) -> bool:
     return not getattr(worker, "is_in_process", True)
+
+
+def _driver_among(holders: Sequence[Any], provider: Any) -> Lockstep | NetworkDriver:
+    if not _is_far(provider):
+        return Lockstep(len(holders), Provider(len(holders)))
+    # A third of this room, for those who are on a network only.
+    from syft.mpc.network.driver import NetworkDriver
+
+    return NetworkDriver(holders, provider)

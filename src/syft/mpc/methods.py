@@ -15,10 +15,8 @@ from syft.exceptions import CannotRequestObjectAttribute, ChainError, LocalTenso
 from syft.messaging.message import ShareMessage
 from syft.mpc import authenticated, ring
 from syft.mpc.fixed_methods import fix_precision, float_precision, format_there
-from syft.mpc.group import Group
 from syft.mpc.integrity.errors import NoMacsError
 from syft.mpc.made_there import is_open_there, made_there
-from syft.mpc.network import handlers as _network_handlers  # noqa: F401  (adds the handlers)
 from syft.mpc.node_methods import FIELD, check_values, field_of
 from syft.mpc.offers import let_users, offer, user_names, withdraw
 from syft.mpc.precision import FixedPrecisionTensor, node_above
@@ -26,12 +24,16 @@ from syft.mpc.protocols.registry import comparison
 from syft.mpc.randomness import Stream, new_seed
 from syft.mpc.reuse import Remembered
 from syft.mpc.rules import shared_linear
+from syft.mpc.shared_node import group_of
 from syft.mpc.sharing import AdditiveSharingTensor, secret_of, share_integers
 from syft.mpc.storage import stored
 from syft.policy.caller import user_of
 from syft.tensors.pointer import PointerTensor, new_pointer
 from syft.tensors.transfer import with_autograd_node
 from syft.workers import handlers, object_handlers, pipeline
+
+#: What `encrypt(protocol=...)` calls shares, and the comparison protocol that each names (None: the default one).
+SHARING = {"mpc": None, "snn": "snn", "fss": "fss"}
 
 
 class Share(torch.autograd.Function):
@@ -95,7 +97,7 @@ def share(
     me = session.require_local_worker()
     holders = [me.get_worker(w, fail_hard=True) for w in _flat(owners)]
     provider = me if crypto_provider is None else me.get_worker(crypto_provider, fail_hard=True)
-    Group.of(holders, provider)
+    group_of(holders, provider)
     comparison(protocol, len(holders))
     limit = field_of(dtype, field)
     if not requires_grad and not self.requires_grad and is_open_there(self):

@@ -6,8 +6,7 @@ import copy
 from typing import Any
 
 from syft.mpc.fixed_methods import float_module
-from syft.mpc.methods import share_module
-from syft.mpc.paillier.methods import SHARING
+from syft.mpc.methods import SHARING, share_module
 from syft.mpc.precision import DEFAULT_BASE, DEFAULT_PRECISION
 from syft.mpc.sharing import secret_of
 

@@ -32,7 +32,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 SEED_BYTES = 16
 WIDE_KEY_BYTES, WIDE_NONCE_BYTES = 32, 12  # RFC 8439, section 2.3
@@ -72,6 +71,15 @@ def derived_seed(seed: bytes, purpose: bytes) -> bytes:
     return hashlib.blake2b(purpose, key=seed, digest_size=SEED_BYTES).digest()
 
 
+def _encryptor(key: bytes, mode: str, place: bytes) -> Any:
+    """AES in a mode of `cryptography`, or ChaCha20. That package is imported when the first secret is made."""
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+    if mode == "ChaCha20":
+        return Cipher(algorithms.ChaCha20(key, place), mode=None).encryptor()
+    return Cipher(algorithms.AES(key), modes.CTR(place) if mode == "CTR" else modes.GCM(place)).encryptor()
+
+
 def _encrypt_zeros(encryptor: Any, buffer: memoryview, size: int) -> None:
     """Write `size` bytes of key stream; `buffer` needs 15 bytes of slack behind them."""
     done = 0
@@ -85,10 +93,10 @@ def _encrypt_zeros(encryptor: Any, buffer: memoryview, size: int) -> None:
 @lru_cache(maxsize=1)
 def is_gcm_faster() -> bool:
     """Whether this machine makes the key stream of GCM faster than that of CTR. NOTE [Key stream of GCM]"""
-    key, buffer = algorithms.AES(bytes(SEED_BYTES)), memoryview(bytearray(_LARGE + _BLOCK))
+    key, buffer = bytes(SEED_BYTES), memoryview(bytearray(_LARGE + _BLOCK))
     taken = []
-    for mode in (modes.CTR(bytes(_BLOCK)), modes.GCM(bytes(_PLACE_BYTES))):
-        encryptor, times = Cipher(key, mode).encryptor(), []
+    for mode, place in (("CTR", bytes(_BLOCK)), ("GCM", bytes(_PLACE_BYTES))):
+        encryptor, times = _encryptor(key, mode, place), []
         for _ in range(5):
             began = time.perf_counter()
             _encrypt_zeros(encryptor, buffer, _LARGE)
@@ -118,7 +126,7 @@ class Stream:
                 f"A stream is keyed by {SEED_BYTES} bytes, got {len(seed)}: make them with new_seed()."
             )
         # NIST SP 800-38A, section 6.5: the key stream is AES(key, counter), counter from zero, key used once.
-        self._encryptor = Cipher(algorithms.AES(seed), modes.CTR(bytes(_BLOCK))).encryptor()
+        self._encryptor = _encryptor(seed, "CTR", bytes(_BLOCK))
 
     def fill(self, buffer: memoryview, size: int) -> None:
         """Write `size` bytes of key stream; `buffer` needs 15 bytes of slack behind them."""
@@ -171,7 +179,7 @@ class Stream:
 
             return key_stream(key, count, device).view(tuple(shape))
         raw = torch.empty(count, dtype=torch.int64)
-        cipher = Cipher(algorithms.ChaCha20(key, bytes(4 + WIDE_NONCE_BYTES)), mode=None).encryptor()
+        cipher = _encryptor(key, "ChaCha20", bytes(4 + WIDE_NONCE_BYTES))
         cipher.update_into(bytes(8 * count), memoryview(raw.numpy().view(np.uint8).data))
         return raw.view(tuple(shape)).to(device)
 
@@ -305,7 +313,7 @@ class BoundStream(Stream):
     def apart(self, purpose: bytes) -> Stream:
         """A stream of its own at the place of a purpose, to be read at any time: it stays there when this one moves."""
         made = copy(self)
-        made._encryptor = Cipher(algorithms.AES(self._key), modes.CTR(bytes(_BLOCK))).encryptor()
+        made._encryptor = _encryptor(self._key, "CTR", bytes(_BLOCK))
         return made.at(purpose)
 
     def at(self, purpose: bytes) -> Stream:
@@ -319,7 +327,7 @@ class BoundStream(Stream):
         if self._fast is None and size >= _LARGE and self._drawn <= size and is_gcm_faster():
             before = max(_GCM_BEGINS - self._drawn, 0)
             _encrypt_zeros(self._encryptor, buffer, before)
-            self._fast = Cipher(algorithms.AES(self._key), modes.GCM(self._place)).encryptor()
+            self._fast = _encryptor(self._key, "GCM", self._place)
             skipped = max(self._drawn - _GCM_BEGINS, 0)
             _encrypt_zeros(self._fast, memoryview(bytearray(skipped + _BLOCK)), skipped)
             self._drawn += before

@@ -21,14 +21,16 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from syft.exceptions import SyftError
 from syft.mpc import halves
 from syft.mpc.correlations import Triple
-from syft.mpc.drivers import Shares
 from syft.mpc.kernels import Bilinear
 from syft.mpc.protocols import beaver, scaled
+
+if TYPE_CHECKING:
+    from syft.mpc.drivers import Shares
 
 MOST_FORMS = 4
 MOST_DERIVED = 8

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -11,10 +12,12 @@ from syft.core.ids import ID_PROVIDER
 from syft.core.session import session
 from syft.messaging.message import ObjectMessage
 from syft.mpc import ring
-from syft.mpc.group import Group
 from syft.mpc.randomness import Stream, new_seed
 from syft.tensors.pointer import PointerTensor, new_pointer
 from syft.tensors.sending import spec_when_sent
+
+if TYPE_CHECKING:
+    from syft.mpc.group import Group
 
 
 class SharedNode(AbstractTensor):
@@ -41,7 +44,7 @@ class SharedNode(AbstractTensor):
 
     @property
     def group(self) -> Group:
-        return Group.of(self.locations, self.crypto_provider)
+        return group_of(self.locations, self.crypto_provider)
 
     @property
     def is_remote(self) -> bool:
@@ -69,6 +72,13 @@ class SharedNode(AbstractTensor):
         return next(iter(self.child.values())).spec
 
 
+def group_of(holders: Sequence[Any], provider: Any) -> Group:
+    """The group of these workers. What runs programs is imported when the first secret is shared."""
+    from syft.mpc.group import Group
+
+    return Group.of(holders, provider)
+
+
 def split_among(
     values: torch.Tensor, holders: list[Any], provider: Any, is_public: bool = False
 ) -> dict[Any, PointerTensor]:
@@ -76,7 +86,7 @@ def split_among(
 
     `is_public`: everybody knows the values (zeros, say), so they restrict no result.
     """
-    group = Group.of(holders, provider)  # refuses impossible groups before anything is sent
+    group = group_of(holders, provider)  # refuses impossible groups before anything is sent
     group.prepare()
     me = session.require_local_worker()
     pointers = {}

@@ -30,7 +30,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from syft.mpc.correlations import Correlation
 from syft.mpc.integrity import wide, words
@@ -277,6 +276,8 @@ class Seal:
 
     def _hashed(self, entries: Sequence[BitOpening], coins: Stream) -> tuple[torch.Tensor, torch.Tensor]:
         """GHASH of sigma_i of the bits; and of zeros, for GMAC is linear but for that constant."""
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
         total, constant = (torch.zeros(2, dtype=torch.int64) for _ in range(2))
         for entry in entries:
             beta = self.key.beta.view(TAGS, *[1] * entry.opened.ndim)

@@ -68,6 +68,8 @@ class RemoteProvider:
 class NetworkDriver:
     """Runs programs among proxies of workers, the provider last among `members`."""
 
+    issuing = ISSUING
+
     def __init__(self, holders: Sequence[Any], provider: Any) -> None:
         self.holders = tuple(holders)
         self.members = (*self.holders, provider)

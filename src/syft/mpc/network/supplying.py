@@ -1,6 +1,6 @@
 """The client's side of supplies on disk: have a lot dealt and kept, take one call of it, run programs from that alone.
 
-See `syft.mpc.supplies` for how holders keep them, `syft.mpc.supplied` for what users call. May import `driver`.
+See `syft.mpc.supplies` for how holders keep them, `syft.mpc.supplied_calls` for what users call. May import `driver`.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from syft.core.levels import step_down
 from syft.core.swap import become
 from syft.exceptions import ChainError
 from syft.mpc.fixed_methods import fix_precision
-from syft.mpc.methods import opened, share
+from syft.mpc.methods import SHARING, opened, share
 from syft.mpc.paillier import PaillierPrivateKey, PaillierPublicKey, PaillierTensor
 from syft.mpc.precision import DEFAULT_BASE, DEFAULT_PRECISION, FixedPrecisionTensor
 from syft.mpc.sharing import secret_of
@@ -19,8 +19,6 @@ from syft.tensors.autograd import AutogradTensor
 from syft.tensors.pointer import PointerTensor
 from syft.tensors.transfer import without_autograd_node
 
-#: Protocols of shares, and the comparison protocol that each names (None: the default one).
-SHARING = {"mpc": None, "snn": "snn", "fss": "fss"}
 PROTOCOLS = (*SHARING, "paillier")
 
 

@@ -26,11 +26,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from syft.mpc import ring
 from syft.mpc.correlations import Correlation, Field, Tensors
@@ -49,10 +49,11 @@ _KEY = b"resyft fixed key"  # public: the security rests on the seeds
 class _OfThread(threading.local):
     """Ciphers are for one thread at a time, and holders may be threads of one process."""
 
-    def __init__(self) -> None:
-        self.encryptor = Cipher(
-            algorithms.AES(_KEY), modes.ECB()
-        ).encryptor()  # one block per seed, no message
+    @cached_property
+    def encryptor(self) -> Any:
+        from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+        return Cipher(algorithms.AES(_KEY), modes.ECB()).encryptor()  # one block per seed, no message
 
 
 _own = _OfThread()
