@@ -112,6 +112,42 @@ def test_a_weight_is_opened_once(where: str, request: pytest.FixtureRequest) -> 
 
 
 @pytest.mark.parametrize("where", ["near", "three", "far"])
+def test_a_weight_and_its_transpose_are_opened_once(where: str, request: pytest.FixtureRequest) -> None:
+    sharing = request.getfixturevalue(where)
+    w, x, y = torch.randn(20, 30), torch.randn(2, 30), torch.randn(2, 20)
+    weight, peers = sharing.share(w), len(sharing.holders) * (len(sharing.holders) - 1)
+    rows, columns = sharing.share(x), sharing.share(y)
+
+    def both() -> None:
+        assert close(rows @ weight.t(), x @ w.t())
+        assert close(columns @ weight, y @ w)
+        assert close(weight.t() @ columns.t(), w.t() @ y.t())
+
+    results = 2 * (20 + 30 + 30)
+    assert sharing.sent(both) == peers * 8 * (w.numel() + x.numel() + y.numel() + results)
+    assert len(node_of(weight)._remembered.masked) == 1
+    with torch.no_grad():
+        weight.add_(1)
+    w = w + 1
+    both()
+
+
+def test_a_transpose_stands_for_its_matrix_as_it_is(near: Sharing) -> None:
+    w, x = torch.randn(4, 3), torch.randn(2, 4)
+    weight, data = near.share(w), near.share(x)
+    turned = weight.t()
+    assert close(turned @ data.t(), w.t() @ x.t())
+    with torch.no_grad():
+        turned[0].add_(1)
+    w[:, 0] += 1
+    assert close(data @ weight, x @ w)
+    assert close(turned @ data.t(), w.t() @ x.t())
+    del weight
+    gc.collect()
+    assert close(turned @ data.t(), w.t() @ x.t())
+
+
+@pytest.mark.parametrize("where", ["near", "three", "far"])
 def test_masked_forms_go_with_the_secret(where: str, request: pytest.FixtureRequest) -> None:
     sharing = request.getfixturevalue(where)
     weight, data = sharing.share(torch.randn(4, 3)), sharing.share(torch.randn(2, 3))

@@ -12,7 +12,12 @@ NOTE [Which operands are kept masked]
 Masking an operand for later costs no message in its first product (`beaver.multiply_keeping`), but memory at the
 holders: twice its size. It is done for what users shared (weights, data) at the first product, for everything else at
 the second. A parameter that is written to after every use, as in training, is treated as everything else from then on.
-`MOST_FORMS` masked forms are kept (a weight and its transpose are two), and all go with the last reference to the secret.
+`MOST_FORMS` masked forms are kept, and all go with the last reference to the secret.
+
+NOTE [Transposed operands]
+A layer multiplies by the transpose of its weight, and its backward by the weight; the gradient of a weight is the product
+of one operand of the layer, transposed, with what came back. A product with the transpose of a matrix is made as that of
+the matrix, transposed on the way, so both use one masked form.
 
 Imports the lower half, and knows nodes by their methods only.
 """
@@ -23,6 +28,8 @@ import weakref
 from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from syft.exceptions import SyftError
 from syft.mpc import halves
 from syft.mpc.correlations import Triple
@@ -32,6 +39,7 @@ from syft.mpc.protocols import beaver, scaled
 if TYPE_CHECKING:
     from syft.mpc.drivers import Shares
 
+MATMUL = Bilinear("matmul")
 MOST_FORMS = 4
 MOST_DERIVED = 8
 
@@ -122,6 +130,8 @@ def note_view(func: Any, position: int, args: Any, kwargs: dict[str, Any], sourc
     except TypeError:  # an argument that is no public constant: a view all the same, with a form of its own
         path = (*source._path, object())
     made._remembered, made._path = remembered(source), path
+    if func is torch.ops.aten.t.default and len(source.shape) == 2:
+        made.transpose_of = weakref.ref(source)
 
 
 def _hashable(value: Any) -> Any:
@@ -153,6 +163,8 @@ def multiply(x: Any, y: Any, op: Bilinear, divisor: int = 1, bias: Any = None) -
                 return x.run_masked(beaver.spdz_mul, x, y, op, not split) if divisor == 1 else None
         if divisor != 1 and is_ready(scaled.ScaledTriple(op, *shapes, divisor=divisor, split=is_split)):
             return _product(given, [x, y], op, divisor, "", bias)
+        x, y, op = straightened(x, y, op)
+        given = {"x": x, "y": y}
         forms = {name: _form(node, epoch, group) for name, node in given.items()}
         keep = "".join(
             name for name, node in given.items() if forms[name] is None and _is_worth_keeping(node)
@@ -161,6 +173,19 @@ def multiply(x: Any, y: Any, op: Bilinear, divisor: int = 1, bias: Any = None) -
             keep = "y"
         args = [_given(node, forms[name]) for name, node in given.items()]
         return _product(given, args, op, divisor, keep, bias)
+
+
+def straightened(x: Any, y: Any, op: Bilinear) -> tuple[Any, Any, Bilinear]:
+    """The same product of the matrices whose transposes the operands are. NOTE [Transposed operands]"""
+    if op != MATMUL or x.device.type != "cpu":
+        return x, y, op
+    given = {"x": x, "y": y}
+    found = {name: node.transpose_of() for name, node in given.items() if node.transpose_of is not None}
+    found = {name: source for name, source in found.items() if source is not None}
+    if not found:
+        return x, y, op
+    given |= found
+    return given["x"], given["y"], Bilinear.of("matmul", **{f"transpose_{name}": True for name in found})
 
 
 def _product(given: dict[str, Any], args: list[Any], op: Bilinear, divisor: int, keep: str, bias: Any) -> Any:

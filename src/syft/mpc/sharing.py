@@ -6,6 +6,7 @@ everything else is a party program (`syft.mpc.protocols`) that the group's drive
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
@@ -115,6 +116,7 @@ class AdditiveSharingTensor(SharedMethods, SharedNode):
     #: See `syft.mpc.reuse`: what is remembered of the values, and how this view of them was made.
     _remembered: Remembered | None = None
     _path: tuple[Any, ...] = ()
+    transpose_of: weakref.ref[AdditiveSharingTensor] | None = None
     #: See NOTE [Views] in `syft.mpc.authenticated`.
     is_view = is_stale = False
     #: Put here by `syft.mpc.rules`, which stands on this class: for operations without a rule.
