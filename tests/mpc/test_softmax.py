@@ -31,7 +31,7 @@ def _plain(secret: Any) -> torch.Tensor:
     return found
 
 
-@pytest.mark.parametrize(("name", "rounds"), [("softmax", 19), ("log_softmax", 17)])
+@pytest.mark.parametrize(("name", "rounds"), [("softmax", 18), ("log_softmax", 16)])
 def test_one_program_of_few_rounds_makes_it(
     name: str, rounds: int, workers: list[Any], programs: list[str]
 ) -> None:

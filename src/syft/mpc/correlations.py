@@ -219,6 +219,36 @@ class And(Correlation):
 
 
 @dataclass(frozen=True)
+class Conjunction(Correlation):
+    """Masks of so many factors, words of one shape, and the product of each subset of the masks, bit by bit: at S that of
+    the masks j whose bit j is in S, so all ones at 0.
+    """
+
+    factors: int
+    shape: Shape
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.factors <= 10:
+            raise ValueError(f"A conjunction has 1 to 10 factors, got {self.factors}.")
+
+    @property
+    def base(self) -> tuple[Field, ...]:
+        return (Field((self.factors, *self.shape), True),)
+
+    @property
+    def derived(self) -> tuple[Field, ...]:
+        return (Field((1 << self.factors, *self.shape), True),)
+
+    def derive(self, *base: torch.Tensor) -> Tensors:
+        made = torch.empty(self.derived[0].shape, dtype=torch.int64, device=base[0].device)
+        made[0] = ring.ONES
+        for index, mask in enumerate(base[0]):
+            half = 1 << index
+            torch.bitwise_and(made[:half], mask, out=made[half : 2 * half])
+        return (made,)
+
+
+@dataclass(frozen=True)
 class Truncation(Correlation):
     """r uniform, floor(r / divisor) of r read as signed, and the sign bit of r (1 where r < 0).
 

@@ -203,3 +203,20 @@ def pack_bits(bits: torch.Tensor) -> torch.Tensor:
         part = flat[start : start + columns]
         out[: part.numel()].bitwise_or_(part << plane)
     return out
+
+
+def regrouped(words: torch.Tensor, count: int, length: int, rows: torch.Tensor) -> torch.Tensor:
+    """Bits in another order (NOTE [Planes]). Words (..., p, c) hold p times `count` bits, which are rows of `length` bits
+    one after the other: word vector i of the result, (..., len(rows), c'), has the bits of rows[i], counted over all p.
+    """
+    *lead, _, columns = words.shape
+    shifts = _counts(words.device).unsqueeze(1)
+    planes = shifts[: -(-count // columns)]
+    bits = torch.bitwise_right_shift(words.unsqueeze(-2), planes).bitwise_and_(1)
+    bits = bits.flatten(-2)[..., :count].reshape(*lead, -1, length)
+    chosen = bits[..., rows, :].flatten(-2)
+    wanted = chosen.shape[-1]
+    columns = words_for(wanted)
+    chosen = torch.nn.functional.pad(chosen, (0, padded(wanted) - wanted))
+    chosen = chosen.view(*lead, len(rows), -1, columns)
+    return chosen.bitwise_left_shift_(shifts[: chosen.shape[-2]]).sum(-2)  # each bit at a place of its own

@@ -278,6 +278,11 @@ class AuthBits:
         where = index if isinstance(index, tuple) else (index,)
         return self.like(self.planes[(slice(None), *where)])
 
+    @staticmethod
+    def joined(function: Callable[..., torch.Tensor], parts: Sequence[AuthBits], dim: int = 0) -> AuthBits:
+        """`torch.cat` or `torch.stack` of several, along a dimension that is counted from the first."""
+        return parts[0].like(function([part.planes for part in parts], 1 + dim))
+
 
 def fields_of(key: Key, first: bool, sealed: Sealed, part: Tensors) -> list[Any]:
     """The fields of a sealed correlation, in the order of its kind: `Auth` and `AuthBits`."""

@@ -260,6 +260,7 @@ KINDS: tuple[type[Correlation], ...] = (
     ScaledTriple,
     correlations.Square,
     correlations.And,
+    correlations.Conjunction,
     correlations.Truncation,
     correlations.OneHot,
     correlations.Digit,

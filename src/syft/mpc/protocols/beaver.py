@@ -27,7 +27,7 @@ from typing import Any
 import torch
 
 from syft.mpc import blocks, halves
-from syft.mpc.correlations import And, Place, Square, Triple
+from syft.mpc.correlations import And, Conjunction, Place, Square, Triple
 from syft.mpc.kernels import Bilinear, Pair, accumulate, accumulate_both, sum_of_both
 from syft.mpc.party import Party, Program, primitive
 from syft.mpc.programs import opening_program, party_program
@@ -242,6 +242,21 @@ def and_bits(party: Party, x: torch.Tensor, y: torch.Tensor) -> Program[torch.Te
     a, b, c = party.take(And(tuple(x.shape)))
     d, e = yield party.open_bits(x ^ a, y ^ b)
     return c.bitwise_xor_(d.bitwise_and_(y)).bitwise_xor_(e.bitwise_and_(a))
+
+
+@primitive
+def conjunction(party: Party, factors: torch.Tensor) -> Program[torch.Tensor]:
+    """Boolean shares of factors[0] & factors[1] & ..., word by word. One round. NOTE [Higher levels] in `compare`"""
+    masks, products = party.take(Conjunction(len(factors), tuple(factors.shape[1:])))
+    return folded((yield party.open_bits(factors ^ masks)), products)
+
+
+def folded(opened: torch.Tensor, products: torch.Tensor) -> torch.Tensor:
+    """The product over j of (d_j ^ a_j) from all d_j and the products of the a_j, which are written to."""
+    for d in opened:  # bit 0 of S stands for the first factor that is left
+        products[1::2].bitwise_xor_(products[0::2].bitwise_and_(d))
+        products = products[1::2]
+    return products[0]
 
 
 @opening_program

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from syft.mpc.correlations import OneHot
 from syft.mpc.kernels import windows
-from syft.mpc.party import Party, Program, cat, primitive, stack, zeros_like
+from syft.mpc.party import Party, Program, cat, primitive, zeros_like
 from syft.mpc.programs import party_program
-from syft.mpc.protocols.beaver import and_bits, spdz_mul, square
+from syft.mpc.protocols.beaver import and_bits, square
 from syft.mpc.protocols.compare import TREE, How, negative_bits
 from syft.mpc.protocols.convert import split_bits, to_bits
-from syft.mpc.protocols.select import Pooling, is_negative, multiply_compared, tournament
+from syft.mpc.protocols.pairs import first_largest
+from syft.mpc.protocols.select import Pooling, multiply_compared, tournament
 from syft.mpc.protocols.truncate import truncate
 
 
@@ -51,7 +50,7 @@ def maximum_and_place(
     """The maximum along `dim`, and a 0/1 tensor of x's shape with one 1 along it, at the first maximum."""
     values = x.movedim(dim, 0)
     if _compares_all_pairs(values):
-        best, place = yield from _of_all_pairs(party, values, how)
+        best, place = yield from first_largest(party, values, how)
         return best, place.movedim(0, dim).contiguous()
     found = yield from tournament(party, values.contiguous(), onehot=True, how=how)
     assert found.onehot is not None  # noqa: S101  (asked for)
@@ -80,7 +79,7 @@ def _window_rows(party: Party, x: torch.Tensor, pooling: Pooling, lowest: int) -
 def relu_of_windows(
     party: Party, x: torch.Tensor, pooling: Pooling, lowest: int, how: How = TREE
 ) -> Program[torch.Tensor]:
-    """The maximum of each window and 0. For few windows 0 is one more element of each: six rounds instead of ten."""
+    """The maximum of each window and 0. For few windows 0 is one more element of each: five rounds instead of nine."""
     rows = _window_rows(party, x, pooling, lowest)
     if rows.numel() <= _MOST_WITH_ZERO:
         rows = cat([rows, zeros_like(rows[:1])])
@@ -99,33 +98,16 @@ _MOST_PAIRS = 1 << 15
 
 def _compares_all_pairs(values: torch.Tensor) -> bool:
     length = values.shape[0]
-    return 3 <= length <= 32 and values.numel() * (length - 1) // 2 <= _MOST_PAIRS
+    return 3 <= length <= 32 and 0 < values.numel() * (length - 1) // 2 <= _MOST_PAIRS
 
 
 @party_program
 def largest(party: Party, x: torch.Tensor, dim: int, how: How = TREE) -> Program[torch.Tensor]:
-    """The maximum along `dim`, which is gone. Six rounds for few elements, four for each halving of many."""
+    """The maximum along `dim`, which is gone. Five rounds for few elements, four for each halving of many."""
     values = x.movedim(dim, 0)
     if _compares_all_pairs(values):
-        return (yield from _of_all_pairs(party, values, how))[0]
+        return (yield from first_largest(party, values, how))[0]
     return (yield from tournament(party, values, how=how)).values
-
-
-def _of_all_pairs(party: Party, x: torch.Tensor, how: How) -> Program[tuple[torch.Tensor, torch.Tensor]]:
-    """The maximum along dimension 0, and 1 where it is: larger than all before it, and not smaller than any after it."""
-    length = x.shape[0]
-    pairs = [(i, j) for i in range(length) for j in range(i + 1, length)]
-    first, second = torch.triu_indices(length, length, 1, device=x.device)  # the same, made where x is
-    is_less = yield from is_negative(party, x[first] - x[second], how)
-    wins: list[Any] = [None] * length
-    for (i, j), bit in zip(pairs, is_less, strict=True):
-        wins[j] = bit if wins[j] is None else wins[j] + bit
-        lost = party.plus(-bit, 1)
-        wins[i] = lost if wins[i] is None else wins[i] + lost
-    rows = yield from one_hot(party, stack(wins), 1 << (length - 1).bit_length())
-    place = rows[length - 1]
-    chosen = yield from spdz_mul(party, place, x)
-    return sum(chosen[1:], start=chosen[0]), place
 
 
 @party_program

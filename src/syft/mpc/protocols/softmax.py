@@ -59,7 +59,7 @@ def softmax(
     divisor: int,
     how: How = TREE,
 ) -> Program[torch.Tensor]:
-    """exp(x - max) / sum of them, all made with `shift` fractional bits; `tables` are of 1 / x. 19 rounds for few."""
+    """exp(x - max) / sum of them, all made with `shift` fractional bits; `tables` are of 1 / x. 18 rounds for few."""
     _, exponentials, total = yield from _powers(party, x, dim, power, how)
     constants, (terms,) = yield from _of_sum(party, total, segments, shift, size, tables, 1)
     inverse = constants[0] + (yield from truncate(party, terms, 1 << shift))
@@ -86,7 +86,7 @@ def log_softmax(
     divisor: int,
     how: How = TREE,
 ) -> Program[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
-    """x - max - log(sum), and the exponentials and the inverse of their sum, for a backward pass. 17 rounds for few."""
+    """x - max - log(sum), and the exponentials and the inverse of their sum, for a backward pass. 16 rounds for few."""
     below, exponentials, total = yield from _powers(party, x, dim, power, how)
     (of_inverse, of_log), (inverse, log) = yield from _of_sum(party, total, segments, shift, size, tables, 2)
     inverse, log = yield from together(

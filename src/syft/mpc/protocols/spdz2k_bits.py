@@ -15,10 +15,11 @@ from typing import Any
 import torch
 
 from syft.mpc import ring
-from syft.mpc.correlations import And, Bits, Comparison, MaskedWord, Prefix
+from syft.mpc.correlations import And, Bits, Comparison, Conjunction, MaskedWord, Prefix
 from syft.mpc.integrity.ledger import Seal
 from syft.mpc.integrity.shares import Auth, AuthBits
 from syft.mpc.party import Party, Program, Round, cat, join, sealed_twin
+from syft.mpc.protocols.beaver import folded
 from syft.mpc.protocols.compare import TREE, Compared, How, by_number, compared_by_tree
 
 _EMPTY = torch.empty(0, dtype=torch.int64)
@@ -29,6 +30,14 @@ def and_bits(party: Party, x: AuthBits, y: AuthBits) -> Program[AuthBits]:
     a, b, c = party.seal.take(And(tuple(x.shape)))
     d, e = yield party.seal.open_bits(x ^ a, y ^ b)
     made: AuthBits = c ^ (y & d) ^ (a & e)
+    return made
+
+
+@sealed_twin("beaver.conjunction")
+def conjunction(party: Party, factors: AuthBits) -> Program[AuthBits]:
+    masks, products = party.seal.take(Conjunction(factors.shape[0], tuple(factors.shape[1:])))
+    opened = yield party.seal.open_bits(factors ^ masks)
+    made: AuthBits = party.seal.bits(folded(opened, products.planes.movedim(1, 0)))
     return made
 
 
