@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from bench.harness import Figure, Timing, benchmark, beside, by_mode, mode, side_by_side
 from bench.mpc_network import Trio, trio
 from bench.peer import PeerAbsentError, Peers
-from bench.peers.sizes import POSITIVE, size_of
+from bench.peers.sizes import FUNCTIONS, POSITIVE, size_of
 
 #: label, module, its word, environment
 PEERS = (
@@ -49,12 +49,25 @@ def cnn() -> nn.Sequential:
 # in every program. Data does not, so each call has new data here: `x + 0` is a new secret, at the cost of a sum.
 
 
+# NOTE [What encoding costs]
+# A number with 16 fractional bits is off by up to 2^-17, before any protocol begins. 1 / x is as steep as 100 at 0.1, so
+# that its result is off by up to 7.6e-4 whoever computes it. What the function itself costs is its error on the number
+# that is encoded, which stands beside the other; CrypTen's beside it is on what it encodes.
+
+
+def plain_input(case: str) -> torch.Tensor:
+    """What a case of single elements is about, the same each time."""
+    size = size_of(case, mode() == "tiny")
+    torch.manual_seed(0)
+    return torch.randn(size) if case not in POSITIVE else torch.rand(size) * 99.9 + 0.1
+
+
 def prepared(parties: Any, case: str) -> tuple[Callable[[], Any], Any]:
     """What to run, and what comes of it in plain torch (None for a step of training)."""
     size = size_of(case, mode() == "tiny")
     torch.manual_seed(0)
     if case in ("lt_1e6", "relu_1e6", "mul_1e6") or case.endswith("_1e5"):
-        plain = torch.randn(size) if case not in POSITIVE else torch.rand(size) * 99.9 + 0.1
+        plain = plain_input(case)
         other = torch.randn(size)
         x, y, name = parties.share(plain), parties.share(other), case.rpartition("_")[0]
         if name == "lt":
@@ -145,7 +158,13 @@ def _counted(parties: Trio, run: Callable[[], Any], expected: Any, case: str) ->
     if case.endswith("_1e6"):
         found["bytes an element"] = exchanged / size_of(case, mode() == "tiny")
     if expected is not None:
-        found["error"] = float((result.get().float_precision() - expected).abs().max())
+        decoded = result.get().float_precision()
+        found["error"] = float((decoded - expected).abs().max())
+        if case in FUNCTIONS:
+            # NOTE [What encoding costs]
+            held = parties.share(plain_input(case)).get().float_precision().double()
+            exact = getattr(torch, case.rpartition("_")[0])(held)
+            found["error on the encoded input"] = float((decoded - exact).abs().max())
     return found
 
 
@@ -189,6 +208,8 @@ def _row(parties: Trio, peers: Peers, case: str) -> Figure:
         contestants[label] = peer.job(case)
         if label.startswith("CrypTen") and "error" in found:
             details["error of CrypTen"] = found["error"]
+            if "error on the encoded input" in found:
+                details["error of CrypTen on the encoded input"] = found["error on the encoded input"]
     while True:
         try:
             mine, *theirs = side_by_side(

@@ -128,7 +128,7 @@ def markdown(report: Report) -> str:
             [f.name, *_counts(f)] for f in report.figures if f.row in keys and "rounds" in f.details
         ]:
             head = ["counted in one call", "rounds", "sent and received", "dealt", "online", "largest error"]
-            head += ["error of CrypTen", "first call"]
+            head += ["error of CrypTen", "errors on the encoded input", "first call"]
             parts.append(_table(head, counted))
     if (RESULTS / "gpu_h200.json").exists():
         said = json.loads((RESULTS / "gpu_h200.json").read_text())["conditions"]
@@ -175,7 +175,10 @@ def _counts(figure: Figure) -> list[str]:
         ("online ms", " ms"),
         ("error", ""),
     )
-    return [shown(*one) for one in (*numbers, ("error of CrypTen", ""), ("first call ms", " ms"))]
+    where = " on the encoded input"
+    both = " and ".join(shown(f"{name}{where}", "") for name in ("error", "error of CrypTen"))
+    errors = shown("error of CrypTen", ""), both if f"error{where}" in known else "-"
+    return [*(shown(*one) for one in numbers), *errors, shown("first call ms", " ms")]
 
 
 def write_block(page: Path, text: str, begin: str = BEGIN, end: str = END) -> None:

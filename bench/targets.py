@@ -32,6 +32,8 @@ class Target:
     of: str = ""
     error: float | None = None
     error_share: float | None = None  # of CrypTen's error in the same run
+    on_encoded: bool = False
+    """The share is of errors on the encoded input: NOTE [What encoding costs] in `mpc_processes`."""
     bytes_each: float | None = None  # sent and received by a holder, for each element
     unit: str = "s"
 
@@ -50,7 +52,8 @@ class Target:
         if self.error is not None:
             parts.append(f"error at most {self.error:g}")
         if self.error_share is not None:
-            parts.append(f"error at most {self.error_share:g} of CrypTen's")
+            where = " on the encoded input" if self.on_encoded else ""
+            parts.append(f"error{where} at most {self.error_share:g} of CrypTen's")
         if self.bytes_each is not None:
             parts.append(f"at most {self.bytes_each:g} B an element")
         return ", ".join(parts)
@@ -67,10 +70,9 @@ class Target:
         if self.error is not None:
             found.append(_within(figure.details.get("error"), self.error))
         if self.error_share is not None:
-            theirs = figure.details.get("error of CrypTen")
-            found.append(
-                None if theirs is None else _within(figure.details.get("error"), theirs * self.error_share)
-            )
+            where = " on the encoded input" if self.on_encoded else ""
+            mine, theirs = (figure.details.get(f"{name}{where}") for name in ("error", "error of CrypTen"))
+            found.append(None if theirs is None else _within(mine, theirs * self.error_share))
         if self.bytes_each is not None:
             found.append(_within(figure.details.get("bytes an element"), self.bytes_each))
         met = False if False in found else None if None in found else True
@@ -143,7 +145,7 @@ _ROWS = (
     Target("exp_1e5", MPC, "exp, 1e5", ratio=0.2, error_share=0.1),
     Target("sigmoid_1e5", MPC, "sigmoid, 1e5", ratio=0.2, error_share=0.1),
     Target("tanh_1e5", MPC, "tanh, 1e5", ratio=0.2, error_share=0.1),
-    Target("reciprocal_1e5", MPC, "reciprocal, 1e5", ratio=0.2, error_share=0.1),
+    Target("reciprocal_1e5", MPC, "reciprocal, 1e5", ratio=0.2, error_share=0.1, on_encoded=True),
     Target("sqrt_1e5", MPC, "sqrt, 1e5", ratio=0.2, error_share=0.1),
     Target("log_1e5", MPC, "log, 1e5", ratio=0.2, error_share=0.1),
     Target("max_pool", MPC, "max_pool2d 2 x 2, 1 x 16 x 32 x 32", ratio=0.1),

@@ -189,6 +189,19 @@ def test_every_part_of_a_target_counts() -> None:
     assert beside("lt_1e6", 0.1, both, details={"bytes an element": 81.0}).met is False
 
 
+def test_what_encoding_costs_is_told_apart_from_what_the_function_does() -> None:
+    both, where = {"CrypTen TTP": 1.0}, " on the encoded input"
+    known = {"rounds": 27, "error": 6e-4, "error of CrypTen": 1.6e-3}
+    exact = {f"error{where}": 2e-5, f"error of CrypTen{where}": 1.5e-3}
+    assert beside("reciprocal_1e5", 0.1, both, details=known).met is None, "not known on the encoded input"
+    figure = beside("reciprocal_1e5", 0.1, both, details=known | exact)
+    assert figure.met is True and "error on the encoded input at most 0.1" in figure.target
+    assert beside("reciprocal_1e5", 0.1, both, details=known | exact | {f"error{where}": 2e-4}).met is False
+    assert "| 0.0006 | 0.0016 | 2e-05 and 0.0015 |" in report.markdown(
+        Report(FACTS, "full", [figure], looks=[QUIET.as_json()])
+    )
+
+
 def test_amounts_are_read_by_people() -> None:
     assert [amount(0.0123), amount(2e-6), amount(None), amount(5e6, "B"), amount(0, "B")] == [
         "12.3 ms", "2 us", "-", "5 MB", "0 B",

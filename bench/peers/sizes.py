@@ -27,6 +27,8 @@ SIZES = {
 
 #: These are of numbers above 0: as CrypTen's documentation has it, between 0.1 and 100 for `sqrt`, `log` and `1 / x`.
 POSITIVE = ("reciprocal_1e5", "sqrt_1e5", "log_1e5")
+#: Functions of single numbers: their errors are told beside those of the encoded numbers, too.
+FUNCTIONS = ("exp_1e5", "sigmoid_1e5", "tanh_1e5", *POSITIVE)
 
 
 def size_of(case: str, is_tiny: bool) -> int:
