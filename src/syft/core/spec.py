@@ -79,6 +79,19 @@ def spec_of(tensor: torch.Tensor) -> TensorSpec:
     return _interned.get(key) or make_spec(*key)
 
 
+def is_dense_layout(shape: torch.Size, strides: tuple[int, ...]) -> bool:
+    """Whether the elements of a tensor fill its memory, in whatever order."""
+    if len(strides) == 2 and strides == (1, shape[0]):  # a transposed matrix
+        return True
+    step = 1
+    for stride, size in sorted(zip(strides, shape, strict=True)):
+        if size != 1:
+            if stride != step:
+                return shape.numel() == 0
+            step *= size
+    return True
+
+
 def extent_in_bytes(spec: TensorSpec | torch.Tensor) -> int:
     """The memory behind a tensor: an expanded view is no larger than what it was made of."""
     if isinstance(spec, torch.Tensor):

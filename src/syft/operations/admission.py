@@ -86,6 +86,7 @@ class Admission:
         "makes_nothing",
         "makes_one",
         "memory",
+        "of_kernel",
         "operation",
         "result_bytes",
         "results",
@@ -113,6 +114,8 @@ class Admission:
         self.makes_nothing = bool(results) and not writes and all(_is_empty(r) for r in results)
         #: How its kernel is run at once, where nothing else is to be done: see `running.straight_of`.
         self.straight: Any = None
+        #: The same with results that lie as its kernel makes them: see `on_tensors.admission_of`.
+        self.of_kernel: Admission | None = None
         self.result_bytes = sum(size_in_memory(r.spec) for r in results if r.view_of is None)
 
     @property

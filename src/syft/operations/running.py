@@ -28,7 +28,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from syft.core.nested import found_in
 from syft.core.shapes import contiguous_spec, to_meta
-from syft.core.spec import TensorSpec, extent_in_bytes
+from syft.core.spec import TensorSpec, extent_in_bytes, is_dense_layout
 from syft.operations.admission import Admission, Result
 from syft.operations.expansion import as_specs, inner_row
 from syft.operations.row import Call, Row
@@ -257,18 +257,6 @@ def _side_by_side(value: Any) -> Any:
 def is_dense(tensor: torch.Tensor) -> bool:
     """Whether its elements fill its memory, in whatever order."""
     return is_dense_layout(tensor.shape, tensor.stride())
-
-
-def is_dense_layout(shape: torch.Size, strides: tuple[int, ...]) -> bool:
-    if len(strides) == 2 and strides == (1, shape[0]):  # a transposed matrix
-        return True
-    step = 1
-    for stride, size in sorted(zip(strides, shape, strict=True)):
-        if size != 1:
-            if stride != step:
-                return shape.numel() == 0
-            step *= size
-    return True
 
 
 def compute_inner(row: Row, args: Any, kwargs: dict[str, Any]) -> Any:

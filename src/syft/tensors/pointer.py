@@ -456,7 +456,8 @@ class _Call:
         reply = speaker.send_msg(
             Operation(facts.name, None, refs, ref_kwargs, (), wants_specs=True), self.location
         )
-        if facts.name in shapes.MISJUDGED and not reply[1].asks:
+        is_settled = self.location.admits_only_table or facts.name not in shapes.ASKED_EACH_TIME
+        if facts.name in shapes.MISJUDGED and is_settled and not reply[1].asks:
             shapes.remember(self.key, reply[1])
         return results_from_reply(reply, self.location, facts, args, kwargs)
 

@@ -15,7 +15,7 @@ from syft.core.chain import Wrapper, new_wrapper
 from syft.core.identity import identity_of, known_identity
 from syft.core.ids import ID_PROVIDER
 from syft.core.session import session
-from syft.core.spec import TensorSpec, make_spec, spec_of
+from syft.core.spec import TensorSpec, is_dense_layout, make_spec, spec_of
 from syft.exceptions import (
     PermissionDeniedError,
     SendNotPermittedError,
@@ -44,7 +44,7 @@ def private_copy(obj: Any) -> Any:
 def spec_when_sent(tensor: torch.Tensor) -> TensorSpec:
     """The metadata a tensor has after it has been copied to a worker."""
     marked = _number_format(tensor.child) if type(tensor) is Wrapper else None
-    if tensor.is_contiguous():
+    if tensor.is_contiguous() or (0 not in tensor.shape and is_dense_layout(tensor.shape, tensor.stride())):
         return make_spec(tensor.shape, tensor.stride(), 0, tensor.dtype, marked)
     made = spec_of(torch.empty_like(spec_of(tensor).meta()))
     return make_spec(made.shape, made.strides, made.offset, made.dtype, marked) if marked else made

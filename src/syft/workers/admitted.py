@@ -52,7 +52,7 @@ def execute_admitted(
             return _execute_composed(call, message, command.function, args, kwargs)
         facts = facts_of(command.function)
         return _execute_composed(call, message, _decomposition(command.function), args, kwargs, facts)
-    admission = admission_of(command.name, args, kwargs)
+    admission = admission_of(command.name, args, kwargs, worker.admits_only_table)
     if admission.memory > TINY or len(admission.results) > 1:
         call.check_fits(admission.result_bytes, len(admission.results), admission.memory)
     failure = failure_among(call.entries)
@@ -97,23 +97,19 @@ def _execute_composed(
     results, failure = run_composed(call, lambda: fresh_results(function(*args, **kwargs), facts), described)
     if not message.return_ids and not message.wants_specs and all(any(r is a for a in args) for r in results):
         return None  # it wrote into an argument and returned that
-    return _keep(call, message, described.answer, results, failure)
+    return _keep(call, message, described.answer.once(), results, failure)
 
 
 def _keep(
     call: Call, message: Operation, answer: shapes.Answer, results: list[torch.Tensor], failure: str | None
 ) -> Any:
-    """Store what is new under the ids of the message.
-
-    If there are too few ids the rest are stored under ids of their own, and !! ResponseSignatureError carries them all.
-    """
+    """Store what is new. What is left without an id gets one, and !! ResponseSignatureError carries all of them."""
     given = list(message.return_ids)
     used = [given.pop() if given else ID_PROVIDER.pop() for _ in results]
     for obj_id, value in zip(used, results, strict=True):
         call.keep(obj_id, value, failure)
     if message.wants_specs:
-        # NB: on what nobody restricted, an open worker runs the kernel as it is, which may choose other strides.
-        return tuple(used), answer if call.worker.admits_only_table else answer.once()
+        return tuple(used), answer
     if len(used) != len(message.return_ids):
         raise ResponseSignatureError(used)
     return None

@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import Any
 
 from syft.core.interfaces import Worker
+from syft.core.shapes import MISJUDGED
 from syft.exceptions import RemoteError
 from syft.messaging.message import Operation, Ref
 from syft.operations.admission import EXACT, Admission, remembered
@@ -97,6 +98,8 @@ def execute_again(worker: Worker, message: Operation) -> Any:
                 return MISSED
     admission = remembered(tuple(key))
     if admission is None or message.cmd_owner is not None or worker.device is not None:
+        return MISSED
+    if not worker.admits_only_table and message.cmd_name in MISJUDGED:
         return MISSED
     # NB: what stands for `device` in an admitted command is ignored, on the long way.
     return_ids = message.return_ids
