@@ -25,6 +25,7 @@ from syft.mpc.correlations import (
     Truncation,
 )
 from syft.mpc.correlations_of_functions import (
+    DigitPowers,
     InverseExponential,
     MaskedNibbles,
     MaskedPlace,
@@ -208,6 +209,7 @@ KINDS = [
     OneHot(5, 8),
     Digit(5, 7, 8),
     InverseExponential(5, 18, 16, 1 << 16, 25),
+    DigitPowers(5, 18, 16, 3, 30),
     MaskedNibbles(130),
     MaskedPlace(13),
     PowersOfFraction(5, 7, 31),

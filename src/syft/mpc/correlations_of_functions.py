@@ -55,6 +55,44 @@ class InverseExponential(Correlation):
 
 
 @dataclass(frozen=True)
+class DigitPowers(Correlation):
+    """r uniform, and (degree + 1, count, size): for k = 0, 1, ..., column hi is (-lo / 2^shift)^k at `bits` bits where r
+    mod (size 2^shift) is hi 2^shift + lo, and 0 elsewhere. `size` is a power of two.
+    """
+
+    count: int
+    shift: int
+    size: int
+    degree: int
+    bits: int
+
+    def __post_init__(self) -> None:
+        if self.size < 1 or self.size & (self.size - 1):
+            raise ValueError(f"A digit has a power of two of values, got {self.size}.")
+        if self.shift < 1 or self.shift + self.size.bit_length() > 63:
+            raise ValueError(f"A digit of {self.size} values above {self.shift} bits is not inside a word.")
+        if not 0 <= self.degree <= 16 or not 1 <= self.bits <= 52:
+            raise ValueError(f"Powers of a rest have degree 0 to 16 and 1 to 52 bits, got {self}.")
+
+    @property
+    def base(self) -> tuple[Field, ...]:
+        return (Field((self.count,)),)
+
+    @property
+    def derived(self) -> tuple[Field, ...]:
+        return (Field((self.degree + 1, self.count, self.size)),)
+
+    def derive(self, *base: torch.Tensor) -> Tensors:
+        (r,) = base
+        rest = (r & ((1 << self.shift) - 1)).to(torch.float64).mul_(-(0.5**self.shift))
+        exponents = torch.arange(self.degree + 1, device=r.device).unsqueeze_(1)
+        made = torch.pow(rest, exponents).mul_(1 << self.bits).round_().to(torch.int64)
+        column = (r >> self.shift).bitwise_and_(self.size - 1).expand(made.shape).unsqueeze(2)
+        rows = torch.zeros(self.derived[0].shape, dtype=torch.int64, device=r.device)
+        return (rows.scatter_(2, column, made.unsqueeze_(2)),)
+
+
+@dataclass(frozen=True)
 class MaskedNibbles(Correlation):
     """r uniform, the products of the bits of each of its 16 nibbles, Boolean-shared (as in `Comparison`), a mask m of
     something to multiply with, and m r.

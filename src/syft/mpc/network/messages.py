@@ -23,6 +23,7 @@ from syft.messaging.message import Id, MessageRecord
 from syft.mpc import correlations
 from syft.mpc.correlations import Correlation
 from syft.mpc.correlations_of_functions import (
+    DigitPowers,
     InverseExponential,
     MaskedNibbles,
     MaskedPlace,
@@ -269,6 +270,7 @@ KINDS: tuple[type[Correlation], ...] = (
     correlations.MaskedWord,
     correlations.Comparison,
     InverseExponential,
+    DigitPowers,
     MaskedNibbles,
     MaskedPlace,
     PowersOfFraction,

@@ -7,6 +7,15 @@ are found by one opening. a is public and b the dealer's, so the dealer's one-ho
 of a - b, and a table is read by a sum over it (the one-time tables of Ishai, Kushilevitz, Meldgaard, Orlandi, Paskin-
 Cherniavsky, TCC 2013, section 3.1, kept as rows so that one serves several tables). Only b mod `size` is used, so the
 digit is known mod `size`: the caller sees to it that it lies in a range of that size.
+
+NOTE [Pieces of what is masked]
+x = d + t, |t| < 1, with a digit d (in units of 2^shift): p_d(t) is the value of a polynomial that a table has for d. With
+z = x + r open mod `size`, and the lowest bits zl, rl of z and r, t = zl - rl and
+
+    p_d(zl - rl) = sum_k (-rl)^k q_k(zl) / 2^(k shift)
+
+for the coefficients q_k of p_d(zl + t), which are public for each d that can be. The provider deals (-rl)^k in row rh of
+a column that is 0 elsewhere (`DigitPowers`): the sum over all rows, each times the q_k of its digit, is the result.
 """
 
 from __future__ import annotations
@@ -18,6 +27,7 @@ import numpy as np
 import torch
 
 from syft.mpc.correlations import Digit
+from syft.mpc.correlations_of_functions import DigitPowers
 from syft.mpc.kernels import Bilinear, is_on_cuda
 from syft.mpc.party import Party, Program, primitive, sealed_twin, stack
 from syft.mpc.programs import party_program
@@ -165,6 +175,36 @@ def piecewise(party: Party, x: torch.Tensor, shift: int, size: int, tables: byte
     terms = yield from spdz_mul(party, read[1:], stack(made))
     total = yield from truncate(party, sum(terms[1:], start=terms[0]), 1 << shift)
     return read[0] + total
+
+
+PIECE_BITS = 30
+"""Bits of the powers that are dealt for `read_pieces`: its results have `shift` more."""
+
+
+@primitive
+def read_pieces(
+    party: Party, x: torch.Tensor, shift: int, size: int, functions: int, tables: bytes
+) -> Program[torch.Tensor]:
+    """(functions, *shape): `piecewise` of some functions of one degree, their tables one after the other, at `shift` +
+    PIECE_BITS bits and below 2^4. One round. NOTE [Pieces of what is masked]
+    """
+    public = placed(tables, size, x.device)
+    degree = len(public) // functions - 1
+    r, rows = party.take(DigitPowers(x.numel(), shift, size, degree, PIECE_BITS))
+    z = yield party.open(r.add_(x.reshape(-1)).bitwise_and_((size << shift) - 1))
+    counts = torch.arange(size, device=z.device)
+    places = ((z >> shift).unsqueeze(1) - counts).bitwise_and_(size - 1)
+    factors = public[:, places].view(functions, degree + 1, *places.shape)
+    _move(factors, (z & ((1 << shift) - 1)).unsqueeze_(1), shift)
+    return factors.mul_(rows).sum((1, 3)).view(functions, *x.shape)
+
+
+def _move(coefficients: torch.Tensor, by: torch.Tensor, shift: int) -> None:
+    """Coefficients (functions, degree + 1, ...) of p(t) become those of p(t + by / 2^shift), by repeated division."""
+    degree = coefficients.shape[1] - 1
+    for lowest in range(degree):
+        for k in range(degree - 1, lowest - 1, -1):
+            coefficients[:, k] += (coefficients[:, k + 1] * by).bitwise_right_shift_(shift)
 
 
 @sealed_twin("lookup.split_digit")

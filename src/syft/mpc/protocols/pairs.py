@@ -9,6 +9,7 @@ bits, two for more, and one for the selection.
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache, partial
 from typing import Any
 
@@ -54,17 +55,20 @@ def winners(party: Party, less: Any, length: int, count: int) -> Program[Any]:
     both = stack([less, party.inverted(less)])
     pairs = length * (length - 1) // 2 * count
     factors = _on_words(both, partial(ring.regrouped, count=pairs, length=count, rows=rows))
-    while factors.shape[0] > 1:
-        factors = yield from conjunction(party, factors[_grouped(factors.shape[0])])
-    return factors[0]
+    if length - 1 > _MOST_FACTORS:
+        places = _grouped(length - 1)
+        parts = placed(packed(*places), len(places[0]), less.device)
+        factors = yield from conjunction(party, factors[parts])
+    return (yield from conjunction(party, factors))
 
 
-def _grouped(count: int) -> torch.Tensor:
-    """(factors, products): the places of the factors of each product. The last of them stands in for those missing."""
-    rounds = 1 if count <= _MOST_FACTORS else 2
-    factors = round(count ** (1 / rounds) + 0.4999)
-    places = torch.arange(factors * -(-count // factors)).clamp_(max=count - 1)
-    return places.view(-1, factors).t()
+def _grouped(count: int) -> list[list[int]]:
+    """(factors, products), about as many of both: the places of the factors of each product, each place in one of them.
+    The last place stands in for those missing.
+    """
+    products = math.isqrt(count)
+    factors = -(-count // products)
+    return [[min(factors * product + at, count - 1) for product in range(products)] for at in range(factors)]
 
 
 @lru_cache(maxsize=64)

@@ -27,10 +27,10 @@ _POWER_SCALE = 1 << approx.WORK
 
 # -- one program for few classes: NOTE [A sum of few powers] in `protocols.softmax` ----------------------------
 
-#: Segments for each 1, and the degree of the polynomials: errors of 2^-24.
-_SEGMENTS, _DEGREE = 16, 4
+#: Segments for each 1, and the degree of the polynomials: errors of 2^-23.
+_SEGMENTS, _DEGREE = 8, 5
 #: The most entries of a table, and of tables for all sums of a call: what counts then is rounds.
-_MOST_ENTRIES, _MOST_DEALT = 1 << 10, 1 << 17
+_MOST_ENTRIES, _MOST_DEALT = 1 << 9, 1 << 16
 #: Units that quotients of numbers with WORK bits are right for.
 _MOST_SCALE = 1 << 32
 
