@@ -94,6 +94,9 @@ PUBLIC: dict[str, Any] = {
     "end": 7,
     "power": power_below_one(1 << 16, 1 << 28),
     "segments": 1,
+    "tasks": (("quotient", (0,), 2, 3),),
+    "factors": (0,),
+    "keep": (0,),
 }
 
 #: What is not run on two secrets alone, and why.

@@ -11,7 +11,8 @@ workers, so a write to a single share by the pointer to it is not noticed there.
 NOTE [Which operands are kept masked]
 Masking an operand for later costs no message in its first product (`beaver.multiply_keeping`), but memory at the
 holders: twice its size. It is done for what users shared (weights, data) at the first product, for everything else at
-the second. A parameter that is written to after every use, as in training, is treated as everything else from then on.
+the second, or at once if another product waits for it (`rules.later`). A parameter that is written to after every use, as
+in training, is treated as everything else from then on.
 `MOST_FORMS` masked forms are kept, and all go with the last reference to the secret.
 
 NOTE [Transposed operands]
@@ -164,15 +165,25 @@ def multiply(x: Any, y: Any, op: Bilinear, divisor: int = 1, bias: Any = None) -
         if divisor != 1 and is_ready(scaled.ScaledTriple(op, *shapes, divisor=divisor, split=is_split)):
             return _product(given, [x, y], op, divisor, "", bias)
         x, y, op = straightened(x, y, op)
-        given = {"x": x, "y": y}
-        forms = {name: _form(node, epoch, group) for name, node in given.items()}
-        keep = "".join(
-            name for name, node in given.items() if forms[name] is None and _is_worth_keeping(node)
-        )
-        if y is x and keep == "xy":
-            keep = "y"
-        args = [_given(node, forms[name]) for name, node in given.items()]
-        return _product(given, args, op, divisor, keep, bias)
+        args, keep = prepared((x, y), epoch, group)
+        return _product({"x": x, "y": y}, args, op, divisor, keep, bias)
+
+
+def prepared(factors: Sequence[Any], epoch: Any, group: Any) -> tuple[list[Any], str]:
+    """The factors of a product as arguments of a program, masked where they are already, and which to keep masked."""
+    (x, keeps_x), (y, keeps_y) = (as_factor(node, epoch, group) for node in factors)
+    return [x, y], "x" * (keeps_x and x is not y) + "y" * keeps_y
+
+
+def as_factor(node: Any, epoch: Any, group: Any, uses: int = 0) -> tuple[Any, bool]:
+    """A factor as an argument of a program, masked if it is already, and whether to keep it masked otherwise.
+
+    `uses`: how much of what waits for it is computed now.
+    """
+    form = _form(node, epoch, group)
+    if form is not None:
+        return GivenMasked(node, form), False
+    return node, _is_worth_keeping(node, uses)
 
 
 def straightened(x: Any, y: Any, op: Bilinear) -> tuple[Any, Any, Bilinear]:
@@ -197,12 +208,8 @@ def _product(given: dict[str, Any], args: list[Any], op: Bilinear, divisor: int,
     else:
         return x.run_masked(beaver.spdz_mul, *args, op)
     for name, masked in zip(keep, kept, strict=True):
-        _remember(given[name], masked)
+        remember(given[name], masked)
     return product
-
-
-def _given(node: Any, form: Masked | None) -> Any:
-    return node if form is None else GivenMasked(node, form)
 
 
 def _form(node: Any, epoch: Any, group: Any) -> Masked | None:
@@ -221,16 +228,18 @@ def _form(node: Any, epoch: Any, group: Any) -> Masked | None:
     return found
 
 
-def _is_worth_keeping(node: Any) -> bool:
+def _is_worth_keeping(node: Any, uses: int) -> bool:
     record = remembered(node)
     if record.is_lasting or node._path in record.used:
+        return True
+    if sum(not one.is_made and one.recipe is not None for one in record.pending) > uses:
         return True
     if len(record.used) < MOST_FORMS:
         record.used.add(node._path)
     return False
 
 
-def _remember(node: Any, masked: Masked) -> None:
+def remember(node: Any, masked: Masked) -> None:
     forms = remembered(node).masked
     while len(forms) >= MOST_FORMS:
         del forms[next(iter(forms))]

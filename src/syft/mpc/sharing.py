@@ -28,6 +28,7 @@ from syft.core.public_names import spoken_name
 from syft.exceptions import ChainError, ValueNotHereError
 from syft.messaging.message import ForceObjectDeleteMessage
 from syft.mpc import authenticated, fixed_layers, ring, watching
+from syft.mpc.lazy_shares import LazyShares
 from syft.mpc.node_methods import FIELD as FIELD
 from syft.mpc.node_methods import SharedMethods, checked_field
 from syft.mpc.protocols import (
@@ -184,6 +185,11 @@ class AdditiveSharingTensor(SharedMethods, SharedNode):
         )
         made.field, made.device, made.home = self.field, self.device, self.home
         return made
+
+    @property
+    def locations(self) -> list[Any]:
+        """The holders."""
+        return list(self.child.workers) if isinstance(self.child, LazyShares) else super().locations
 
     @property
     def public_device(self) -> torch.device:

@@ -14,12 +14,13 @@ from typing import Any
 import torch
 
 from syft.mpc import metering
+from syft.mpc.lazy_shares import LazyShares
 from syft.mpc.precision import FixedPrecisionTensor
 from syft.mpc.rules import fixed_arithmetic as arithmetic
-from syft.mpc.rules import fixed_bits
+from syft.mpc.rules import fixed_bits, later
 from syft.mpc.rules import fixed_kinds as kinds
 from syft.mpc.rules import fixed_ring as ring
-from syft.mpc.rules.fixed_folding import LazyShares, computed_later
+from syft.mpc.rules.fixed_folding import computed_later
 from syft.mpc.rules.registry import Rule, on_children, rule, rule_with_func
 
 aten = torch.ops.aten
@@ -234,7 +235,9 @@ def threshold_backward(grad_output: Any, self: Any, threshold: float) -> Any:
     known = self.known.get("positive") if threshold == 0 and kinds.is_node(self) else None
     if known is None:
         known = greater(self, threshold).child if kinds.is_node(self) else (self > threshold).to(torch.int64)
-    return kinds.real(ring.multiply_bit(known, kinds.units(grad_output, like)), like)
+    units = kinds.units(grad_output, like)
+    chosen = later.selected(known, units)
+    return kinds.real(ring.multiply_bit(known, units) if chosen is None else chosen, like)
 
 
 @rule(FixedPrecisionTensor, aten.abs.default)

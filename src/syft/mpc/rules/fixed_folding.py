@@ -17,7 +17,7 @@ a product of x and W s needs.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,7 @@ from syft.core.shapes import contiguous_spec
 from syft.mpc import metering, reuse
 from syft.mpc.authenticated import is_authenticated
 from syft.mpc.kernels import Bilinear
+from syft.mpc.lazy_shares import LazyShares
 from syft.mpc.precision import FixedPrecisionTensor
 from syft.mpc.rules import fixed_kinds as kinds
 from syft.mpc.rules import fixed_ring as ring
@@ -50,61 +51,12 @@ class Convolution:
     geometry: tuple[Any, ...]
 
 
-class LazyShares(dict[Any, Any]):
-    """The shares of a secret that is computed when they are first asked for."""
-
-    __slots__ = ("__weakref__", "_make", "spec")
-
-    def __init__(self, make: Callable[[], dict[Any, Any]], spec: Any) -> None:
-        super().__init__()
-        self._make: Callable[[], dict[Any, Any]] | None = make
-        self.spec = spec
-
-    def force(self) -> LazyShares:
-        make, self._make = self._make, None
-        if make is not None:
-            super().update(make())
-        return self
-
-    @property
-    def is_made(self) -> bool:
-        return self._make is None
-
-    __hash__ = object.__hash__  # type: ignore[assignment]
-
-    def __eq__(self, other: object) -> bool:
-        return self is other
-
-    def __iter__(self) -> Iterator[Any]:
-        return super(LazyShares, self.force()).__iter__()
-
-    def __len__(self) -> int:
-        return super(LazyShares, self.force()).__len__()
-
-    def __contains__(self, key: object) -> bool:
-        return super(LazyShares, self.force()).__contains__(key)
-
-    def __getitem__(self, key: Any) -> Any:
-        return super(LazyShares, self.force()).__getitem__(key)
-
-    def get(self, key: Any, default: Any = None) -> Any:
-        return super(LazyShares, self.force()).get(key, default)
-
-    def keys(self) -> Any:
-        return super(LazyShares, self.force()).keys()
-
-    def values(self) -> Any:
-        return super(LazyShares, self.force()).values()
-
-    def items(self) -> Any:
-        return super(LazyShares, self.force()).items()
-
-
 def computed_later(source: Any, shape: Any, make: Callable[[], Any]) -> Any:
     """What `make` computes from a secret, when it is first asked for; from anything else, at once."""
     if not isinstance(source, AdditiveSharingTensor) or is_authenticated(source):
         return make()
-    shares = LazyShares(lambda: make().child, contiguous_spec(tuple(shape), torch.int64))
+    spec = contiguous_spec(tuple(shape), torch.int64)
+    shares = LazyShares(lambda: make().child, spec, source.locations)
     reuse.remembered(source).pending.add(shares)
     made = source.of([])
     made.child, made.was_shared_there = shares, source.was_shared_there
@@ -148,7 +100,7 @@ def convolved(call: Convolution, make: Callable[[], FixedPrecisionTensor]) -> Fi
             with metering.operation("convolution", always=True):
                 return make().child.child
 
-        shares = LazyShares(compute, contiguous_spec(shape, torch.int64))
+        shares = LazyShares(compute, contiguous_spec(shape, torch.int64), call.input.child.locations)
         for secret in secrets:
             reuse.remembered(secret).pending.add(shares)
         template = call.input.child

@@ -221,6 +221,14 @@ def add_(x: Any, y: Any, alpha: int = 1) -> Any:
     return at_every_holder(aten.add_.Tensor, (x, y), {"alpha": int(alpha)} if alpha != 1 else {})
 
 
+@rule(AST, aten.sub_.Tensor)
+def sub_(x: Any, y: Any, alpha: int = 1) -> Any:
+    """As `add_`."""
+    if not isinstance(y, AST) or authenticated.is_authenticated(x):
+        return join_values(aten.copy_.default, x, sub(x, y, alpha))
+    return at_every_holder(aten.sub_.Tensor, (x, y), {"alpha": int(alpha)} if alpha != 1 else {})
+
+
 @rule(AST, aten.sub.Tensor, aten.sub.Scalar)
 def sub(x: Any, y: Any, alpha: int = 1) -> Any:
     return _sum(aten.sub.Tensor, x, y, alpha)

@@ -16,6 +16,7 @@ from syft.mpc.protocols.beaver import spdz_mul, square
 from syft.mpc.protocols.derived import square_and_truncated, square_truncated
 from syft.mpc.protocols.truncate import HIGH
 from syft.mpc.reuse import multiply
+from syft.mpc.rules import later
 from syft.mpc.rules.registry import rule
 from syft.mpc.rules.shared_linear import add, as_public, at_every_holder, own_of
 from syft.mpc.sharing import AdditiveSharingTensor as AST
@@ -46,6 +47,9 @@ def product_truncated(
     # NB: on a card each of the two programs is replayed.
     if not isinstance(y, AST) or not y.is_split or func not in _KERNELS or is_on_cuda(x):
         return None
+    waiting = later.product(func, x, y, divisor) if bias is None else None
+    if waiting is not None:
+        return waiting
     for other in (y,) if bias is None else (y, bias):
         x.check_same_holders(other)
     op = _KERNELS[func](*params)
