@@ -79,6 +79,8 @@ class Correlation:
 
     #: It is made and kept on the CPU wherever the shares lie: NOTE [On the CPU] in `drivers`.
     on_cpu: ClassVar[bool] = False
+    #: Its `derive_from_parts` reads each holder's fields once and in order, so it may be given iterators.
+    reads_in_order: ClassVar[bool] = False
 
     @property
     def base(self) -> tuple[Field, ...]:

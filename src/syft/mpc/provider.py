@@ -247,15 +247,25 @@ class Provider:
     def _values_to_send(self, kind: Correlation, place: Place, also: ProviderCost | None) -> Tensors | None:
         """The last holder's derived fields, without a buffer for each share; None for kinds with ways of their own."""
         own = type(kind)
-        if own.deal is not Correlation.deal or own.derive_from_parts is not Correlation.derive_from_parts:
+        is_of_parts = own.derive_from_parts is not Correlation.derive_from_parts
+        if own.deal is not Correlation.deal or (is_of_parts and not kind.reads_in_order):
             return None
         with self._making:
             start = time.perf_counter()
             meant = purpose(place.run, place.program, place.position, kind, False)
             kept = [self.mask(one) for one in kind.kept]
             first, *others = [stream.at(meant) for stream in self._streams]
-            plain = [first.words_with(others, _joining(one, self.holders), one.shape) for one in kind.base]
-            values = [value.contiguous() for value in kind.derive(*kept, *plain)]
+            found: Tensors | None
+            if is_of_parts:
+                shapes = [one.shape for one in kind.base]
+                drawn: list[Any] = [map(stream.words, shapes) for stream in (first, *others)]
+                found = kind.derive_from_parts(drawn)
+            else:
+                plain = [
+                    first.words_with(others, _joining(one, self.holders), one.shape) for one in kind.base
+                ]
+                found = kind.derive(*kept, *plain)
+            values = [value.contiguous() for value in found or ()]
             for value, one in zip(values, kind.derived, strict=True):
                 for stream in (first, *others[:-1]) if not one.common else ():
                     stream.combine(one.numbers(value), np.bitwise_xor if one.bits else np.subtract)
@@ -307,9 +317,10 @@ class Provider:
         """The fields of a correlation, a list per holder, from `draw(rank, shape)`."""
         parts = [[draw(rank, one.shape) for one in kind.base] for rank in range(self.holders)]
         if kind.derived:
-            plain = [joined([part[i] for part in parts], one) for i, one in enumerate(kind.base)]
-            found = kind.derive_from_parts(parts)
-            values = kind.derive(*kept, *plain) if found is None else found
+            values = kind.derive_from_parts(parts)
+            if values is None:
+                plain = [joined([part[i] for part in parts], one) for i, one in enumerate(kind.base)]
+                values = kind.derive(*kept, *plain)
             for value, one in zip(values, kind.derived, strict=True):
                 for part, share in zip(parts, self._cut(value, one, draw), strict=True):
                     part.append(share)

@@ -35,7 +35,7 @@ from syft.exceptions import SyftError
 from syft.mpc import halves
 from syft.mpc.correlations import Triple
 from syft.mpc.kernels import Bilinear
-from syft.mpc.protocols import beaver, scaled
+from syft.mpc.protocols import beaver, crossed, scaled
 
 if TYPE_CHECKING:
     from syft.mpc.drivers import Shares
@@ -166,6 +166,13 @@ def multiply(x: Any, y: Any, op: Bilinear, divisor: int = 1, bias: Any = None) -
             return _product(given, [x, y], op, divisor, "", bias)
         x, y, op = straightened(x, y, op)
         args, keep = prepared((x, y), epoch, group)
+        if (
+            not keep
+            and bias is None
+            and not any(isinstance(one, GivenMasked) for one in args)
+            and _is_crossed(x, y, op, divisor)
+        ):
+            return x.run(crossed.multiply_crossed, y, divisor.bit_length() - 1)
         return _product({"x": x, "y": y}, args, op, divisor, keep, bias)
 
 
@@ -197,6 +204,14 @@ def straightened(x: Any, y: Any, op: Bilinear) -> tuple[Any, Any, Bilinear]:
         return x, y, op
     given |= found
     return given["x"], given["y"], Bilinear.of("matmul", **{f"transpose_{name}": True for name in found})
+
+
+def _is_crossed(x: Any, y: Any, op: Bilinear, divisor: int) -> bool:
+    """Whether a product is made as `crossed` says: of large tensors, where they lie on the CPU."""
+    holders = x.group.holders
+    return crossed.pays_for(len(holders), op, tuple(x.shape), tuple(y.shape), divisor) and not any(
+        getattr(holder, "keeps_on", "") for holder in holders
+    )
 
 
 def _product(given: dict[str, Any], args: list[Any], op: Bilinear, divisor: int, keep: str, bias: Any) -> Any:

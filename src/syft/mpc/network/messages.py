@@ -35,6 +35,7 @@ from syft.mpc.integrity.sealed import Entrance, Sealed
 from syft.mpc.kernels import Bilinear
 from syft.mpc.network.raw_tensors import register_party_message
 from syft.mpc.party import RoundMismatchError
+from syft.mpc.protocols.crossed import Crossed
 from syft.mpc.protocols.fss import Key
 from syft.mpc.protocols.scaled import ScaledTriple
 from syft.mpc.protocols.select import Pooling
@@ -259,6 +260,7 @@ KINDS: tuple[type[Correlation], ...] = (
     correlations.Mask,
     correlations.Triple,
     ScaledTriple,
+    Crossed,
     correlations.Square,
     correlations.And,
     correlations.Conjunction,

@@ -1,5 +1,5 @@
-"""Protocols, one file per family, in the order they import each other: beaver, truncate, scaled, lookup, compare,
-convert, registry, select, divide, derived, softmax, securenn, fss; local and documented beside them.
+"""Protocols, one file per family, in the order they import each other: beaver, truncate, scaled, crossed, lookup,
+compare, convert, registry, select, divide, derived, softmax, securenn, fss; local and documented beside them.
 
 All files here are imported, for the programs and the comparisons that they register: a new one is found by itself.
 """
