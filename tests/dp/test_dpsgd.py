@@ -16,6 +16,7 @@ from syft.dp.accounting import Accountant, BudgetExceededError, Gaussian
 from syft.dp.audit import epsilon_lower_bound
 from syft.dp.clipping import clipped_sum
 from syft.dp.dpsgd import PoissonLoader, make_private, replace_batch_norm
+from syft.dp.noise import ROUNDED_STEPS
 from syft.dp.per_sample import per_sample_gradients
 from syft.mpc.randomness import Stream
 
@@ -336,12 +337,40 @@ def test_noise_is_added_to_a_sum_as_to_whole_numbers_whatever_its_size() -> None
     assert torch.equal(sums + noise, (sums.long() + noise.long()).double())
 
 
+@pytest.mark.parametrize("largest", [2.0**62, 2.0**30])
+def test_a_sum_that_is_too_large_for_the_grid_is_cut_off(
+    monkeypatch: pytest.MonkeyPatch, largest: float
+) -> None:
+    """Without noise, the gradient is the sum on its grid, whether or not its numbers had to be looked at."""
+
+    class Nothing:
+        def __init__(self, count: int, stream: Any) -> None: ...
+
+        def take(self, count: int) -> Any:
+            yield 0, torch.zeros(count, dtype=torch.float64)
+
+    monkeypatch.setattr(dpsgd, "RoundedGaussians", Nothing)
+    private = training(network(), batch=8, noise_multiplier=1.0)
+    monkeypatch.setattr(dpsgd, "LARGEST_SUM", largest)
+    inputs, targets = next(iter(private.loader))
+    sums, _loss = private.clipped_sums(inputs, targets)
+    unit = private.noise_multiplier * private.sensitivity / ROUNDED_STEPS
+    private.set_noisy_gradients(sums)
+    beyond = 0
+    for name, parameter in private.model.named_parameters():
+        exact = sums[name].div(unit).round().clamp(-largest, largest).mul(unit / private.expected_batch)
+        torch.testing.assert_close(parameter.grad, exact.float(), rtol=1e-6, atol=1e-9)
+        assert float(sums[name].abs().max()) <= sums.most
+        beyond += int((sums[name].abs() > largest * unit).sum())
+    assert (beyond > 0) == (largest < 2.0**62)
+
+
 def test_draws_taken_in_parts_are_all_draws_once() -> None:
     from syft.dp.noise import RoundedGaussians, rounded_gaussian
     from syft.mpc.randomness import Stream
 
     source = RoundedGaussians(140_000, Stream(bytes(16)))
-    taken = [part for size in (3, 80_000, 0, 59_997) for _, part in source.take(size)]
+    taken = [part.clone() for size in (3, 80_000, 0, 59_997) for _, part in source.take(size)]
     again = Stream(bytes(16))
     expected = torch.cat([rounded_gaussian(size, again) for size in (1 << 16, 1 << 16, 140_000 - (1 << 17))])
     assert torch.equal(torch.cat(taken), expected)
@@ -351,11 +380,11 @@ def test_draws_taken_in_parts_are_all_draws_once() -> None:
 def test_the_sum_of_outer_products_in_parts_is_their_sum(examples: int) -> None:
     from syft.dp.gradient_factors import Outer, sum_in_parts
 
-    left, right = torch.randn(examples, 90), torch.randn(examples, 1000)
+    left, right = torch.randn(examples, 180), torch.randn(examples, 1000)
     weights = torch.rand(examples).double()
     factor = Outer(left, right)
     exact = torch.einsum("b,bi,bj->ij", weights, left.double(), right.double())
-    parts = list(sum_in_parts(factor, weights))
+    parts = [part.clone() for part in sum_in_parts(factor, weights)]
     assert len(parts) == (1 if examples > 1024 else 2)
-    torch.testing.assert_close(torch.cat(parts).view(90, 1000), exact)
-    assert torch.equal(factor.weighted_sum(weights), torch.cat(parts).view(90, 1000))
+    torch.testing.assert_close(torch.cat(parts).view(180, 1000), exact)
+    assert torch.equal(factor.weighted_sum(weights), torch.cat(parts).view(180, 1000))

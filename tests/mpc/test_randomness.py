@@ -60,6 +60,49 @@ def test_a_bound_stream_is_the_key_stream_of_ctr_however_it_is_made(monkeypatch,
         assert drawn.numpy().tobytes() == reference.update(bytes(8 * sum(sizes)))
 
 
+@pytest.mark.parametrize("is_faster", [True, False])
+@pytest.mark.parametrize("derived", [False, True])
+def test_a_stream_that_nobody_else_has_may_take_a_key_of_gcm_and_takes_another_in_time(
+    monkeypatch, is_faster, derived
+):
+    """Draws are 80 kB, and a key makes 200 kB: two draws of each."""
+    keys = [bytes([number]) * 16 for number in range(1, 9)]
+    monkeypatch.setattr(randomness, "is_gcm_faster", lambda: is_faster)
+    monkeypatch.setattr(randomness, "new_seed", iter(keys).__next__)
+    monkeypatch.setattr(randomness, "_MOST_OF_A_KEY", 200_000)
+    stream = Stream()
+    first = stream.raw(16)
+    if derived:
+        stream, first = stream.fork(), b""
+    drawn = [stream.words(10_000).numpy().tobytes() for _ in range(5)] + [stream.raw(48)]
+
+    def key_stream(key, mode):
+        made = Cipher(algorithms.AES(key), mode).encryptor()
+        return lambda size: made.update(bytes(size))
+
+    in_counter_mode = key_stream(keys[0], modes.CTR(bytes(16)))
+    assert first in (b"", in_counter_mode(16))
+    if is_faster:
+        parts = [key_stream(key, modes.GCM(bytes(12))) for key in keys[1:4]]
+        expected = [parts[index // 2](80_000) for index in range(5)] + [parts[2](48)]
+    else:
+        if derived:
+            in_counter_mode(16)
+            in_counter_mode = key_stream(
+                key_stream(keys[0], modes.CTR(bytes(16)))(32)[16:], modes.CTR(bytes(16))
+            )
+        expected = [in_counter_mode(size) for size in (*[80_000] * 5, 48)]
+    assert drawn == expected
+
+
+def test_a_stream_that_was_given_a_seed_keeps_it_however_much_is_drawn(monkeypatch):
+    monkeypatch.setattr(randomness, "is_gcm_faster", lambda: True)
+    monkeypatch.setattr(randomness, "_MOST_OF_A_KEY", 200_000)
+    seed = new_seed()
+    drawn = Stream(seed).raw(500_000)
+    assert drawn == Cipher(algorithms.AES(seed), modes.CTR(bytes(16))).encryptor().update(bytes(500_000))
+
+
 @given(st.lists(st.lists(st.sampled_from([0, 1, 2, 3, 700, 2047, 2048, 2049]), max_size=2), max_size=9))
 @settings(max_examples=60, deadline=None)
 def test_small_tensors_that_are_drawn_together_are_those_drawn_apart(shapes):

@@ -38,8 +38,10 @@ class ClippedSums(Mapping[str, Tensor]):
     NB: of tensors that the model and the caller have, too. Ask before anybody can write to those.
     """
 
-    def __init__(self, found: Mapping[str, Factor], weights: Mapping[str, Tensor]) -> None:
+    def __init__(self, found: Mapping[str, Factor], weights: Mapping[str, Tensor], most: float) -> None:
         self._found, self._weights = found, weights
+        self.most = most
+        """What no number of a sum is beyond."""
 
     def __getitem__(self, name: str) -> Tensor:
         return self._found[name].weighted_sum(self._weight_of(name))
@@ -81,7 +83,7 @@ def clipped(
         found = {name: factor.only(finite) for name, factor in found.items()}
         weights = {group: weight.nan_to_num(0.0) for group, weight in weights.items()}
         losses = losses.nan_to_num(0.0, 0.0, 0.0)
-    return ClippedSums(found, weights), losses
+    return ClippedSums(found, weights, 2 * len(losses) * max(bounds.values())), losses
 
 
 def clipped_sum(*args: Any, **named: Any) -> tuple[dict[str, Tensor], Tensor]:

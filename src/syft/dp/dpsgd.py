@@ -230,6 +230,7 @@ class PrivateTraining:
         unit = self.noise_multiplier * self.sensitivity / ROUNDED_STEPS
         scale = unit / self.expected_batch
         parameters = trained_parameters(self.model)
+        is_small = isinstance(total, ClippedSums) and total.most < unit * LARGEST_SUM
         noise = RoundedGaussians(sum(parameters[name].numel() for name in total), self.stream)
         for name in total:
             parameter = parameters[name]
@@ -241,10 +242,12 @@ class PrivateTraining:
                 else [total[name].reshape(-1).double() / unit]
             )
             for part in parts:
-                part.round_().clamp_(-LARGEST_SUM, LARGEST_SUM)
+                part.round_()
+                if not is_small:
+                    part.clamp_(-LARGEST_SUM, LARGEST_SUM)
                 for start, drawn in noise.take(len(part)):
                     part[start : start + len(drawn)].add_(drawn.to(part.device))
-                made[: len(part)].copy_(part.mul_(scale))
+                torch.mul(part, scale, out=made[: len(part)])
                 made = made[len(part) :]
             parameter.grad = gradient
 

@@ -38,6 +38,7 @@ weighted sums of products are made by rows, so that noise meets them before they
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -112,7 +113,7 @@ class Outer:
         return _norms(self.left) * _norms(self.right)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
-        return torch.cat(list(self.sum_in_parts(weights))).view(self.shape)
+        return _together(self.sum_in_parts(weights), self.left, self.shape)
 
     def sum_in_parts(self, weights: Tensor) -> Iterator[Tensor]:
         """The weighted sum, some rows at a time, flat: see NOTE [Blocks]."""
@@ -125,8 +126,12 @@ class Outer:
             yield total.view(-1)
             return
         left, right = _double(self.left).mul_(weighted).T, self.right.double()
-        for rows in _even_slices(self.shape[0], numbers_at_once(left) // 2 // max(self.shape[1], 1)):
-            yield (left[rows] @ right).view(-1)
+        memory = right.new_empty(0)
+        for rows in _even_slices(self.shape[0], numbers_at_once(left) // max(self.shape[1], 1)):
+            some = left[rows]
+            if not len(memory):
+                memory = right.new_empty(len(some), self.shape[1])
+            yield torch.mm(some, right, out=memory[: len(some)]).view(-1)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -173,7 +178,8 @@ class Sequences:
         return found.index_copy(0, examples, made.norms()) if len(examples) else found
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
-        return torch.cat(list(self.sum_in_parts(weights))).view(self.left.shape[2], self.right.shape[2])
+        shape = (self.left.shape[2], self.right.shape[2])
+        return _together(self.sum_in_parts(weights), self.left, shape)
 
     def sum_in_parts(self, weights: Tensor) -> Iterator[Tensor]:
         """The weighted sum, some rows at a time, flat: see NOTE [Blocks]."""
@@ -254,11 +260,22 @@ def _only(values: Tensor, examples: Tensor) -> Tensor:
 
 
 def sum_in_parts(factor: Factor, weights: Tensor) -> Iterator[Tensor]:
-    """What `weighted_sum` gives, flat, in parts that follow each other. They are the caller's to change."""
+    """What `weighted_sum` gives, flat, in parts that follow each other. They are the caller's to change.
+
+    NB: a part is gone when the next one is asked for, which may be made in its memory.
+    """
     if isinstance(factor, (Outer, Sequences)):
         yield from factor.sum_in_parts(weights)
     else:
         yield factor.weighted_sum(weights).reshape(-1)
+
+
+def _together(parts: Iterator[Tensor], like: Tensor, shape: tuple[int, int]) -> Tensor:
+    made, start = like.new_empty(math.prod(shape), dtype=torch.float64), 0
+    for part in parts:
+        made[start : start + len(part)] = part
+        start += len(part)
+    return made.view(shape)
 
 
 def _double(values: Tensor) -> Tensor:

@@ -379,7 +379,9 @@ def _evidence(value: Tensor) -> Tensor | None:
     if bits.storage_offset() % 8:
         bits = bits.clone()
     whole = len(bits) // (8 * _SUMS) * (8 * _SUMS)
-    sums = bits[:whole].view(torch.int64).view(-1, _SUMS).sum(0)
+    words = bits[:whole].view(torch.int64).view(-1, _SUMS)
+    # NB: by NumPy where it can, which is twice as fast.
+    sums = torch.from_numpy(np.add.reduce(words.numpy(), 0)) if words.device.type == "cpu" else words.sum(0)
     return sums if whole == len(bits) else torch.cat([sums.view(torch.uint8), bits[whole:]])
 
 

@@ -145,9 +145,9 @@ def _faster() -> Functions:
     return min((_OF_NUMPY, _OF_TORCH), key=lambda functions: min(time_of(functions) for _ in range(5)))
 
 
-def _logarithms(words: Ints, stream: Stream) -> Doubles:
+def _set_logarithms(found: Doubles, words: Ints, stream: Stream) -> None:
     """log of (word + 2^63 + 1) / 2^64, and of a uniform number between two such where the words are small."""
-    found = words.astype(np.float64)
+    found[:] = words
     found += 2.0**63 + 1.0
     found *= 2.0**-64
     log, _tan = _faster()
@@ -161,7 +161,6 @@ def _logarithms(words: Ints, stream: Stream) -> Doubles:
     if found.max() >= _LOG_NEAR:
         near = np.flatnonzero(words >= _NEAR)
         found[near] = np.log1p((words[near] - ((1 << 63) - 1)) * 2.0**-64)
-    return found
 
 
 def rounded_gaussian(count: int, stream: Stream) -> torch.Tensor:
@@ -171,19 +170,28 @@ def rounded_gaussian(count: int, stream: Stream) -> torch.Tensor:
     14 * 2^32. Where one is added to another whole number, what comes out is their exact sum, rounded if it is beyond
     2^53: that depends on the sum alone.
     """
-    half, (_log, tan) = (count + 1) // 2, _faster()
-    words = stream.words(2 * half).numpy().reshape(2, half)
-    drawn = words.view(np.float64)  # NB: the draws take the place of the words that they are made of
+    words = stream.words(count + count % 2).numpy()
+    _set_draws(words, stream)
+    return torch.from_numpy(words.view(np.float64)[:count])
+
+
+def _set_draws(words: Ints, stream: Stream) -> None:
+    """An even number of words become as many draws: doubles, in the memory of the words."""
+    half, (_log, tan) = len(words) // 2, _faster()
+    pairs = words.reshape(2, half)
+    drawn = pairs.view(np.float64)
+    memory = np.empty((2, min(half, _PAIRS_AT_ONCE)))
     for start in range(0, half, _PAIRS_AT_ONCE):
         part = slice(start, start + _PAIRS_AT_ONCE)
+        x, y = drawn[:, part]
+        radius, t = memory[:, : len(x)]
         # NB: ROUNDED_STEPS is a power of two, so that the root of its square is exact.
-        radius = _logarithms(words[0, part], stream)
+        _set_logarithms(radius, pairs[0, part], stream)
         radius *= -2.0 * ROUNDED_STEPS**2
         np.sqrt(radius, out=radius)
         # With t the tangent of half the angle, its cosine is 2 / (1 + t^2) - 1, its sine 2 t / (1 + t^2).
-        t = words[1, part] * (math.pi * 2.0**-64)
+        np.multiply(pairs[1, part], math.pi * 2.0**-64, out=t)
         tan(t)
-        x, y = drawn[:, part]
         np.multiply(t, t, out=y)
         y += 1.0
         np.divide(radius, y, out=y)
@@ -192,7 +200,6 @@ def rounded_gaussian(count: int, stream: Stream) -> torch.Tensor:
         y *= t
         np.rint(x, out=x)
         np.rint(y, out=y)
-    return torch.from_numpy(drawn.reshape(-1)[:count])
 
 
 class RoundedGaussians:
@@ -200,15 +207,28 @@ class RoundedGaussians:
 
     def __init__(self, count: int, stream: Stream) -> None:
         self._left, self._stream = count, stream
+        at_once = min(count, _AT_ONCE)
+        #: What the draws are made in, with two words of slack for `Stream.fill`.
+        self._memory = np.empty(at_once + at_once % 2 + 2, dtype=np.int64)
         self._made = torch.empty(0, dtype=torch.float64)
 
     def take(self, count: int) -> Iterator[tuple[int, torch.Tensor]]:
-        """The next `count` draws, in parts: where each begins, and what it is. None is given twice."""
+        """The next `count` draws, in parts: where each begins, and what it is. None is given twice.
+
+        NB: a part is gone when the next one is asked for, which is made in its memory.
+        """
         start = 0
         while start < count:
             if not len(self._made):
-                self._made = rounded_gaussian(min(self._left, _AT_ONCE), self._stream)
-                self._left -= len(self._made)
+                self._make()
             taken, self._made = self._made[: count - start], self._made[count - start :]
             yield start, taken
             start += len(taken)
+
+    def _make(self) -> None:
+        size = min(self._left, _AT_ONCE)
+        words = self._memory[: size + size % 2]
+        self._stream.fill(memoryview(self._memory.view(np.uint8).data), words.nbytes)
+        _set_draws(words, self._stream)
+        self._made = torch.from_numpy(words.view(np.float64)[:size])
+        self._left -= size

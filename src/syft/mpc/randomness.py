@@ -15,7 +15,9 @@ NOTE [Key stream of GCM]
 AES-GCM under a nonce of 96 bits encrypts with AES-CTR from block 2 on (NIST SP 800-38D, sections 7.1 and 6.5; block 0 is
 not used, block 1 belongs to the tag, which is never asked for). It is the same key stream, and OpenSSL makes it twice as
 fast where the processor encrypts several blocks by one instruction (8 MB: 0.5 ms instead of 0.95 ms). So what a
-`BoundStream` draws much of comes from there. It cannot begin anywhere else, so what lies before is skipped.
+`BoundStream` draws much of comes from there. It cannot begin anywhere else, so what lies before is skipped. A `Stream`
+whose seed nobody else has takes another key from the operating system, for the key stream of GCM, when much of it is
+drawn; and again before one key has made 64 GiB, which is all that GCM gives.
 """
 
 from __future__ import annotations
@@ -42,6 +44,8 @@ _ZEROS = bytes(_CHUNK)
 #: From so many bytes on a draw pays for a cipher of its own. NOTE [Key stream of GCM]
 _LARGE = 1 << 16
 _GCM_BEGINS, _PLACE_BYTES = 2 * _BLOCK, _BLOCK - 4
+#: Bytes that a stream which chose its own key draws before it chooses another.
+_MOST_OF_A_KEY = 1 << 35
 #: So many words together are drawn at once: a draw costs more than some kilobytes of key stream.
 _FEW_WORDS = 1 << 11
 #: So many words together are made by one launch on a device; with more it is busy anyway.
@@ -110,14 +114,16 @@ class Stream:
 
     The cipher object is kept: making one costs as much as 40 kB of key stream. A seed must never key two
     streams whose outputs are supposed to be independent; take `fork()` for that. A stream that was given no seed
-    has another one in a process that is forked: its copies there are independent, too.
+    has another one in a process that is forked: its copies there are independent, too. NOTE [Key stream of GCM]
     """
 
-    __slots__ = ("_encryptor", "_process")
+    __slots__ = ("_encryptor", "_left", "_process")
 
     def __init__(self, seed: bytes | None = None) -> None:
         #: Of which process it is, if nobody else has its seed.
         self._process: int | None = _process if seed is None else None
+        #: Bytes that its own key may make yet in GCM; None while it is in counter mode.
+        self._left: int | None = None
         self._begin(new_seed() if seed is None else bytes(seed))
 
     def _begin(self, seed: bytes) -> None:
@@ -128,11 +134,21 @@ class Stream:
         # NIST SP 800-38A, section 6.5: the key stream is AES(key, counter), counter from zero, key used once.
         self._encryptor = _encryptor(seed, "CTR", bytes(_BLOCK))
 
+    def _take_own_key(self, size: int) -> None:
+        """Another key, where one is due before `size` bytes are drawn. Nobody else has the seed of this stream."""
+        if self._process != _process:
+            self._process, self._left = _process, None
+            self._begin(new_seed())
+        if (size >= _LARGE and is_gcm_faster()) if self._left is None else size > self._left:
+            self._encryptor = _encryptor(new_seed(), "GCM", bytes(_PLACE_BYTES))
+            self._left = _MOST_OF_A_KEY
+        if self._left is not None:
+            self._left -= size
+
     def fill(self, buffer: memoryview, size: int) -> None:
         """Write `size` bytes of key stream; `buffer` needs 15 bytes of slack behind them."""
-        if self._process is not None and self._process != _process:
-            self._process = _process
-            self._begin(new_seed())
+        if self._process is not None:
+            self._take_own_key(size)
         _encrypt_zeros(self._encryptor, buffer, size)
 
     def words(self, shape: Sequence[int] | int) -> torch.Tensor:
