@@ -215,6 +215,37 @@ def test_what_a_gradient_waits_for_may_change_meanwhile(near: Share) -> None:
     net.check_gradients()
 
 
+WRITES = {
+    "product": lambda value, other: value.mul_(3),
+    "copy": lambda value, other: value.copy_(other),
+    "rows": lambda value, other: value[1:3].copy_(other[1:3]),
+    "by its transpose": lambda value, other: value.t().add_(other.t()),
+    "data": lambda value, other: setattr(value, "data", other),
+    "fetched": lambda value, other: value.get() if hasattr(value, "child") else None,
+}
+
+
+@pytest.mark.parametrize("loss", [F.mse_loss, lambda made, wanted: (made * wanted).mean()])
+@pytest.mark.parametrize("which", ["inputs", "targets"])
+@pytest.mark.parametrize("write", WRITES)
+def test_a_step_is_that_of_what_the_backward_pass_saw(
+    write: str, which: str, loss: Callable[..., Any], near: Share
+) -> None:
+    net = Net(near)
+    plain = {"inputs": net.x, "targets": net.y}
+    for model, data in ((net.plain, plain), (net.secret, vars(net))):
+        value, other = (
+            data[which],
+            torch.randn(plain[which].shape, generator=torch.Generator().manual_seed(2)),
+        )
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+        loss(model(data["inputs"]), data["targets"]).backward()
+        with torch.no_grad():
+            WRITES[write](value, other if model is net.plain else near(other))
+        optimizer.step()
+    net.check_parameters()
+
+
 def test_a_weight_that_is_used_twice(near: Share) -> None:
     torch.manual_seed(0)
     w, x = torch.randn(4, 4), torch.randn(3, 4)

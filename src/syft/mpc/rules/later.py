@@ -53,6 +53,10 @@ class Product:
     op: Bilinear
     divisor: int
 
+    @property
+    def sources(self) -> tuple[AST, ...]:
+        return self.x, self.y
+
     def transposed(self) -> Product:
         turned = dict(self.op.params)
         params = {
@@ -67,10 +71,11 @@ class Product:
 
 @dataclass(frozen=True, eq=False)
 class Quotient:
-    """x / divisor; `get` gives x."""
+    """x / divisor; `get` gives x, from secrets that are there."""
 
     get: Callable[[], AST]
     divisor: int
+    sources: tuple[AST, ...]
 
     def computed(self) -> AST:
         return self.get().truncate(self.divisor)
@@ -95,8 +100,9 @@ def recipe_of(child: Any) -> Any:
     return shares.recipe if type(shares) is LazyShares else None
 
 
-def undone(recipe: Any, sources: Sequence[AST], spec: Any, make: Callable[[], Any] | None = None) -> AST:
+def undone(recipe: Product | Quotient, spec: Any, make: Callable[[], Any] | None = None) -> AST:
     """A secret that is computed from others when it is needed, and before they are written to."""
+    sources = recipe.sources
     shares = LazyShares(
         lambda: (recipe.computed if make is None else make)().child, spec, sources[0].locations, recipe
     )
@@ -133,14 +139,14 @@ def product(func: Any, x: AST, y: Any, divisor: int) -> AST | None:
     first.check_same_holders(second)
     made = Product(first, second, op, divisor)
     shape = op.output_shape(first.shape, second.shape)
-    return undone(made, operands, spec_of(torch.empty(shape, dtype=torch.int64, device="meta")))
+    return undone(made, spec_of(torch.empty(shape, dtype=torch.int64, device="meta")))
 
 
 def quotient(child: Any, divisor: int, scale: int) -> AST | None:
     """child / divisor of reals, which waits, or None."""
     if not 1 < divisor <= HIGH or scale**2 * divisor > _MOST_RANGE or not may_wait(child):
         return None
-    return undone(Quotient(lambda: child, divisor), [child], child.spec)
+    return undone(Quotient(lambda: child, divisor, (child,)), child.spec)
 
 
 @rule_with_func(AST, aten.t.default, aten.view.default, aten.sum.dim_IntList)
@@ -153,11 +159,11 @@ def rearranged(func: Any, x: AST, *args: Any, **kwargs: Any) -> Any:
     if func is aten.t.default and isinstance(recipe, Product):
         found: Any = recipe.transposed()
     elif isinstance(recipe, Quotient):
-        found = Quotient(lambda: rearrange(func, recipe.get(), *args), recipe.divisor)
+        found = Quotient(lambda: rearrange(func, recipe.get(), *args), recipe.divisor, recipe.sources)
     else:
         return rearrange(func, x, *args)
     is_sum = func is aten.sum.dim_IntList
-    made = undone(found, [x], spec_of(shape), None if is_sum else lambda: rearrange(func, x, *args))
+    made = undone(found, spec_of(shape), None if is_sum else lambda: rearrange(func, x, *args))
     if not is_sum:  # a view of the same memory, once it is there
         reuse.note_view(func, 0, args, kwargs, x, made)
     return made
