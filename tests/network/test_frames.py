@@ -79,6 +79,19 @@ def test_sums_are_used_once() -> None:
         frames.decode(frame, arriving)
 
 
+def test_a_frame_that_was_copied_within_this_machine_is_not_added_up_and_the_next_one_is() -> None:
+    arriving = Arriving()
+    frame = whole(os.urandom(MB))
+    frame[500_000] ^= 1  # no line did this: it stands for work that is not done
+    arriving.note_copied(frame)
+    assert frames.decode(frame, arriving)[0].number == 3
+    with pytest.raises(ProtocolError, match="checksum"):
+        frames.decode(frame, arriving)
+    arriving.note_copied(whole(os.urandom(MB)))
+    with pytest.raises(ProtocolError, match="checksum"):
+        frames.decode(frame, arriving)
+
+
 def test_what_was_decoded_is_not_held() -> None:
     gc.collect()
     KEPT.trim()
@@ -87,6 +100,7 @@ def test_what_was_decoded_is_not_held() -> None:
     frame[:] = whole(payload)
     arriving = Arriving()
     arriving(frame, MB)
+    arriving.note_copied(frame)
     _head, found = frames.decode(frame, arriving)
     assert found == payload
     del frame, found

@@ -118,6 +118,23 @@ def test_frames_that_wait_lie_one_after_the_other_and_around_the_end(pair: Any) 
     assert theirs.receive(5) == pattern(MB)
 
 
+def test_who_is_told_of_frames_that_came_through_memory_is_told_of_no_others(pair: Any) -> None:
+    ours, theirs = pair
+    copied: list[memoryview] = []
+    parts: list[int] = []
+    theirs.on_copied, theirs.on_part = copied.append, lambda _frame, here: parts.append(here)
+    open_lane(ours, theirs)
+    assert not copied
+    parts.clear()
+    ours.send([pattern(MB)])
+    frame = theirs.receive(10)
+    assert len(copied) == 1 and copied[0] is frame and frame == pattern(MB)
+    assert not parts
+    across(ours, theirs, pattern(RING_BYTES + 1))  # it does not fit
+    across(ours, theirs, b"small")
+    assert len(copied) == 1 and parts
+
+
 def test_what_the_sender_writes_later_changes_nothing(pair: Any) -> None:
     ours, theirs = pair
     open_lane(ours, theirs)

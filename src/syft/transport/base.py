@@ -17,6 +17,8 @@ Buffer = bytes | bytearray | memoryview
 RefusalListener = Callable[[str, str], None]
 #: Told how far a large frame has come: (its memory, the bytes that are here).
 PartListener = Callable[[memoryview, int], None]
+#: Told of a whole frame: its memory.
+FrameListener = Callable[[memoryview], None]
 
 logger = logging.getLogger("syft.transport")
 
@@ -91,6 +93,9 @@ class Connection(abc.ABC):
     #: Called within `receive`, now and then, while a large frame arrives: whoever has to look at every byte does it while
     #: the rest is under way. Nobody else sees what is here yet, and it may turn out to be all that comes.
     on_part: PartListener | None = None
+    #: Called within `receive` in the place of `on_part`, with a large frame that came through memory which both
+    #: processes see, and not over a line that could damage it.
+    on_copied: FrameListener | None = None
     #: Called within `send` before it waits for the peer to read, if `tells_when_full`: who has to read as well lets
     #: somebody do it.
     on_full: Callable[[], None] | None = None

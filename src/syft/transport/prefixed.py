@@ -155,8 +155,8 @@ class PrefixedConnection(SocketConnection):
             partial.filled += len(piece)
             self._in_pace.progress(len(piece))
             lane.give_back()
-            if self.on_part is not None:
-                self.on_part(partial.view, partial.filled)
+        if self.on_copied is not None:
+            self.on_copied(partial.view)
 
     @property
     def _may_share(self) -> bool:

@@ -35,7 +35,7 @@ class Incoming:
         self._ahead: deque[tuple[Head, memoryview]] = deque()
         self._said_goodbye = False
         self._failure: OSError | None = None
-        self._arriving = connection.on_part = frames.Arriving()
+        self._arriving = frames.Arriving.at(connection)
 
     def next(self) -> tuple[Head, memoryview] | None:
         """The next frame; None if three heartbeats pass in which nothing comes, not even a part of one."""

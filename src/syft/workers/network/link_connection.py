@@ -335,7 +335,7 @@ class LinkConnection(ABC):
         if welcome is None:
             return
         self._assembly = frames.Assembly(self._limits.max_bytes)
-        connection.on_part = self._arriving = frames.Arriving()
+        self._arriving = frames.Arriving.at(connection)
         self._silences = 0
         if outbox.confirm(welcome.executed, welcome.failed):
             self._attempts.succeed()
