@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,12 +19,14 @@ from core.test_shapes import ENTRIES, IN_TABLES, LAYOUTS
 from syft.core.chain import new_wrapper
 from syft.core.ids import ID_PROVIDER
 from syft.core.spec import spec_of
+from syft.policy.caller import speaking_for
 from syft.policy.owner_policy import OwnerPolicy, read_rules
 from syft.serde import deserialize, serialize
 from syft.tensors.pointer import PointerTensor, new_pointer
 from syft.tensors.sending import spec_when_sent
 from syft.workers.guards import PERMISSION
 
+RULES = read_rules('[limits]\nmax_bytes = "1 GB"\nmax_objects = 100000\n')
 Lift = Callable[[torch.Tensor], Any]
 
 
@@ -41,14 +45,14 @@ class Checked:
     """Looks at the result of every operation on pointers."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.count, self.faults = 0, set[str]()
+        self.seen, self.faults = Counter[Any](), set[str]()
         interpret = PointerTensor.interpret
 
         def looked_at(cls: Any, func: Any, args: Any, kwargs: Any) -> Any:
             result = interpret(func, args, kwargs)
             for pointer in result if isinstance(result, (tuple, list)) else (result,):
                 if isinstance(pointer, PointerTensor) and pointer.id_at_location in pointer.location._entries:
-                    self.count += 1
+                    self.seen[pointer.location.id] += 1
                     fault = told_otherwise(pointer)
                     if fault is not None:
                         self.faults.add(f"{func}: {fault}")
@@ -63,7 +67,7 @@ def lifts(hook: Any) -> dict[str, Lift]:
     """Ways to bring a tensor to a worker; the results of an operation are then open, or hidden, there."""
     both, watched, denying = (
         sy.VirtualWorker(hook, id=f"layouts-{number}", auto_add=False, policy=policy)
-        for number, policy in enumerate((None, None, OwnerPolicy(read_rules(""))))
+        for number, policy in enumerate((None, None, OwnerPolicy(RULES)))
     )
     watched.add_guard(PERMISSION)
 
@@ -85,11 +89,15 @@ def lifts(hook: Any) -> dict[str, Lift]:
     }
 
 
+#: Those whom a worker that denies by default has to know.
+GUESTS = ("the owner's", "a guest's")
+
+
 def run_on_all(op: Any, lifts: dict[str, Lift], limit: int) -> None:
     """An entry of torch's database, in every layout, on open and hidden data in turns. Not all take every layout."""
     for change in (*LAYOUTS.values(), torch.Tensor.detach):
         for sample in opdb.samples(op, torch.float32, True, limit):
-            for lift in (*lifts.values(), *lifts.values()):
+            for who, lift in 2 * list(lifts.items()):
 
                 def laid_out(value: Any, change: Any = change, lift: Lift = lift) -> Any:
                     if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
@@ -98,10 +106,11 @@ def run_on_all(op: Any, lifts: dict[str, Lift], limit: int) -> None:
                     return made.requires_grad_() if value.requires_grad else made
 
                 try:
-                    first, args, kwargs = tree_map(laid_out, (sample.input, sample.args, sample.kwargs))
-                    results = opdb.differentiable(opdb.leaves(op.op(first, *args, **kwargs)))
-                    if results:
-                        torch.autograd.backward(results, [torch.ones_like(r) for r in results])
+                    with speaking_for("eve") if who in GUESTS else contextlib.nullcontext():
+                        first, args, kwargs = tree_map(laid_out, (sample.input, sample.args, sample.kwargs))
+                        results = opdb.differentiable(opdb.leaves(op.op(first, *args, **kwargs)))
+                        if results:
+                            torch.autograd.backward(results, [torch.ones_like(r) for r in results])
                 except Exception:  # noqa: BLE001  (refused, or wrong for torch, too)
                     continue
 
@@ -124,7 +133,7 @@ def check(name: str, lifts: dict[str, Lift], monkeypatch: pytest.MonkeyPatch, li
 def test_strides_that_kernels_choose_are_told(
     name: str, lifts: dict[str, Lift], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert check(name, lifts, monkeypatch, 2).count or name == "normal.number_mean"  # torch makes that here
+    assert check(name, lifts, monkeypatch, 2).seen or name == "normal.number_mean"  # torch makes that here
 
 
 @pytest.mark.slow
@@ -133,6 +142,10 @@ def test_strides_of_every_operation_are_told(
     name: str, lifts: dict[str, Lift], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     check(name, lifts, monkeypatch, 3)
+
+
+def test_all_workers_are_looked_at(lifts: dict[str, Lift], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert len(check("nn.functional.conv2d", lifts, monkeypatch, 2).seen) == 3
 
 
 def test_the_check_sees_what_is_told_otherwise(bob: Any) -> None:
