@@ -86,6 +86,17 @@ def hugging_face(model: str, config: str, **options: Any) -> Callable[[], nn.Mod
     return make
 
 
+def _with_fixed_features(make: Callable[[], Any]) -> Callable[[], nn.Module]:
+    """A model of sounds whose feature encoder is not trained, as one fine-tunes it."""
+
+    def made() -> nn.Module:
+        model = make()
+        model.freeze_feature_encoder()
+        return model  # type: ignore[no-any-return]
+
+    return made
+
+
 _TOKENS: dict[str, Any] = {"vocab_size": VOCABULARY, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
 _ENCODER: dict[str, Any] = {
     "hidden_size": 16,
@@ -243,6 +254,45 @@ TRANSFORMERS = [
         "transformers",
         logits,
         lambda: {"input_features": floats(2, 8, 20), "decoder_input_ids": ids(2, 4)},
+    ),
+    Entry(
+        "Mamba",
+        hugging_face(
+            "MambaForCausalLM",
+            "MambaConfig",
+            **_TOKENS,
+            hidden_size=16,
+            state_size=4,
+            num_hidden_layers=2,
+            use_associative_scan=False,
+        ),
+        language,
+        own_loss,
+        "transformers",
+        logits,
+    ),
+    Entry(
+        "Wav2Vec2",
+        _with_fixed_features(
+            hugging_face(
+                "Wav2Vec2ForSequenceClassification",
+                "Wav2Vec2Config",
+                **_ENCODER,
+                vocab_size=VOCABULARY,
+                pad_token_id=0,
+                conv_dim=(8, 8),
+                conv_stride=(4, 2),
+                conv_kernel=(8, 4),
+                num_conv_pos_embeddings=4,
+                num_conv_pos_embedding_groups=2,
+                apply_spec_augment=False,
+                layerdrop=0.0,
+            )
+        ),
+        lambda: {"input_values": floats(2, 160), "labels": torch.tensor([0, 1])},
+        own_loss,
+        "transformers",
+        logits,
     ),
 ]
 

@@ -133,8 +133,9 @@ def _is_private(argument: Any) -> bool:
     return isinstance(argument, torch.Tensor) and argument.is_floating_point()
 
 
-#: Models whose tensors are no batches of examples, or whose loss is of a batch as a whole.
+#: Models whose tensors are no batches of examples, or whose loss is of a batch as a whole, or that are refused.
 NOT_PER_EXAMPLE = {
+    "Mamba": "its library notes what packages there are while it trains, which is refused as kept state",
     "CLIP": "its loss compares the examples of a batch with each other",
     "Graph convolution": "its rows are the nodes of one graph, and no examples",
 }
@@ -172,6 +173,7 @@ def private_training(entry: Entry, *_others: Any) -> str | None:
     normalised = any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in model.modules())
     if normalised:
         model = replace_batch_norm(model)
+    model(**rows)  # libraries fill caches and install hooks at the first call, which has to be before
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     before = [p.detach().clone() for p in model.parameters()]
     training = make_private(

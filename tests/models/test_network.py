@@ -39,8 +39,8 @@ def trained_alike(name: str, client: Any) -> bool:
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", ["GPT-2", "Llama", "T5"])
-def test_a_language_model_is_trained_on_a_network_bit_for_bit(name: str, client: Any) -> None:
+@pytest.mark.parametrize("name", ["GPT-2", "Llama", "T5", "Mamba", "Wav2Vec2"])
+def test_a_model_of_sequences_is_trained_on_a_network_bit_for_bit(name: str, client: Any) -> None:
     pytest.importorskip("transformers")
     assert trained_alike(name, client)
 

@@ -19,6 +19,8 @@ SAMPLE = [
     ("GPT-2", "remote training"),
     ("Llama", "remote training"),
     ("T5", "remote training"),
+    ("Mamba", "remote training"),
+    ("Wav2Vec2", "remote training"),
     ("Qwen2", "remote forward"),
     ("nn.Transformer", "remote forward"),
     ("GPT-2", "encrypted forward"),

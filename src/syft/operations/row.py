@@ -16,7 +16,7 @@ import torch
 from torch._ops import OpOverload
 
 from syft.core.commands import kinds_of
-from syft.core.spec import TensorSpec
+from syft.core.spec import TensorSpec, extent_in_bytes
 
 #: native: torch's kernel. checked: torch's kernel, after a look at values that it trusts. decomposed: as several rows.
 Way = Literal["native", "checked", "decomposed"]
@@ -76,6 +76,11 @@ def nothing(arguments: list[TensorSpec], results: list[TensorSpec], call: Call) 
 def copies(arguments: list[TensorSpec], results: list[TensorSpec], call: Call) -> int:
     """Kernels that want memory in order copy their arguments; an expanded one is then as large as its shape."""
     return sum(s.nbytes for s in arguments) + sum(s.nbytes for s in results)
+
+
+def copies_with_gaps(arguments: list[TensorSpec], results: list[TensorSpec], call: Call) -> int:
+    """The same for copies that lie as their arguments do."""
+    return sum(max(s.nbytes, extent_in_bytes(s)) for s in arguments) + sum(s.nbytes for s in results)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ zeroed, too. The reason is handed back beside the results, for those who may see
 
 NOTE [Memory of its own]
 A result that is no view is handed out in new memory of exactly its size, all of it written. Kernels that make
-more memory than they fill are not in the table, and what has gaps between its elements is copied.
+more memory than they fill are not in the table, and what has gaps between its elements is copied. Copies for
+elementwise kernels have the same strides, with zeros in the gaps: other strides may give other last digits.
 
 NOTE [Nothing to compute]
 Kernels are tested least on tensors without elements: torch 2.11 divides by the number of heads in its attention, and
@@ -28,10 +29,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from syft.core.nested import found_in
 from syft.core.shapes import contiguous_spec, to_meta
-from syft.core.spec import TensorSpec, extent_in_bytes, is_dense_layout
+from syft.core.spec import TensorSpec, extent_in_bytes, is_dense_layout, spec_of
 from syft.operations.admission import Admission, Result
 from syft.operations.expansion import as_specs, inner_row
 from syft.operations.row import Call, Row
+from syft.operations.spec_checks import overlaps_itself
 from syft.operations.table import all_rows
 from syft.operations.value_checks import VALUE_CHECKS
 from syft.operations.written_whole import WRITTEN_WHOLE
@@ -69,9 +71,9 @@ def run(admission: Admission, args: Sequence[Any], kwargs: Mapping[str, Any] | N
             if row.trusts_memory:
                 for value in args:
                     if type(value) not in _NO_TENSORS and not _lies_in_order(value):
-                        args = _side_by_side(args)
+                        args = _side_by_side(args, row.dense)
                         break
-                given = _side_by_side(given) if given else given
+                given = _side_by_side(given, row.dense) if given else given
             made = row.kernel(*args, **given)
             result = admission.results[0]
             if _fits(made, result.spec):
@@ -204,7 +206,7 @@ def _compute(row: Row, args: Any, kwargs: dict[str, Any], tensors: list[torch.Te
         ):
             return row.function(*args, **kwargs)
     if row.trusts_memory:
-        args, kwargs = _side_by_side(args), _side_by_side(kwargs)
+        args, kwargs = _side_by_side(args, row.dense), _side_by_side(kwargs, row.dense)
     function = WRITTEN_WHOLE.get(row.name, row.function)
     if row.is_random:
         with own_randomness():
@@ -242,16 +244,32 @@ def _lies_in_order(value: Any) -> bool:
     return type(value) is torch.Tensor and value.is_contiguous()
 
 
-def _side_by_side(value: Any) -> Any:
-    """Arguments whose elements share memory, or have gaps between them, as copies that do not."""
+def _side_by_side(value: Any, keeps_strides: bool) -> Any:
+    """Arguments whose elements share memory, or have gaps between them, as copies of their own."""
     kind = type(value)
     if kind is torch.Tensor or isinstance(value, torch.Tensor):
-        return value if value.is_contiguous() or is_dense(value) else value.contiguous()
+        if value.is_contiguous() or is_dense(value):
+            return value
+        return _with_zeros_between(value) if keeps_strides else value.contiguous()
     if kind is list or kind is tuple:
-        return kind([v if type(v) in _NO_TENSORS else _side_by_side(v) for v in value])
+        return kind([v if type(v) in _NO_TENSORS else _side_by_side(v, keeps_strides) for v in value])
     if isinstance(value, dict):
-        return {k: _side_by_side(v) for k, v in value.items()}
+        return {k: _side_by_side(v, keeps_strides) for k, v in value.items()}
     return value
+
+
+def _with_zeros_between(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy with the same strides, in memory for as many elements at least; in order, if elements share memory."""
+    shown = tensor
+    for dimension, stride in enumerate(tensor.stride()):
+        if stride == 0:
+            shown = shown.narrow(dimension, 0, 1)
+    if overlaps_itself(spec_of(shown)):
+        return tensor.contiguous()
+    count = max(tensor.numel(), extent_in_bytes(spec_of(tensor)) // tensor.dtype.itemsize)
+    memory = torch.zeros(count, dtype=tensor.dtype, device=tensor.device)
+    memory.as_strided(shown.shape, shown.stride()).copy_(shown)
+    return memory.as_strided(tensor.shape, tensor.stride())
 
 
 def is_dense(tensor: torch.Tensor) -> bool:

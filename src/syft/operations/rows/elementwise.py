@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from syft.operations.row import ELEMENTWISE, ELEMENTWISE_ON_FLOATS, copies, rows
+from syft.operations.row import ELEMENTWISE, ELEMENTWISE_ON_FLOATS, copies_with_gaps, rows
 from syft.operations.spec_checks import (
     check_degree,
     check_digits,
@@ -82,7 +82,7 @@ ROWS = [
         threshold_backward native_dropout_backward glu""",
         check=check_one_type,
         dense=True,
-        extra=copies,
+        extra=copies_with_gaps,
     ),
     *rows(
         _FAMILY,
@@ -90,7 +90,7 @@ ROWS = [
         glu_backward""",
         check=check_one_type_and_shape,
         dense=True,
-        extra=copies,
+        extra=copies_with_gaps,
     ),
-    *rows(_FAMILY, "rrelu_with_noise_backward", check=check_noise, dense=True, extra=copies),
+    *rows(_FAMILY, "rrelu_with_noise_backward", check=check_noise, dense=True, extra=copies_with_gaps),
 ]
