@@ -92,6 +92,18 @@ def test_a_frame_that_was_copied_within_this_machine_is_not_added_up_and_the_nex
         frames.decode(frame, arriving)
 
 
+def test_a_frame_that_is_sent_again_is_added_up_however_it_came() -> None:
+    """What it was made of may have been written to since its sums were taken: NOTE [Lent memory]."""
+    arriving = Arriving()
+    frame = whole(os.urandom(MB), Head(Kind.COMMANDS, frames.AGAIN, number=3, count=1))
+    arriving.note_copied(frame)
+    assert frames.decode(frame, arriving)[0].flags == frames.AGAIN
+    frame[500_000] ^= 1
+    arriving.note_copied(frame)
+    with pytest.raises(ProtocolError, match="checksum"):
+        frames.decode(frame, arriving)
+
+
 def test_what_was_decoded_is_not_held() -> None:
     gc.collect()
     KEPT.trim()

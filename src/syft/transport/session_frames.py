@@ -72,8 +72,10 @@ FAILED = 4
 FAILED_EARLIER = 8
 #: The last chunk: the message is whole.
 LAST_CHUNK = 16
+#: The frame may have been sent before, by a connection that is gone. NOTE [Lent memory] in `session_outbox`
+AGAIN = 32
 
-_KNOWN_FLAGS = WAITS | CONFIRM | FAILED | FAILED_EARLIER | LAST_CHUNK
+_KNOWN_FLAGS = WAITS | CONFIRM | FAILED | FAILED_EARLIER | LAST_CHUNK | AGAIN
 
 
 class Head(NamedTuple):
@@ -138,7 +140,7 @@ def decode(frame: Buffer, arriving: Arriving | None = None) -> tuple[Head, memor
     head[_CHECKSUM_AT:] = bytes(_LAST.size)
     if len(payload) <= _CRC_BYTES:  # it was not added up while it came
         found = zlib.crc32(payload, zlib.crc32(head))
-    elif arriving is not None and arriving.was_copied(frame):
+    elif arriving is not None and arriving.was_copied(frame) and not flags & AGAIN:
         found = checksum
     else:
         begun = None if arriving is None else arriving.sums_of(frame)
@@ -208,7 +210,8 @@ class Sums:
 class Arriving:
     """Adds up a large frame while it arrives; `decode` is given it with the frames of its connection.
 
-    A frame that the processor copied within this machine is not added up: no line could damage it.
+    A frame that the processor copied within this machine is not added up: no line could damage it. One that is sent
+    again is, because what it was made of may have been written to.
     """
 
     def __init__(self) -> None:

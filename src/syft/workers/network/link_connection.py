@@ -348,7 +348,7 @@ class LinkConnection(ABC):
             if unread + sent.nbytes > _UNREAD_BYTES:
                 self._read_here(connection, outbox, sent.head.number - 1)
                 unread = 0
-            self._send_frame(connection, sent, frames.CONFIRM)
+            self._send_frame(connection, sent, frames.CONFIRM | frames.AGAIN)
             unread += sent.nbytes + frames.HEAD_BYTES
 
     def _read_here(self, connection: Connection, outbox: Outbox, number: int) -> None:
