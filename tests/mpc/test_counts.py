@@ -88,7 +88,7 @@ def _stepping(loss_of: Callable[..., Any]) -> Callable[[Two], Callable[[], Any]]
 #: name: what is run, how many rounds it may take, and how many bytes a holder may send
 LIMITS = {
     "model": (_inferring, 10, 6_500),
-    "step, MSE": (_stepping(F.mse_loss), 22, 24_000),
+    "step, MSE": (_stepping(F.mse_loss), 14, 19_000),
     "step, cross-entropy": (_stepping(F.cross_entropy), 31, 29_000),
     "softmax": (_of(lambda x: torch.softmax(x.view(100, 10), 1)), 13, 140_000),
     "exp": (_of(torch.exp), 4, 46_000),
@@ -164,8 +164,8 @@ def test_a_step_of_training_asks_for_few_programs(two: Two, monkeypatch: pytest.
         step()
     asked = Asked(monkeypatch)
     step()
-    assert len(asked.programs) <= 11
-    assert asked.commands <= 2 * 23
+    assert len(asked.programs) <= 6
+    assert asked.commands <= 2 * 19
 
 
 @pytest.mark.parametrize(

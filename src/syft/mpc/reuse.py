@@ -81,6 +81,7 @@ class Remembered:
         "is_normalised",
         "masked",
         "pending",
+        "riders",
         "used",
         "version",
     )
@@ -97,6 +98,8 @@ class Remembered:
         self.is_normalised: bool | None = None
         #: What was not computed yet, of values as they are now: `force()` is called before they change.
         self.pending: weakref.WeakSet[Any] = weakref.WeakSet()
+        #: What was not computed yet and may be in any program with these values: NOTE [Undone losses] in `rules.later`.
+        self.riders: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def written(self) -> None:
         """The values are about to change. NOTE [Versions]"""

@@ -8,7 +8,7 @@ from syft.mpc.correlations import OneHot
 from syft.mpc.kernels import windows
 from syft.mpc.party import Party, Program, cat, primitive, zeros_like
 from syft.mpc.programs import party_program
-from syft.mpc.protocols.beaver import and_bits, square
+from syft.mpc.protocols.beaver import MaskedOperand, and_bits, mask, spdz_mul, square
 from syft.mpc.protocols.compare import TREE, How, negative_bits
 from syft.mpc.protocols.convert import split_bits, to_bits
 from syft.mpc.protocols.pairs import first_largest
@@ -31,6 +31,14 @@ def square_and_truncated(
     product = yield from square(party, x)
     share = yield from truncate(party, product, divisor)
     return share, product
+
+
+@party_program
+def sum_of_squares(party: Party, x: torch.Tensor) -> Program[tuple[torch.Tensor, MaskedOperand]]:
+    """A share of the sum of all x * x, and x masked for products to come. One round."""
+    masked = yield from mask(party, x)
+    squares = yield from spdz_mul(party, masked, masked)
+    return squares.sum(), masked
 
 
 @party_program

@@ -19,6 +19,7 @@ from syft.mpc.precision import FixedPrecisionTensor
 from syft.mpc.rules import fixed_bits
 from syft.mpc.rules import fixed_kinds as kinds
 from syft.mpc.rules import fixed_ring as ring
+from syft.mpc.rules.fixed_folding import computed_later
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +39,8 @@ def noted(node: FixedPrecisionTensor, value: float) -> FixedPrecisionTensor:
 
 def filled(like: FixedPrecisionTensor, value: float) -> FixedPrecisionTensor:
     """A node of reals of that shape with one number everywhere."""
-    child = ring.plus(ring.zeros_like(like.child), kinds.encode_fill(value, like))
+    fill = kinds.encode_fill(value, like)
+    child = computed_later(like.child, like.shape, lambda: ring.plus(ring.zeros_like(like.child), fill))
     return noted(kinds.real(child, like), value)
 
 

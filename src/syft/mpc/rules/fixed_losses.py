@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from syft.mpc import reuse
 from syft.mpc.precision import FixedPrecisionTensor
 from syft.mpc.rules import fixed_approximations as approx
 from syft.mpc.rules import fixed_arithmetic as arithmetic
@@ -15,7 +16,9 @@ from syft.mpc.rules import fixed_functions as functions
 from syft.mpc.rules import fixed_kinds as kinds
 from syft.mpc.rules import fixed_reductions as reductions
 from syft.mpc.rules import fixed_ring as ring
+from syft.mpc.rules import later
 from syft.mpc.rules.registry import rule
+from syft.mpc.sharing import AdditiveSharingTensor
 
 aten = torch.ops.aten
 
@@ -37,16 +40,60 @@ def soft_margin_loss_backward(grad_output: Any, self: Any, target: Any, reductio
     return arithmetic.divide(gradient, math.prod(gradient.shape)) if reduction == 1 else gradient
 
 
+@rule(FixedPrecisionTensor, aten.mse_loss.default)
+def mse_loss(self: Any, target: Any, reduction: int = 1) -> Any:
+    """The mean of squares from one truncation of their sum, where that fits (NOTE [Means of squares] in
+    `fixed_reductions`); error 1 unit.
+    """
+    gap = _gap(self, target)
+    if reduction == 1 and gap.is_real and not gap.is_fine:
+        found = later.mean_of_squares(gap.child, gap.scale)
+        if found is not None:
+            return kinds.real(found, gap)
+    return _reduced(arithmetic.multiply(gap, gap), reduction)
+
+
+def _gap(self: Any, target: Any) -> Any:
+    """self - target: that of the loss once more in its gradient."""
+    if kinds.is_node(self) and isinstance(self.child, AdditiveSharingTensor):
+        key, sources = _key_of(target)
+        if key is not None:
+            return reuse.derived(
+                key, [self.child, *sources], lambda: (arithmetic.subtract(self, target), target)
+            )[0]
+    return arithmetic.subtract(self, target) if kinds.nodes_in(self, target) else self - target
+
+
+def _key_of(target: Any) -> tuple[Any, list[Any]]:
+    """What names a target as it is, and the secrets among it; None for what may change unseen."""
+    if kinds.is_node(target) and isinstance(target.child, AdditiveSharingTensor):
+        return ("gap", target.presented_dtype), [target.child]
+    if type(target) is torch.Tensor and not target.is_inference():
+        return ("gap", id(target), target._version), []  # NB: it is kept with the gap, and so is its id
+    return None, []
+
+
 @rule(FixedPrecisionTensor, aten.mse_loss_backward.default)
 def mse_loss_backward(grad_output: Any, self: Any, target: Any, reduction: int) -> Any:
-    """2 (x - y) / count * grad, in one product where the last is a known number."""
-    gap = arithmetic.subtract(self, target) if kinds.nodes_in(self, target) else self - target
+    """2 (x - y) / count * grad: one division where the last is a known number, and none by itself where its inverse is an
+    integer (NOTE [Undone quotients] in `later`).
+    """
+    gap = _gap(self, target)
     norm = 2.0 / math.prod(self.shape) if reduction == 1 else 2.0
     value = constants.known(grad_output) if kinds.is_node(gap) else None
     if value is not None:
-        return arithmetic.multiply(gap, norm * value)
+        waiting = _divided(gap, norm * value)
+        return arithmetic.multiply(gap, norm * value) if waiting is None else waiting
     step = arithmetic.multiply(gap, norm) if kinds.is_node(gap) else norm * gap
     return arithmetic.multiply(step, grad_output)
+
+
+def _divided(gap: Any, number: float) -> Any:
+    """gap * number, which waits, if the number is 1 / n."""
+    if not gap.is_real or gap.is_fine or not 0 < number < 1 or number * round(1 / number) != 1:
+        return None
+    child = later.quotient(gap.child, round(1 / number), gap.scale)
+    return None if child is None else kinds.real(child, gap)
 
 
 # -- binary cross-entropy ----------------------------------------------------------------------------------

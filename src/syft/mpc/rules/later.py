@@ -12,6 +12,11 @@ NOTE [Undone quotients]
 In the same way a division by a public integer waits, and joins the truncation of the products that follow. Their sum is
 larger by that integer until then; `_MOST_RANGE` says how much of the range that may take.
 
+NOTE [Undone losses]
+The mean of squared errors is their sum, divided. The errors are opened under a mask for their squares, which serves the
+gradients, too. The division waits for the program of the backward pass that takes the errors, and shares its round. If
+the loss is read before, it is made then.
+
 Only of secrets without MACs whose shares lie on CPUs, and not inside `checked()`, which looks at each result.
 """
 
@@ -30,7 +35,7 @@ from syft.mpc.authenticated import is_authenticated
 from syft.mpc.correlations import Triple
 from syft.mpc.kernels import Bilinear, is_on_cuda
 from syft.mpc.lazy_shares import LazyShares
-from syft.mpc.protocols import steps
+from syft.mpc.protocols import derived, steps
 from syft.mpc.protocols.truncate import HIGH
 from syft.mpc.reuse import MATMUL
 from syft.mpc.rules import fixed_kinds as kinds
@@ -144,9 +149,27 @@ def product(func: Any, x: AST, y: Any, divisor: int) -> AST | None:
 
 def quotient(child: Any, divisor: int, scale: int) -> AST | None:
     """child / divisor of reals, which waits, or None."""
-    if not 1 < divisor <= HIGH or scale**2 * divisor > _MOST_RANGE or not may_wait(child):
+    if (
+        not 1 < divisor <= HIGH
+        or scale**2 * divisor > _MOST_RANGE
+        or not in_backward()
+        or not may_wait(child)
+    ):
         return None
     return undone(Quotient(lambda: child, divisor, (child,)), child.spec)
+
+
+def mean_of_squares(child: Any, scale: int) -> AST | None:
+    """The mean of all child * child / scale of reals, whose division waits; None if it may not. NOTE [Undone losses]"""
+    count = math.prod(child.shape)
+    if not count or count * scale**2 > _MOST_RANGE or not may_wait(child):
+        return None
+    total, form = child.run(derived.sum_of_squares)
+    reuse.remember(child, form)
+    made = undone(Quotient(lambda: total, count * scale, (total,)), total.spec)
+    if torch.is_grad_enabled():
+        reuse.remembered(child).riders.add(made.child)
+    return made
 
 
 @rule_with_func(AST, aten.t.default, aten.view.default, aten.sum.dim_IntList)
@@ -166,6 +189,7 @@ def rearranged(func: Any, x: AST, *args: Any, **kwargs: Any) -> Any:
     made = undone(found, spec_of(shape), None if is_sum else lambda: rearrange(func, x, *args))
     if not is_sum:  # a view of the same memory, once it is there
         reuse.note_view(func, 0, args, kwargs, x, made)
+        reuse.remembered(x).pending.add(made.child)
     return made
 
 
@@ -179,8 +203,21 @@ def selected(bits: Any, child: Any) -> Any:
         return None
     recipe.x.check_same_holders(bits)
     task = _Task("selected", (bits, recipe.x, recipe.y), recipe.op, recipe.divisor)
-    (made,) = _run([task])
+    riders = [one for node in (recipe.x, recipe.y) for one in _riders_of(node)]
+    made, *others = _run(
+        [task, *(_Task("quotient", (one.recipe.get(),), 1, one.recipe.divisor) for one in riders)]
+    )
+    for rider, other in zip(riders, others, strict=True):
+        rider.put(other.child)
     return made
+
+
+def _riders_of(node: AST) -> list[LazyShares]:
+    """Losses that wait for a program with an operand that they were made of. NOTE [Undone losses]"""
+    found = reuse.remembered(node).riders
+    riders = [one for one in found if not one.is_made]
+    found.clear()
+    return riders
 
 
 def scaled_together(children: Sequence[Any], number: float) -> list[tuple[AST, int]] | None:
