@@ -301,7 +301,7 @@ def quantile(
     The exponential mechanism (Smith 2011) on public candidates. A NaN counts as the middle.
     """
     low, high = _check_bounds(bounds)
-    if not 0 <= fraction <= 1:
+    if isinstance(fraction, bool) or not 0 <= fraction <= 1:
         raise ValueError(f"fraction is between 0 and 1, got {fraction}.")
     if candidates < 2:
         raise ValueError(f"quantile() needs two candidates or more, got {candidates}.")
@@ -374,7 +374,7 @@ def laplace_steps(size: int, sensitivity: int, epsilon: float, stream: Stream) -
 
 
 def _check_positive(name: str, value: float) -> None:
-    if not (math.isfinite(value) and value > 0):
+    if isinstance(value, bool) or not (math.isfinite(value) and value > 0):
         raise ValueError(f"{name} is a finite number above 0, got {value}.")
 
 
@@ -384,7 +384,7 @@ def _check_epsilon(epsilon: float) -> None:
 
 
 def _check_bounds(bounds: tuple[float, float]) -> tuple[float, float]:
-    low, high = (float(b) for b in bounds)
+    low, high = (math.nan if isinstance(b, bool) else float(b) for b in bounds)
     if not (math.isfinite(low) and math.isfinite(high) and low < high and high / 2 - low / 2 >= 1e-300):
         raise ValueError(
             f"bounds are two finite numbers, the lower first, got {bounds!r}. They must not come from the data."

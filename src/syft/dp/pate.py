@@ -68,8 +68,10 @@ def _scaled_gaps(counts: Array, noise_eps: float) -> tuple[Array, int]:
             f"Votes are counted per class, for two classes or more, got the shape {counts.shape}. "
             "Pass counts of shape (..., classes)."
         )
-    if not (math.isfinite(noise_eps) and noise_eps > 0):
-        raise ValueError(f"noise_eps is the inverse scale of the Laplace noise, above 0, got {noise_eps}.")
+    if isinstance(noise_eps, bool) or not 0 < noise_eps <= 1e6:
+        raise ValueError(
+            f"noise_eps is the inverse scale of the Laplace noise, above 0 and 1e6 at most, got {noise_eps}."
+        )
     winner = counts.argmax(axis=-1)[..., None]
     gaps = noise_eps * (np.take_along_axis(counts, winner, axis=-1) - counts)
     np.put_along_axis(gaps, winner, np.inf, axis=-1)
@@ -153,14 +155,18 @@ CELLS = 32  # cells of z per teacher, and
 REACH = CELLS + 1  # how many one teacher is counted as: see NOTE [Smooth sensitivity of a moment]
 
 
+def _check_beta(beta: float) -> None:
+    if isinstance(beta, bool) or not (math.isfinite(beta) and beta > 0):
+        raise ValueError(f"beta is how fast far-away votes stop counting, finite and above 0, got {beta}.")
+
+
 def smoothed_sens(counts: Array, noise_eps: float, l: Array, beta: float) -> Array:  # noqa: E741
     """A beta-smooth upper bound of the local sensitivity of the moment (Nissim et al. 2007, definition 2.1).
 
     The maximum over k >= 0 of exp(-beta k) times a bound on what one teacher can change, up or down, in any votes that
     k teachers can make of these. See NOTE [Smooth sensitivity of a moment].
     """
-    if not (math.isfinite(beta) and beta > 0):
-        raise ValueError(f"beta is how fast far-away votes stop counting, finite and above 0, got {beta}.")
+    _check_beta(beta)
     counts = np.asarray(counts, dtype=np.float64)
     if not np.isfinite(counts).all() or (counts < 0).any():
         raise ValueError(f"Votes are finite numbers, 0 or more, got {counts.min()} to {counts.max()}.")
@@ -285,7 +291,7 @@ def _moments(
     """Distinct votes, how often each was asked, l, and both totals per moment."""
     if not 0 < delta < 1:
         raise ValueError(f"delta is a probability above 0 and below 1, got {delta}.")
-    if moments < 1:
+    if isinstance(moments, bool) or moments < 1:
         raise ValueError(f"moments is how many values of l are tried, 1 at least, got {moments}.")
     counts = count_votes(teacher_preds, num_classes)
     rows = _asked(indices, *counts.shape)
@@ -326,6 +332,7 @@ def perform_analysis(
     `gnmax.release`). `beta` belongs to the smooth sensitivity, which `analyse` gives. `num_classes` is how
     many classes a teacher could have chosen; without it, as many as were chosen.
     """
+    _check_beta(beta)
     _votes, _times, l, total, independent = _moments(  # noqa: E741
         teacher_preds, indices, noise_eps, delta, moments, num_classes
     )
