@@ -33,7 +33,7 @@ def test_products_and_truncations_are_the_same_in_blocks(monkeypatch, size, hold
         product = lockstep.run(spdz_mul, *map(type(given[0]), shares[:2]))
         parts = [
             lockstep.run(truncate, type(given[0])(shares[2]), divisor)
-            for divisor in (2, 1 << 16, 1 << 61, 77)
+            for divisor in (2, 1 << 16, 1 << 61, 77, 1_310_720, (1 << 62) - 1)
         ]
         assert torch.equal(revealed(product), x * y)
         for divisor in (1 << 16, 77):

@@ -128,3 +128,41 @@ def shifted(
             np.add(work, constants[1], out=work)
             np.add(of_quotient, work, out=of_quotient)
     return quotient
+
+
+def quotients(
+    z: torch.Tensor, sign: torch.Tensor, quotient: torch.Tensor, divisor: int, offset: int, is_first: bool
+) -> torch.Tensor:
+    """-(sign (V_1 - V_0) where z < 0, else 0) - quotient, and V as well `is_first`, in place of `quotient`.
+
+    V = floor((z - offset) / divisor) for z as unsigned: V_1 for z < 0, where V_0 = floor((z - offset - 2^64) / divisor).
+    """
+    by = np.uint64(divisor)
+    (low, low_rest), (high, high_rest) = (
+        map(np.uint64, divmod(number, divisor)) for number in (offset, 1 << 64)
+    )
+    size = min(_WORDS, z.numel())
+    scratch = [np.empty(size, np.uint64) for _ in range(3)] + [np.empty(size, np.bool_)]
+    for of_z, of_sign, of_quotient in _blocks(z, sign, quotient):
+        whole, rest, step, borrows = (one[: of_z.size] for one in scratch)
+        numbers, made = of_z.view(np.uint64), of_quotient.view(np.uint64)
+        np.floor_divide(numbers, by, out=whole)
+        np.multiply(whole, by, out=rest)
+        np.subtract(numbers, rest, out=rest)
+        np.less(rest, low_rest, out=borrows)
+        np.multiply(borrows, by, out=step)
+        np.subtract(rest, low_rest, out=rest)
+        np.add(rest, step, out=rest)
+        if is_first:
+            np.subtract(whole, low, out=whole)
+            np.subtract(whole, borrows, out=whole)
+            np.subtract(whole, made, out=made)
+        else:
+            np.negative(made, out=made)
+        np.less(rest, high_rest, out=borrows)
+        np.add(borrows, high, out=step)
+        np.multiply(step, of_sign.view(np.uint64), out=step)
+        np.right_shift(of_z, 63, out=of_z)
+        np.bitwise_and(step, numbers, out=step)
+        np.subtract(made, step, out=made)
+    return quotient

@@ -73,6 +73,8 @@ def divided(
             sign.add_(ring.signed(1 << (64 - shift)))
         share = sign.bitwise_and_(negative).sub_(quotient)  # `sign` comes as -s D
         return share.add_(z.bitwise_right_shift_(shift)).sub_(OFFSET >> shift) if party.first else share
+    if blocks.pay_for(z, sign, quotient):
+        return blocks.quotients(z, sign, quotient, divisor, OFFSET, party.first)
     negative = z >> 63
     z.bitwise_and_((1 << 63) - 1)  # z mod 2^63: z itself, or z + 2^63
     whole = floor_divide(z, divisor)
