@@ -132,6 +132,20 @@ def test_a_weight_and_its_transpose_are_opened_once(where: str, request: pytest.
     both()
 
 
+@pytest.mark.parametrize("where", ["near", "three", "far"])
+def test_what_goes_into_a_layer_is_opened_once_for_its_gradient(
+    where: str, request: pytest.FixtureRequest
+) -> None:
+    sharing = request.getfixturevalue(where)
+    peers = len(sharing.holders) * (len(sharing.holders) - 1)
+    weight, bias = (sharing.share(torch.randn(*shape)).requires_grad_() for shape in ((3, 20), (3,)))
+    rows = sharing.share(torch.randn(5, 20)) + 0
+    made = [nn.functional.linear(rows, weight, bias)]
+    back = sharing.share(torch.randn(5, 3))
+    found = sharing.sent(lambda: made.pop().backward(back) or weight.grad.copy().get())
+    assert found == peers * 8 * (back.numel() + weight.numel())
+
+
 def test_a_transpose_stands_for_its_matrix_as_it_is(near: Sharing) -> None:
     w, x = torch.randn(4, 3), torch.randn(2, 4)
     weight, data = near.share(w), near.share(x)

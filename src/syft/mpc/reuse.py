@@ -11,8 +11,8 @@ workers, so a write to a single share by the pointer to it is not noticed there.
 NOTE [Which operands are kept masked]
 Masking an operand for later costs no message in its first product (`beaver.multiply_keeping`), but memory at the
 holders: twice its size. It is done for what users shared (weights, data) at the first product, for everything else at
-the second, or at once if another product waits for it (`rules.later`). A parameter that is written to after every use, as
-in training, is treated as everything else from then on.
+the second, or at once if another product waits for it (`rules.later`) or if it goes into a layer while gradients are on.
+A parameter that is written to after every use, as in training, is treated as everything else from then on.
 `MOST_FORMS` masked forms are kept, and all go with the last reference to the secret.
 
 NOTE [Transposed operands]
@@ -168,7 +168,8 @@ def multiply(x: Any, y: Any, op: Bilinear, divisor: int = 1, bias: Any = None) -
         if divisor != 1 and is_ready(scaled.ScaledTriple(op, *shapes, divisor=divisor, split=is_split)):
             return _product(given, [x, y], op, divisor, "", bias)
         x, y, op = straightened(x, y, op)
-        args, keep = prepared((x, y), epoch, group)
+        is_training = bias is not None and op.name == "matmul" and torch.is_grad_enabled()
+        args, keep = prepared((x, y), epoch, group, is_training)
         if (
             not keep
             and bias is None
@@ -179,9 +180,13 @@ def multiply(x: Any, y: Any, op: Bilinear, divisor: int = 1, bias: Any = None) -
         return _product({"x": x, "y": y}, args, op, divisor, keep, bias)
 
 
-def prepared(factors: Sequence[Any], epoch: Any, group: Any) -> tuple[list[Any], str]:
-    """The factors of a product as arguments of a program, masked where they are already, and which to keep masked."""
-    (x, keeps_x), (y, keeps_y) = (as_factor(node, epoch, group) for node in factors)
+def prepared(factors: Sequence[Any], epoch: Any, group: Any, is_training: bool) -> tuple[list[Any], str]:
+    """The factors of a product as arguments of a program, masked where they are already, and which to keep masked.
+
+    The first is kept `is_training`: the gradient of the second is a product with it.
+    """
+    x, keeps_x = as_factor(factors[0], epoch, group, uses=-1 if is_training else 0)
+    y, keeps_y = as_factor(factors[1], epoch, group)
     return [x, y], "x" * (keeps_x and x is not y) + "y" * keeps_y
 
 
