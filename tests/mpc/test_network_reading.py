@@ -22,6 +22,7 @@ from syft.serde.errors import SerdeError
 from syft.serde.lone_frames import lone_frame
 from syft.transport.session_lending import Lending
 from syft.transport.session_outbox import Outbox
+from syft.workers.network import incoming
 from syft.workers.network.sessions import ServerSession
 
 pytestmark = pytest.mark.network
@@ -347,3 +348,24 @@ def test_python_calls_of_all_parties_per_round(hook: Any, me: Any) -> None:
 
 
 MOST_CALLS = 800
+
+
+def test_whoever_waits_for_a_peer_looks_for_as_long_as_parties_compute_between_rounds() -> None:
+    """A client's next command is looked for less long: nobody computes meanwhile."""
+    looked: list[float] = []
+
+    class Connection:
+        spin_seconds, progress = 0.0, 0
+
+        def receive(self, timeout: float) -> bytes:
+            looked.append(self.spin_seconds)
+            if len(looked) < 3:
+                raise TimeoutError
+            raise ConnectionError("done")
+
+    waiting = incoming.Incoming(Connection(), heartbeat=1.0)  # type: ignore[arg-type]
+    with pytest.raises(TimeoutError):
+        waiting.take(0.5, lambda head, payload: True)
+    with pytest.raises(ConnectionError):
+        waiting.next()
+    assert looked == [1e-3, 200e-6, 200e-6]

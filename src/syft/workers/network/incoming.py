@@ -23,6 +23,9 @@ from syft.workers.network.sessions import ServerSession
 _AHEAD_BYTES = 64 << 20
 #: The next command of a client is looked for so long before sleeping: as long as a program takes between two of them.
 _LOOKING_SECONDS = 200e-6
+#: A frame of a peer, in a program on shares: as long as what parties compute between two rounds of small tensors.
+#: NB: two parties of one machine that sleep by turns are woken each on the other's core, while another core is idle.
+_PEER_LOOKING_SECONDS = 1e-3
 #: A client that is silent for so many heartbeats is cut off.
 _HEARTBEATS = 3
 
@@ -59,7 +62,7 @@ class Incoming:
 
     def take(self, seconds: float, run: Callable[[Head, memoryview], bool]) -> bool:
         """For whoever borrows the connection: read one frame and `run` it; what was not run is the `next`."""
-        self._connection.spin_seconds = 0.0  # parties of a program wait for one another, and need the cores
+        self._connection.spin_seconds = _PEER_LOOKING_SECONDS
         try:
             head, payload = frames.decode(self._connection.receive(timeout=seconds), self._arriving)
         except TimeoutError:
