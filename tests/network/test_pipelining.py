@@ -169,6 +169,30 @@ def test_several_workers_are_driven_in_parallel(connect: Any, serve: Any) -> Non
     assert clock.seconds < 1.8
 
 
+def test_a_command_goes_by_itself_after_many_that_went_with_questions_and_after_a_rest(
+    connect: Any, serve: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper, "_LONG", 0.2)
+    server = serve()
+    client = connect(server)
+    counter = torch.zeros(1).send(client)
+    state = client._link._keeper._state
+
+    def is_there(count: int) -> bool:
+        return bool(server._entries[counter.id_at_location].value.item() == count)
+
+    for _ in range(60):
+        counter.add_(1)
+        client.sync()
+        time.sleep(0.001)
+    assert not state.sleeps
+    counter.add_(1)
+    wait_until(lambda: is_there(61))
+    wait_until(lambda: state.sleeps)
+    counter.add_(1)
+    wait_until(lambda: is_there(62))
+
+
 def test_many_commands_travel_in_one_frame_and_in_order(
     connect: Any, serve: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

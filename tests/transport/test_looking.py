@@ -24,11 +24,14 @@ class _Reader:
         wait = self.stream._reader.wait
 
         def noted(writing: bool, seconds: float | None) -> bool:
-            self.looks += seconds == 0.0
-            self.sleeps += seconds != 0.0
+            self.sleeps += 1
             return wait(writing, seconds)
 
+        def looked() -> None:
+            self.looks += 1
+
         monkeypatch.setattr(self.stream._reader, "wait", noted)
+        monkeypatch.setattr(streams, "_let_others_run", looked)
 
     def read(self, timeout: float | None = 20.0) -> tuple[bytes, bool, bool]:
         """What came, whether it looked, and whether it slept."""
@@ -43,6 +46,7 @@ class _Reader:
 def ends(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[_Reader, Any]]:
     """A reader, and what sends to it a moment later, by a thread that sleeps meanwhile."""
     monkeypatch.setattr(streams, "_CORES", 2)
+    monkeypatch.setattr(streams, "_TAKEN_SECONDS", 5.0)  # other processes may have the core
     mine, others = socket.socketpair()
     timers: list[threading.Timer] = []
 
@@ -126,3 +130,12 @@ def test_nobody_looks_who_has_one_core_or_was_not_asked_to(
         reader.stream.spin_seconds = seconds
         send(b"a")
         assert reader.read() == (b"a", False, True)
+
+
+def test_who_lost_the_core_while_looking_sleeps(ends: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, send = ends
+    _calm(monkeypatch)
+    monkeypatch.setattr(streams, "_TAKEN_SECONDS", 0.005)
+    monkeypatch.setattr(streams, "_let_others_run", lambda: time.sleep(0.01))
+    send(b"a")
+    assert reader.read() == (b"a", False, True)

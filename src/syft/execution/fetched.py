@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from syft.core.identity import identity_of
+from syft.core.identity import TensorIdentity, give_identity
 from syft.core.interfaces import Worker
 from syft.execution.remote import keep_results, run_again, run_plan
 from syft.messaging.internal import STORED, FetchedCall
@@ -34,7 +34,7 @@ def run_fetched(worker: Worker, message: FetchedCall) -> Any:
         obj_id, _user, reason = message.request.request
         worker.policy.check_get(call.user, obj_id, call.allowed, reason, has_budgets=worker.has_budgets)
         result = results[0]
-        identity_of(result).id = obj_id
+        give_identity(result, TensorIdentity(obj_id))
         return result
     keep_results(call, results, message.call.return_ids, failure)
     return STORED

@@ -27,7 +27,7 @@ from syft.workers import handlers, pipeline
 from syft.workers.call_handlers import CallRecord
 from syft.workers.composed import Admitting, Described, run_composed
 from syft.workers.entry import spec_now
-from syft.workers.failures import mark_failed, prepare_writing, tell_failures
+from syft.workers.failures import failure_among, mark_failed, prepare_writing, tell_failures
 from syft.workers.results import fresh_results
 from syft.workers.steps import run_steps
 
@@ -192,25 +192,26 @@ def run_again(worker: Worker, message: PlanCallMessage) -> tuple[pipeline.Call, 
         return None
     if message.differentiable or message.rates or message.wants_specs:
         return None
-    ids, entries, tensors, key = [ref.id for ref in message.args], [entry], [], []
+    ids: Any = [ref.id for ref in message.args]
     inputs = len(ids)
-    is_guarded = worker._holdings is not None
-    for obj_id in (*ids, *held._state_ids):
-        entry = stored.get(obj_id) if type(obj_id) is int else None
-        if entry is None or entry.failure is not None or type(entry.value) is not torch.Tensor:
-            return None
-        entries.append(entry)
-        tensors.append(entry.value)
-        if is_guarded:
-            spec = entry.spec if type(entry.spec) is TensorSpec else spec_now(entry)
-            key.append(spec)
-        elif entry.allowed is not None:
-            return None
-    known = held._calls.get(tuple(key)) if is_guarded else None
-    if known is None and (is_guarded or not held._replay.is_like(tensors[:inputs])):
+    ids += held._state_ids
+    used: list[Any] = [stored.get(obj_id) if type(obj_id) is int else None for obj_id in ids]
+    if None in used or failure_among(used) is not None:
         return None
+    tensors, known = [entry.value for entry in used], None
+    if worker._holdings is None:
+        others = [e for e in used if type(e.value) is not torch.Tensor or e.allowed is not None]
+        if others or not held._replay.is_like(tensors[:inputs]):
+            return None
+    else:
+        # NB: only specs of plain tensors are among the keys.
+        known = held._calls.get(tuple([entry.spec for entry in used])) or held._calls.get(
+            tuple([e.spec if type(e.spec) is TensorSpec else spec_now(e) for e in used])
+        )
+        if known is None:
+            return None
     call = pipeline.Call(
-        worker, user_of(message), f"The plan {held._name!r}", entries, message.return_ids
+        worker, user_of(message), f"The plan {held._name!r}", [entry, *used], message.return_ids
     ).permit()
     failure: str | None = None
     if known is None:

@@ -160,7 +160,8 @@ def in_own_memory(results: list[torch.Tensor], inputs: Callable[[], set[Any]]) -
     for result in results:
         storage = result.untyped_storage()
         key = storage._cdata
-        if (key in taken or storage.nbytes() != extent_in_bytes(spec_of(result))) and key not in inputs():
+        extent = result.nbytes if result.is_contiguous() else extent_in_bytes(spec_of(result))
+        if (key in taken or storage.nbytes() != extent) and key not in inputs():
             result = result.clone(memory_format=torch.contiguous_format)
             key = result.untyped_storage()._cdata
         taken.add(key)

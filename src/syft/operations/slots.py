@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from operator import itemgetter
 from typing import Any, Protocol
 
 import torch
@@ -41,10 +42,22 @@ class Step:
 
     several   places of arguments that are lists of tensors, and their slots
     straight  how it is run by one call of a kernel, or None; `drops` are the slots that nothing needs after it
+    pick      takes the arguments from the slots, where there are several and all of them are in slots
     viewed    the place of the argument that the result of that kernel is a view of, or None
     """
 
-    __slots__ = ("admission", "args", "drops", "kwargs", "places", "results", "several", "straight", "viewed")
+    __slots__ = (
+        "admission",
+        "args",
+        "drops",
+        "kwargs",
+        "pick",
+        "places",
+        "results",
+        "several",
+        "straight",
+        "viewed",
+    )
 
     def __init__(
         self, admission: Admission, args: list[Any], kwargs: dict[str, Any], results: int, straight: Any
@@ -58,6 +71,8 @@ class Step:
         ]
         is_straight = straight is not NOT_STRAIGHT and straight.writes is None
         self.straight = straight if is_straight and not kwargs and not self.several else None
+        are_slots = 1 < len(self.places) == len(args)
+        self.pick = itemgetter(*[slot for _, slot in self.places]) if are_slots else None
         self.viewed: int | None = None
         if self.straight is not None and self.straight.view_of is not None:
             self.viewed = self.places[self.straight.view_of][0]
@@ -94,11 +109,14 @@ class Steps:
         """What they return. What fails is zeros, and told to `running`; gradients are off."""
         slots: list[Any] = list(inputs)
         for step in self._steps:
-            args = step.args.copy()
-            for place, slot in step.places:
-                args[place] = slots[slot]
-            for place, several in step.several:
-                args[place] = [slots[slot] for slot in several]
+            if step.pick is not None:
+                args = step.pick(slots)
+            else:
+                args = step.args.copy()
+                for place, slot in step.places:
+                    args[place] = slots[slot]
+                for place, several in step.several:
+                    args[place] = [slots[slot] for slot in several]
             straight = step.straight
             made = None
             if straight is not None:

@@ -72,7 +72,6 @@ class _Sync(_Form, frozen=True, tag="SyncMessage", gc=False):
 
 _Frame = tuple[list[_Operation | _PlanCall | _Request | _Gone | _Sync], tuple[()]]
 _decoder = msgspec.msgpack.Decoder(prepared(_Frame))
-_Preamble = MAGIC, VERSION, 0
 _SYNC = message.SyncMessage()
 
 
@@ -80,9 +79,11 @@ def plain_commands(frame: memoryview, limits: Limits) -> list[Any] | None:
     """The commands of a frame in which there are no others than those above; None if it is anything else."""
     if not PREAMBLE.size < len(frame) <= min(limits.max_bytes, limits.max_header, limits.max_objects):
         return None
-    *preamble, length, buffers = PREAMBLE.unpack_from(frame)
+    magic, version, reserved, length, buffers = PREAMBLE.unpack_from(frame)
     if (
-        tuple(preamble) != _Preamble
+        magic != MAGIC
+        or version != VERSION
+        or reserved
         or buffers
         or PREAMBLE.size + length != len(frame)
         or limits.max_depth < _DEPTH

@@ -213,7 +213,8 @@ def _placed(memory: memoryview, dtype: torch.dtype, shape: Any, strides: Any) ->
     flat = torch.frombuffer(memory, dtype=dtype)
     if flat.data_ptr() % dtype.itemsize:
         flat = flat.clone()
-    _check_bools(flat, dtype)
+    if dtype is torch.bool:
+        _check_bools(flat, dtype)
     if len(shape) == 1 and strides[0] == 1:
         return flat
     # Not a view of `flat`: a parameter or a leaf must not have a base.

@@ -132,7 +132,8 @@ def fetch(tensor: Any, user: str | None = None, reason: str = "") -> torch.Tenso
     What torch itself holds (`y.grad`, data of a graph that is alive) is copied instead and stays where it is.
     """
     pointer: PointerTensor = tensor.child
-    requires_grad = tensor.requires_grad
+    with torch._C.DisableTorchFunctionSubclass():  # what `Wrapper` would do, after a call of Python
+        requires_grad = tensor.requires_grad
     tracked = requires_grad and torch.is_grad_enabled()
     if not requires_grad and is_used_by_torch(tensor):
         # A gradient, or data that a graph still needs: emptying it would break whoever reads it next.
@@ -156,7 +157,8 @@ def fetch(tensor: Any, user: str | None = None, reason: str = "") -> torch.Tenso
             value.requires_grad_()
             value.grad = gradient
             tensor.grad = None
-        if isinstance(tensor, torch.nn.Parameter) and type(value) is torch.Tensor:
+        # NB: what `isinstance(tensor, torch.nn.Parameter)` asks of a wrapper, without three calls.
+        if getattr(tensor, "_is_param", False) and type(value) is torch.Tensor:
             value = _as_parameter(value)
     if type(value) is not Wrapper:
         _keep_identity(value, pointer)

@@ -40,6 +40,8 @@ MAX_FRAME_BYTES = CHUNK_BYTES + (1 << 20)
 _HEAD = struct.Struct("<4sBBHQQQIIQQQ")
 _LAST = struct.Struct("<Q")
 _CHECKSUM_AT = HEAD_BYTES - _LAST.size
+#: What stands in its place while it is computed.
+_NO_CHECKSUM = bytes(_LAST.size)
 
 #: Below this, a CRC is as fast as anything.
 _CRC_BYTES = 32_768
@@ -108,7 +110,7 @@ def encode(head: Head, payload: Sequence[Buffer] = (), sums: Sums | None = None)
         for part in payload:
             checksum = zlib.crc32(part, checksum)
     else:
-        checksum = _checksum(packed, payload)
+        checksum = _checksum(zlib.crc32(packed), payload)
     _LAST.pack_into(packed, _CHECKSUM_AT, checksum)
     return [packed, *payload]
 
@@ -136,15 +138,14 @@ def decode(frame: Buffer, arriving: Arriving | None = None) -> tuple[Head, memor
             f"A frame begins with {magic!r}, not with {MAGIC!r}: the other side is no worker of this version."
         )
     payload = view[HEAD_BYTES:]
-    head = bytearray(view[:HEAD_BYTES])
-    head[_CHECKSUM_AT:] = bytes(_LAST.size)
+    crc = zlib.crc32(_NO_CHECKSUM, zlib.crc32(view[:_CHECKSUM_AT]))
     if len(payload) <= _CRC_BYTES:  # it was not added up while it came
-        found = zlib.crc32(payload, zlib.crc32(head))
+        found = zlib.crc32(payload, crc)
     elif arriving is not None and arriving.was_copied(frame) and not flags & AGAIN:
         found = checksum
     else:
         begun = None if arriving is None else arriving.sums_of(frame)
-        found = _checksum(head, (payload if begun is None else payload[begun.added :],), begun)
+        found = _checksum(crc, (payload if begun is None else payload[begun.added :],), begun)
     if found != checksum:
         raise ProtocolError("A frame was damaged on the way: its checksum is wrong.")
     if reserved or also_reserved or flags & ~_KNOWN_FLAGS or kind not in _KINDS:
@@ -252,9 +253,10 @@ class Arriving:
         return self._sums if known is frame else None
 
 
-def _checksum(head: Buffer, payload: Sequence[Buffer], begun: Sums | None = None) -> int:
-    """Finds what noise does to a frame. Against people there is TLS. `begun` are the sums of what came before."""
-    crc = zlib.crc32(head)
+def _checksum(crc: int, payload: Sequence[Buffer], begun: Sums | None = None) -> int:
+    """Finds what noise does to a frame. Against people there is TLS. `crc` is that of the head, `begun` are the sums of
+    what came before.
+    """
     if begun is None and sum(map(len, payload)) <= _CRC_BYTES:
         for part in payload:
             crc = zlib.crc32(part, crc)

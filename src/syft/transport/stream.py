@@ -8,7 +8,9 @@ A thread that sleeps in poll() is woken some 50 us after its data arrived, if it
 runs next is slow until the core is awake. `spin_seconds` makes `receive` look again and again for that long before it
 sleeps. That costs a core while it looks, so it is done where it pays: a read looks only if the wait before it was no
 longer than that, and if the other threads of this process hardly ran since the last one: they would need the interpreter,
-which whoever looks takes again and again. After each look other processes may run. A peer that stays away costs one look.
+which whoever looks takes again and again. After each look other processes may run, and if one does the read sleeps: a
+system moves threads to a free core when they are woken, and two that look would share one for long. A peer that stays
+away costs one look.
 """
 
 from __future__ import annotations
@@ -37,6 +39,8 @@ _MOST_LEFTOVERS = 64
 _PEER_LEFT: int = getattr(select, "POLLRDHUP", 0)
 _HAS_GATHERING = hasattr(socket.socket, "sendmsg")
 _CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+#: Who was away for so long between two looks has lost the core to somebody, perhaps to the peer that is waited for.
+_TAKEN_SECONDS = 50e-6
 #: Other threads hardly ran if they took less than one of so many parts of the time.
 _PARTS = 10
 _let_others_run: Callable[[], None] = getattr(os, "sched_yield", lambda: None)
@@ -126,10 +130,7 @@ class ByteStream:
 
     def read_some(self, view: memoryview, deadline: float | None, pace: Pace | None) -> int:
         """Wait for bytes and put them into `view`; how many, 0 at the end. `pace` is that of a frame that was begun."""
-        may_look = self.spin_seconds > 0.0 and self._waits_are_short
-        if may_look and self._tls is None:
-            may_look = False
-            self._look(deadline)
+        looks_until, now = -1.0, 0.0  # it is not known yet whether it is worth it
         while True:
             writing = False
             try:
@@ -148,26 +149,21 @@ class ByteStream:
                 if pace is not None:
                     pace.progress(count)
                 return count
-            if may_look and not writing:
-                may_look = False
-                self._look(deadline)
-            else:
-                self._wait(self._reader, writing, deadline, pace, self.idle_seconds)
+            before, now = now, time.monotonic()
+            if looks_until < 0.0:
+                before, looks_until = now, self._looks_until(now, deadline)
+            if now < looks_until and now - before < _TAKEN_SECONDS and not writing:
+                _let_others_run()
+                continue
+            looks_until = 0.0
+            self._wait(self._reader, writing, deadline, pace, self.idle_seconds)
 
-    def _look(self, deadline: float | None) -> None:
-        """Look for something to read for a while: see NOTE [Looking before sleeping]."""
-        now = time.monotonic()
+    def _looks_until(self, now: float, deadline: float | None) -> float:
+        """Until when to look for something to read; 0: not at all. See NOTE [Looking before sleeping]."""
+        if not (self.spin_seconds > 0.0 and self._waits_are_short and _CORES > 1 and self._is_alone(now)):
+            return 0.0
         until = now + self.spin_seconds
-        if deadline is not None and deadline < until:
-            until = deadline
-        if _CORES < 2 or not self._is_alone(now):
-            return
-        wait = self._reader.wait
-        while now < until:
-            if wait(False, 0.0):
-                return
-            _let_others_run()
-            now = time.monotonic()
+        return until if deadline is None else min(until, deadline)
 
     def _is_alone(self, now: float) -> bool:
         """Whether the other threads of this process hardly ran since this one was here last."""

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 LOOKS_PER_HEARTBEAT = 4
 #: Commands that are collected wait this long for more.
 _MOMENT = 0.003
-#: So many moments after the last command it goes to sleep. Until then nobody has to wake it.
-_MOMENTS_AWAKE = 8
+#: After so many moments in which nothing waited for it, it looks this seldom, and sleeps when nothing went for so long.
+_MOMENTS_AWAKE, _SELDOM, _LONG = 8, 0.025, 1.0
 
 
 def is_keeper() -> bool:
@@ -54,8 +54,8 @@ class _State:
 
     NOTE [Who wakes the keeper]
     To wake a thread takes longer than to collect a command. So the thread looks every few milliseconds while commands
-    come, and only one that found nothing for a while has to be woken. It says so before it looks for the last time:
-    a command that comes meanwhile is either found by that look, or wakes it.
+    come, seldom if it finds none that waits, and only one for which none came has to be woken. It says so before it
+    looks for the last time: a command that comes meanwhile is either found by that look, or wakes it.
     """
 
     __slots__ = ("sleeps", "wake")
@@ -73,7 +73,7 @@ def _keep(reference: weakref.ref[LinkConnection], state: _State) -> None:
     pause, next_look, moments = 0.0, 0.0, 0
     while True:
         if moments:
-            time.sleep(_MOMENT)
+            time.sleep(_MOMENT if moments > 1 else min(_SELDOM, pause))
         elif state.wake.wait(pause):
             state.sleeps, moments = False, _MOMENTS_AWAKE
             state.wake.clear()
@@ -83,9 +83,9 @@ def _keep(reference: weakref.ref[LinkConnection], state: _State) -> None:
             return
         pause = link.heartbeat / LOOKS_PER_HEARTBEAT
         if moments:
-            moments = _MOMENTS_AWAKE if link.has_what_waits else moments - 1
-            if not moments:
-                state.sleeps = True  # NOTE [Who wakes the keeper]
+            moments = _MOMENTS_AWAKE if link.has_what_waits else max(1, moments - 1)
+            if moments == 1 and link.is_quiet(_LONG):
+                state.sleeps, moments = True, 0  # NOTE [Who wakes the keeper]
         if not moments or link.is_quiet(_MOMENT / 2):  # a frame that is being filled goes by itself
             link.send_what_waits(pause)
         now = time.monotonic()

@@ -316,7 +316,7 @@ class ServerSession:
         answer = self.worker.recv_msg(message)
         if answer is None and type(message) is Operation:  # by far the most are this
             self._owned.update(message.return_ids)
-        else:
+        elif type(message) not in _MAKES_NOTHING:
             self._note_ownership(message, answer)
         return answer
 
@@ -343,10 +343,10 @@ class ServerSession:
     # -- replies -----------------------------------------------------------------------------------
 
     def _reply(self, number: int, message: Any, value: Any) -> Reply:
-        is_removed = type(message) is ObjectRequestMessage and not message.keep
-        is_alone = is_removed and type(value) is torch.Tensor and _is_alone(value)
+        is_gone = type(message) is ObjectRequestMessage and not message.keep and type(value) is torch.Tensor
+        is_alone = is_gone and value.nbytes > _COPIED_BYTES and _is_alone(value)
         written = self._written(value)
-        if not is_alone or sum(map(len, written)) <= _COPIED_BYTES:
+        if not is_alone:
             # It is sent after the lock is released, and perhaps again later: as it was now.
             written = [b"".join(written)]
         reply = Reply(number, 0, 0, written)
@@ -416,7 +416,7 @@ class ServerSession:
             owned.update(message.return_ids)
             if message.handle is not None:
                 owned.add(message.handle)
-        elif type(message) not in _MAKES_NOTHING:
+        else:
             self._note_results(message, answer)
 
     def _note_results(self, message: Any, answer: Any) -> None:
