@@ -42,13 +42,16 @@ class ClippedSums(Mapping[str, Tensor]):
         self._found, self._weights = found, weights
         self.most = most
         """What no number of a sum is beyond."""
+        self._in_units: tuple[float, dict[str, Tensor]] = (1.0, dict(weights))
 
     def __getitem__(self, name: str) -> Tensor:
         return self._found[name].weighted_sum(self._weight_of(name))
 
     def in_parts(self, name: str, unit: float) -> Iterator[Tensor]:
         """The same in units of `unit`, flat, in parts that follow each other and are the caller's to change."""
-        return sum_in_parts(self._found[name], self._weight_of(name) / unit)
+        if self._in_units[0] != unit:
+            self._in_units = unit, {group: weight / unit for group, weight in self._weights.items()}
+        return sum_in_parts(self._found[name], self._in_units[1][group_of(name, self._weights)])
 
     def _weight_of(self, name: str) -> Tensor:
         return self._weights[group_of(name, self._weights)]

@@ -245,10 +245,11 @@ class PrivateTraining:
                 part.round_()
                 if not is_small:
                     part.clamp_(-LARGEST_SUM, LARGEST_SUM)
-                for start, drawn in noise.take(len(part)):
-                    part[start : start + len(drawn)].add_(drawn.to(part.device))
-                torch.mul(part, scale, out=made[: len(part)])
-                made = made[len(part) :]
+                size = part.numel()
+                for start, drawn in noise.take(size):
+                    part[start : start + drawn.numel()].add_(drawn.to(part.device))
+                torch.mul(part, scale, out=made[:size])
+                made = made[size:]
             parameter.grad = gradient
 
     # -- between runs ------------------------------------------------------------------------------------

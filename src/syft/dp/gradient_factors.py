@@ -75,6 +75,10 @@ class Full:
     gradients: Tensor
 
     def norms(self) -> Tensor:
+        return self._measured
+
+    @cached_property
+    def _measured(self) -> Tensor:
         if self.gradients.dim() <= 2:
             return _norms(self.gradients)
         return _norms(self.gradients.permute(0, *self._order()))
@@ -104,13 +108,15 @@ class Full:
 
 @dataclass(frozen=True)
 class Outer:
-    """left_i right_i^T: see NOTE [Factors]."""
+    """left_i right_i^T: see NOTE [Factors]. `of_left`: the factor that `left` is by itself, if there is one."""
 
     left: Tensor
     right: Tensor
+    of_left: Full | None = None
 
     def norms(self) -> Tensor:
-        return _norms(self.left) * _norms(self.right)
+        left = _norms(self.left) if self.of_left is None else self.of_left.norms()
+        return left * _norms(self.right)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         return _together(self.sum_in_parts(weights), self.left, self.shape)

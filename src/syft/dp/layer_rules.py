@@ -37,7 +37,8 @@ def rule(*layers: type[nn.Module]) -> Callable[[Rule], Rule]:
 @rule(nn.Linear)
 def linear(layer: nn.Linear, x: Tensor, g: Tensor) -> dict[str, Factor]:
     if x.dim() == 2:
-        return {"weight": Outer(g, x), "bias": Full(g)}
+        bias = Full(g)
+        return {"weight": Outer(g, x, bias), "bias": bias}
     x, g = x.flatten(1, -2), g.flatten(1, -2)
     made = g.shape[2] * x.shape[2]  # numbers of one gradient
     products = x.shape[1] * (g.shape[2] + x.shape[2])

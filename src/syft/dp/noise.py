@@ -219,11 +219,11 @@ class RoundedGaussians:
         """
         start = 0
         while start < count:
-            if not len(self._made):
+            if not self._made.numel():
                 self._make()
             taken, self._made = self._made[: count - start], self._made[count - start :]
             yield start, taken
-            start += len(taken)
+            start += taken.numel()
 
     def _make(self) -> None:
         size = min(self._left, _AT_ONCE)
