@@ -102,6 +102,24 @@ def test_the_sum_of_sequences_in_parts_is_their_sum(steps: int, width: int, out:
     assert torch.equal(Sequences(left, right).weighted_sum(weights), torch.cat(parts).view(out, width))
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("shape", [(5, 6, 40), (3, 0, 7), (0, 4, 7), (2, 33, 5)])
+def test_norms_of_sequences_do_not_depend_on_who_makes_the_products(
+    shape: tuple[int, ...], threads: int
+) -> None:
+    torch.manual_seed(3)
+    left = torch.randn(shape).transpose(0, 1).contiguous().transpose(0, 1)
+    right = torch.randn(*shape[:2], 3)
+    exact = torch.einsum("bti,btj->bij", left.double(), right.double()).flatten(1).norm(dim=1)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        norms = Sequences(left, right).norms()
+    finally:
+        torch.set_num_threads(before)
+    torch.testing.assert_close(norms, exact, rtol=1e-7, atol=0)
+
+
 def test_the_lengths_of_terms_are_read_off_the_products() -> None:
     left, right = torch.randn(5, 6, 40), torch.randn(5, 6, 30) * 1e-20
     _, lengths = Sequences(left, right)._measured

@@ -44,6 +44,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -171,7 +172,7 @@ class Sequences:
         lengths = torch.zeros_like(norms)
         for part in _parts(self.left, self.right, numbers=2 * numbers_at_once(self.left)):
             left, right = self.left[part].double(), self.right[part].double()
-            products = (left @ left.transpose(1, 2)).mul_(right @ right.transpose(1, 2))
+            products = _gram(left).mul_(_gram(right))
             norms[part] = products.sum((1, 2)).clamp_(min=0.0).sqrt_()
             lengths[part] = products.diagonal(dim1=1, dim2=2).sqrt().sum(1)
         return norms, lengths
@@ -258,6 +259,15 @@ class Rows:
 
     def only(self, examples: Tensor) -> Rows:
         return Rows(self.index, _only(self.gradients, examples), self.rows)
+
+
+def _gram(values: Tensor) -> Tensor:
+    """For each example the products of its vectors with each other."""
+    if values.device.type == "cpu" and torch.get_num_threads() == 1:
+        # NB: NumPy sees that this is symmetric and does half the work. With threads torch is faster.
+        each = values.numpy()
+        return torch.from_numpy(np.matmul(each, each.transpose(0, 2, 1)))
+    return values @ values.transpose(1, 2)
 
 
 def _only(values: Tensor, examples: Tensor) -> Tensor:
