@@ -94,12 +94,12 @@ def make_batch(worker: Worker, message: BatchMessage) -> Any:
 
     To others its shapes are told from what a row of zeros becomes. A batch that fails, or has other shapes, is zeros.
     """
-    dataset = worker.get_obj(message.id)
+    call = pipeline.permit(worker, message, [message.id], name=f"The batch of {len(message.rows)} rows")
+    dataset = call.entries[0].value
     if not isinstance(dataset, HeldDataset):
         raise TypeError(
             f"The object {message.id!r} is a {type(dataset).__name__}, of which there are no batches."
         )
-    call = pipeline.permit(worker, message, [message.id], name=f"The batch of {len(message.rows)} rows")
     dataset.check_rows(message.rows)
 
     # The methods of the class: attributes of an object can be set by messages.

@@ -54,6 +54,13 @@ def _without_out(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
 
 def refusal(func: OpOverload) -> OperationNotAdmittedError:
     """What a user reads of an operation that is neither in the table nor decomposed."""
+    if torch.Tag.dynamic_output_shape in func.tags:
+        return OperationNotAdmittedError(
+            str(func),
+            "Its result has as many elements as values say, so its shape cannot be told without them.",
+            "Keep all elements and weigh them: `torch.where`, `masked_fill`, weights of 0 and 1, or `nonzero_static` "
+            "with a size.",
+        )
     return OperationNotAdmittedError(str(func), "torch has no way to run it as operations that are.")
 
 

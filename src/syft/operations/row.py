@@ -49,9 +49,8 @@ class Call(dict[str, Any]):
     def require(self, holds: bool, found: str) -> None:
         """!! ValueError unless it holds. `found` says what was found instead."""
         if not holds:
-            raise ValueError(
-                f"{self.operation} was not run: {found}. Pass what its forward pass takes and returns."
-            )
+            cure = " Pass what its forward pass takes and returns." if "backward" in self.operation else ""
+            raise ValueError(f"{self.operation} was not run: {found}.{cure}")
 
 
 #: Looks at specs and public values before torch is asked; raises what the user reads.

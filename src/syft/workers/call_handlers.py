@@ -128,11 +128,11 @@ class _StoreWithLeaves:
 
 def run_call_backward(worker: Worker, message: CallBackwardMessage) -> None:
     """Differentiate a call that was run before."""
-    record = worker.get_obj(message.handle)
-    if type(record) is not CallRecord:
-        raise TypeError(f"The object {message.handle!r} is no call that could be differentiated.")
     ids = [message.handle, *pipeline.referenced_ids(message.gradients)]
     call = pipeline.permit(worker, message, ids, message.return_ids, "A gradient")
+    record = call.entries[0].value
+    if type(record) is not CallRecord:
+        raise TypeError(f"The object {message.handle!r} is no call that could be differentiated.")
     gradients = pipeline.resolve(worker, message.gradients)
     differentiate = _differentiation(record, gradients)
     failure = None
