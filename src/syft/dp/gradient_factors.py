@@ -134,7 +134,7 @@ class Outer:
             return
         left, right = _double(self.left).mul_(weighted).T, self.right.double()
         memory = right.new_empty(0)
-        for rows in _even_slices(self.shape[0], numbers_at_once(left) // max(self.shape[1], 1)):
+        for rows in _even_slices(self.shape[0], numbers_at_once(left) // 2 // max(self.shape[1], 1)):
             some = left[rows]
             if not len(memory):
                 memory = right.new_empty(len(some), self.shape[1])
