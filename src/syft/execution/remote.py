@@ -32,10 +32,11 @@ from syft.workers.results import fresh_results
 from syft.workers.steps import run_steps
 
 
-def held_plan(worker: Worker, plan_id: Any) -> HeldPlan:
-    """The plan of that id; !! ObjectNotFoundError, TypeError."""
+def held_plan(worker: Worker, message: Any, plan_id: Any) -> HeldPlan:
+    """The plan of that id; !! ObjectNotFoundError, TypeError. Only who may use an object hears what it is."""
     found = worker.get_obj(plan_id)
     if type(found) is not HeldPlan:
+        pipeline.permit(worker, message, (plan_id,))
         raise TypeError(
             f"The object {str(plan_id)[:60]!r} of worker {worker.id!r} is no plan, and cannot be run."
         )
@@ -48,7 +49,7 @@ class _Run:
     def __init__(self, worker: Worker, message: PlanCallMessage) -> None:
         self.worker, self.message = worker, message
         self.user = user_of(message)
-        self.held = held_plan(worker, message.plan)
+        self.held = held_plan(worker, message, message.plan)
         self.ids = [*[ref.id for ref in message.args], *self.held._state_ids]
         self.tensors = [self._tensor(obj_id) for obj_id in self.ids]
         self.inputs = len(message.args)
@@ -266,7 +267,7 @@ def _flat(result: Any) -> Any:
 def fetch_plan(worker: Worker, message: PlanCommandMessage) -> Plan:
     """A copy of a plan with the values of its state, for those who may have all of them."""
     plan_id, is_copy = message.message
-    held = held_plan(worker, plan_id)
+    held = held_plan(worker, message, plan_id)
     user = user_of(message)
     for obj_id in (plan_id, *held._state_ids):
         worker.policy.check_get(user, obj_id, worker.allowed_users(obj_id), action="fetch")

@@ -30,6 +30,7 @@ _LONGEST_OPTIONS = 1000
 
 def keep_config(worker: Any, message: TrainConfigMessage) -> None:
     """Note how a user wants to train. It refers to a model that is here, and does not keep it alive."""
+    pipeline.permit(worker, message, (message.model_id, message.loss_fn_id))
     TrainConfig.from_message(message, worker.get_obj)
     _check_small(message.optimizer_args)
     sent = worker.extension(FederatedClient).sent

@@ -208,15 +208,12 @@ def shape_of(worker: Worker, message: GetShapeMessage) -> tuple[int, ...]:
 
 def read_or_write_attribute(worker: Worker, message: AttributeMessage) -> Any:
     """Attributes of tensors from a fixed list; of other objects what stands in their own `__dict__`."""
-    obj = worker.get_obj(message.id)
-    is_tensor = isinstance(obj, torch.Tensor)
     if message.is_write:
-        if is_tensor:
-            raise CannotRequestObjectAttribute(_no_attribute(message.name, "set"))
-        _write_attribute(worker, message, obj)
+        _write_attribute(worker, message)
         return None
     call = pipeline.permit(worker, message, (message.id,), (message.return_id,))
-    if is_tensor:
+    obj = call.entries[0].value
+    if isinstance(obj, torch.Tensor):
         read = TENSOR_ATTRIBUTES.find(message.name)
         if read is None:
             raise CannotRequestObjectAttribute(_no_attribute(message.name, "read"))
@@ -228,8 +225,11 @@ def read_or_write_attribute(worker: Worker, message: AttributeMessage) -> Any:
     return found_of(worker, message.return_id)
 
 
-def _write_attribute(worker: Worker, message: AttributeMessage, obj: Any) -> None:
+def _write_attribute(worker: Worker, message: AttributeMessage) -> None:
+    obj = worker.get_obj(message.id)
     worker.policy.check_send(user_of(message), message.id, worker.changeable_by(message.id))
+    if isinstance(obj, torch.Tensor):
+        raise CannotRequestObjectAttribute(_no_attribute(message.name, "set"))
     values = _public_attributes(obj, message.name, may_be_new=True)
     target = getattr(obj, "obj", obj)
     if type(target).__module__.startswith("syft.") or hasattr(type(target), message.name):
