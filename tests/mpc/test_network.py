@@ -313,7 +313,11 @@ def test_outlines_of_products_are_those_of_running_them() -> None:
     """They are told without a product of zeros; a kind more or less would make holders wait for ever."""
     module = sy.mpc.network.outline
     words, checked = torch.int64, 0
-    for op, shapes in ((Bilinear("mul"), ((2, 1), (3,))), (Bilinear("matmul"), ((2, 3), (3, 4)))):
+    for op, shapes in (
+        (Bilinear("mul"), ((2, 1), (3,))),
+        (Bilinear("matmul"), ((2, 3), (3, 4))),
+        (Bilinear("matmul"), ((256, 256), (256, 256))),
+    ):
         for x_masked, y_masked, keep in itertools.product(
             (False, True), (False, True), ("x", "y", "xy", None)
         ):
@@ -329,7 +333,25 @@ def test_outlines_of_products_are_those_of_running_them() -> None:
             found = outline_of(name, 2, args, ())
             assert found == module.Outline(tuple(kinds), module._described(results), False), (name, args)
             checked += 1
-    assert checked == 18
+    assert checked == 27
+
+
+LARGE = {
+    "matmul": ((256, 130), (130, 256)),
+    "conv2d": ((2, 17, 32, 32), (64, 17, 3, 3)),
+    "mul": ((1 << 17,), (1 << 17,)),
+}
+
+
+@pytest.mark.parametrize("protocol", [None, "spdz2k"])
+@pytest.mark.parametrize("name", LARGE)
+def test_large_products_are_those_of_small_ones(name: str, protocol: str | None, client: Any) -> None:
+    """Programs for large products among workers on a network, and what stands in for them where there are MACs."""
+    function = torch.conv2d if name == "conv2d" else getattr(torch, name)
+    x, y = (torch.randint(-9, 9, shape) for shape in LARGE[name])
+    options = {} if protocol is None else {"protocol": protocol}
+    made = function(client.share(x, **options), client.share(y, **options))
+    assert torch.equal(made.get(), function(x, y))
 
 
 # -- ahead of time ---------------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ rings: Damgard, Escudero, Frederiksen, Keller, Scholl, Volgushev, IEEE S&P 2019)
 
 from __future__ import annotations
 
-from dataclasses import is_dataclass
+from dataclasses import is_dataclass, replace
 from typing import Any
 
 import torch
@@ -173,7 +173,12 @@ def _outline_apply(ask: Any, make: Any, args: Any, kwargs: Any) -> Any:
             return tuple(packed(part) for part in result)
         return None if result is None else make((4, *result.shape), result.dtype)
 
-    return [Sealed(kind) for kind in plain.kinds], packed(plain.results)
+    return [Sealed(_whole(kind)) for kind in plain.kinds], packed(plain.results)
+
+
+def _whole(kind: Any) -> Any:
+    """The kind that a twin takes: products with MACs are not split (`halves`)."""
+    return replace(kind, split=False) if getattr(kind, "split", False) else kind
 
 
 def _bare(value: Any) -> Any:
