@@ -182,9 +182,14 @@ def test_who_may_not_compute_or_have_anything_does_not_train(hospital: Any, as_u
         module = SentModule(sy.federated.plan_module.traced_module(nn.Linear(6, 2), _rows()))
         pointer = put(module, client, None)
         place = pointer.id_at_location
+        config = TrainConfigMessage(place, place, 8, 1, "SGD", {"lr": 0.1}, -1, True)
         with pytest.raises(error):
-            client._recv_msg(TrainConfigMessage(place, place, 8, 1, "SGD", {"lr": 0.1}, -1, True))
-            client._recv_msg(FitMessage("rows"))
+            _train(client, config)
+
+
+def _train(client: Any, config: TrainConfigMessage) -> None:
+    for message in (config, FitMessage("rows")):
+        client._recv_msg(message)
 
 
 def _rows() -> Any:
