@@ -23,8 +23,7 @@ from syft.workers.network.sessions import ServerSession
 _AHEAD_BYTES = 64 << 20
 #: The next command of a client is looked for so long before sleeping: as long as a program takes between two of them.
 _LOOKING_SECONDS = 200e-6
-#: A frame of a peer, in a program on shares: as long as what parties compute between two rounds of small tensors.
-#: NB: two parties of one machine that sleep by turns are woken each on the other's core, while another core is idle.
+#: A frame of a peer, in a program on shares. NB: parties that sleep by turns are woken each on the other's core.
 _PEER_LOOKING_SECONDS = 1e-3
 #: A client that is silent for so many heartbeats is cut off.
 _HEARTBEATS = 3
