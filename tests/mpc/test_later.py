@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import syft as sy
-from mpc.network_parties import Parties, node_of
+from mpc.network_parties import node_of
 from syft.mpc.lazy_shares import LazyShares
 
 UNIT = 2.0**-16
@@ -30,12 +30,8 @@ def three(hook: Any) -> Share:
 
 
 @pytest.fixture
-def far(hook: Any, me: Any) -> Any:
-    made = Parties(hook, ("alice", "bob", "carol"))
-    with made.closing:
-        made.introduce()
-        client = made.client()
-        yield _sharing([*client.holders, client.provider])
+def far(client: Any, me: Any) -> Share:
+    return _sharing([*client.holders, client.provider])
 
 
 def _sharing(workers: list[Any]) -> Share:

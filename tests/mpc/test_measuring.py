@@ -12,7 +12,6 @@ import torch.nn.functional as F
 from torch import nn
 
 import syft as sy
-from mpc.network_parties import Parties
 from syft.mpc.group import Group
 from syft.mpc.protocols import derived
 from syft.workers.virtual import VirtualWorker
@@ -26,12 +25,8 @@ def workers(hook: Any, me: Any) -> list[Any]:
 
 
 @pytest.fixture
-def far(hook: Any, me: Any) -> Any:
-    made = Parties(hook, ("alice", "bob", "carol"))
-    with made.closing:
-        made.introduce()
-        client = made.client()
-        yield [*client.holders, client.provider]
+def far(client: Any, me: Any) -> list[Any]:
+    return [*client.holders, client.provider]
 
 
 def shared(value: Any, workers: list[Any], **digits: Any) -> Any:

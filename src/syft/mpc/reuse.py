@@ -34,13 +34,12 @@ import torch
 from syft.exceptions import SyftError
 from syft.mpc import halves
 from syft.mpc.correlations import Triple
-from syft.mpc.kernels import Bilinear
+from syft.mpc.kernels import Bilinear, is_on_cuda
 from syft.mpc.protocols import beaver, crossed, scaled
 
 if TYPE_CHECKING:
     from syft.mpc.drivers import Shares
 
-MATMUL = Bilinear("matmul")
 MOST_FORMS = 4
 MOST_DERIVED = 8
 
@@ -203,7 +202,7 @@ def as_factor(node: Any, epoch: Any, group: Any, uses: int = 0) -> tuple[Any, bo
 
 def straightened(x: Any, y: Any, op: Bilinear) -> tuple[Any, Any, Bilinear]:
     """The same product of the matrices whose transposes the operands are. NOTE [Transposed operands]"""
-    if op != MATMUL or x.device.type != "cpu":
+    if op != beaver.MATMUL or x.device.type != "cpu":
         return x, y, op
     given = {"x": x, "y": y}
     found = {name: node.transpose_of() for name, node in given.items() if node.transpose_of is not None}
@@ -216,10 +215,13 @@ def straightened(x: Any, y: Any, op: Bilinear) -> tuple[Any, Any, Bilinear]:
 
 def _is_crossed(x: Any, y: Any, op: Bilinear, divisor: int) -> bool:
     """Whether a product is made as `crossed` says: of large tensors, where they lie on the CPU."""
-    holders = x.group.holders
-    return crossed.pays_for(len(holders), op, tuple(x.shape), tuple(y.shape), divisor) and not any(
-        getattr(holder, "keeps_on", "") for holder in holders
-    )
+    holders = len(x.group.holders)
+    return crossed.pays_for(holders, op, tuple(x.shape), tuple(y.shape), divisor) and not lies_on_device(x)
+
+
+def lies_on_device(secret: Any) -> bool:
+    """Whether shares lie on a device, here or at a holder on a network."""
+    return is_on_cuda(secret) or any(getattr(holder, "keeps_on", "") for holder in secret.locations)
 
 
 def _product(given: dict[str, Any], args: list[Any], op: Bilinear, divisor: int, keep: str, bias: Any) -> Any:

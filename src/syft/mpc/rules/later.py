@@ -36,8 +36,8 @@ from syft.mpc.correlations import Triple
 from syft.mpc.kernels import Bilinear, is_on_cuda
 from syft.mpc.lazy_shares import LazyShares
 from syft.mpc.protocols import derived, steps
+from syft.mpc.protocols.beaver import MATMUL
 from syft.mpc.protocols.truncate import HIGH
-from syft.mpc.reuse import MATMUL
 from syft.mpc.rules import fixed_kinds as kinds
 from syft.mpc.rules.registry import rule_with_func
 from syft.mpc.rules.shared_linear import rearrange

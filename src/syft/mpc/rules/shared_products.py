@@ -12,10 +12,10 @@ from syft.mpc import checking
 from syft.mpc.authenticated import Held, is_authenticated
 from syft.mpc.kernels import Bilinear, is_on_cuda
 from syft.mpc.protocols import local
-from syft.mpc.protocols.beaver import spdz_mul, square
+from syft.mpc.protocols.beaver import MATMUL, MUL, spdz_mul, square
 from syft.mpc.protocols.derived import square_and_truncated, square_truncated
 from syft.mpc.protocols.truncate import HIGH
-from syft.mpc.reuse import multiply
+from syft.mpc.reuse import lies_on_device, multiply
 from syft.mpc.rules import later
 from syft.mpc.rules.registry import rule
 from syft.mpc.rules.shared_linear import add, as_public, at_every_holder, own_of
@@ -23,8 +23,6 @@ from syft.mpc.sharing import AdditiveSharingTensor as AST
 from syft.tensors.multi_pointer import MultiPointerTensor
 
 aten = torch.ops.aten
-MUL = Bilinear("mul")
-MATMUL = Bilinear("matmul")
 
 
 def product(op: Bilinear, x: Any, y: Any, func: Any, *params: Any) -> Any:
@@ -91,7 +89,7 @@ def _is_for_kernels(op: Bilinear, x: Any, y: Any) -> bool:
     secret = x if isinstance(x, AST) else y
     if is_authenticated(secret):
         return False
-    if is_on_cuda(secret) or any(getattr(holder, "keeps_on", "") for holder in secret.locations):
+    if lies_on_device(secret):
         return True
     return _multiplications(op, tuple(x.shape), tuple(y.shape)) >= _LARGE
 
